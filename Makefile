@@ -1,0 +1,51 @@
+# Every target sets up its own .venv from the pinned constraints when there is none.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint docs bench clean
+.DEFAULT_GOAL := test
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("mvgp needs Python 3.11 or later, got " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+# torch goes first and pinned: a plain "torch" would pull in several gigabytes of GPU libraries
+$(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
+	$(INSTALL) torch
+	$(INSTALL) --editable '.[cli]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.core
+	$(INSTALL) --editable '.[cli,test]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(INSTALL) --editable '.[cli,docs]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.core
+	$(INSTALL) --editable '.[cli,bench]'
+	@touch $@
+
+demo: $(VENV)/.core  ## fit a small model and draw it
+	$(BIN)/mvgp demo
+
+lint: $(VENV)/.test  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# two processes with one thread each use two cores better than one process with two
+test: lint  ## style, types, and the whole test suite
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+docs: $(VENV)/.docs  ## the documentation site, warnings are errors
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+bench: $(VENV)/.bench  ## every benchmark; each prints ratios against a peer in one run
+	@for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,20 @@
+"""Kernels on the rows and columns of a matrix: functions of a graph's Laplacian, and given matrices.
+
+Any gpytorch kernel works beside them, and they work inside gpytorch's sums, products and ScaleKernel.
+"""
+
+from .diffusion import DiffusionKernel
+from .graph import Graph
+from .graph_kernel import GraphKernel
+from .matern import GraphMaternKernel
+from .precomputed import PrecomputedKernel
+from .regularized import RegularizedLaplacianKernel
+
+__all__ = [
+    "DiffusionKernel",
+    "Graph",
+    "GraphKernel",
+    "GraphMaternKernel",
+    "PrecomputedKernel",
+    "RegularizedLaplacianKernel",
+]

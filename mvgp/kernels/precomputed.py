@@ -1,0 +1,85 @@
+"""A kernel that is a given matrix."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import LinearOperator
+from torch import Tensor
+
+from ..errors import InputError
+from ..linalg.psd import check_covariance
+from .nodes import is_everything, node_numbers
+
+
+class PrecomputedKernel(Kernel):
+    r"""The kernel on items 0, ..., N - 1 whose matrix is known: :math:`k(i, j) = K_{ij}`.
+
+    The matrix is checked to be finite, symmetric and positive semi-definite. It is data, not a
+    parameter: it moves with ``.to()``, but is not in the ``state_dict`` and is not learned (wrap the
+    kernel in gpytorch's ``ScaleKernel`` to learn a factor).
+
+    :param matrix: (N, N), an array or a tensor; whole numbers become float64.
+    """
+
+    def __init__(
+        self,
+        matrix: Any,
+        *,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
+        given = torch.as_tensor(matrix).detach()
+        if given.is_complex():
+            raise InputError(f"matrix: expected real numbers, got {given.dtype}")
+        given = given.clone() if given.is_floating_point() else given.double()
+        if given.dim() != 2:
+            raise InputError(f"matrix: expected a square matrix, got shape {tuple(given.shape)}")
+        check_covariance(given, "matrix")
+        given = (given + given.mT) / 2  # takes out the rounding that the check lets through
+        self.register_buffer("matrix", given.expand(*self.batch_shape, *given.shape), persistent=False)
+
+    @property
+    def num_nodes(self) -> int:
+        """N: valid inputs are 0, ..., N - 1."""
+        return int(self.matrix.shape[-1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the matrix; gpytorch would guess it from parameters, of which there are none."""
+        found = {self.matrix.dtype, *(p.dtype for p in self.parameters())}
+        if len(found) > 1:
+            raise RuntimeError(f"The kernel's parameters have multiple dtypes: {found}.")
+        return found.pop()
+
+    @property
+    def device(self) -> torch.device:
+        """Of the matrix."""
+        found: torch.device = self.matrix.device
+        return found
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor | LinearOperator:
+        """The entries at items ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
+        if params.pop("last_dim_is_batch", False):
+            raise InputError("a kernel on items has one input column: last_dim_is_batch does not apply")
+        first, second = node_numbers(x1, self.num_nodes), node_numbers(x2, self.num_nodes)
+        if not diag and is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
+            return self.matrix
+        rows, cols = (first, second) if diag else (first.unsqueeze(-1), second.unsqueeze(-2))
+        if not self.batch_shape:
+            return self.matrix[rows, cols]
+        batch = torch.broadcast_shapes(self.batch_shape, first.shape[:-1], second.shape[:-1])
+        shape = (*batch, *torch.broadcast_shapes(rows.shape[len(first.shape) - 1 :], cols.shape[len(first.shape) - 1 :]))
+        places = [torch.arange(n, device=rows.device).reshape(-1, *[1] * (len(shape) - 1 - at)) for at, n in enumerate(batch)]
+        return self.matrix.expand(*batch, *self.matrix.shape[-2:])[(*places, rows, cols)]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrecomputedKernel:
+        memo[id(self.matrix)] = self.matrix  # constant and possibly large: shared between copies
+        fresh = type(self).__new__(type(self))
+        memo[id(self)] = fresh
+        fresh.__dict__.update({key: copy.deepcopy(value, memo) for key, value in self.__dict__.items()})
+        return fresh

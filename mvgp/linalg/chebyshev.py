@@ -1,0 +1,134 @@
+r"""Chebyshev series: a function of a symmetric matrix, applied without forming it.
+
+For a symmetric matrix S with spectrum in [-1, 1] and a function f given by its values at the
+Chebyshev nodes :math:`x_i = \cos(\pi (i + 1/2) / n)`,
+
+.. math:: f(S) = \sum_{k=0}^{n-1} c_k T_k(S), \qquad
+          c_k = \frac{2 - [k = 0]}{n} \sum_i f(x_i) \cos(\pi k (i + 1/2) / n).
+
+For f analytic around [-1, 1] the coefficients fall geometrically, so a handful of sparse products
+reaches double precision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ..errors import SizeError
+from .csr import BLOCK, SymmetricCSR
+
+MAX_NODES = 4096
+
+
+@lru_cache(maxsize=64)
+def _node_angles(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    steps = torch.arange(count, dtype=torch.float64, device=device)
+    return (math.pi * (steps + 0.5) / count).to(dtype)
+
+
+def nodes(count: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
+    """(count,) Chebyshev nodes in (-1, 1), descending."""
+    return torch.cos(_node_angles(count, torch.float64, device or torch.device("cpu"))).to(dtype)
+
+
+@lru_cache(maxsize=64)
+def _values_to_coefficients(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(count, count) matrix C with ``coefficients = values @ C``."""
+    angles = _node_angles(count, torch.float64, device)
+    matrix = torch.cos(angles.unsqueeze(1) * torch.arange(count, dtype=torch.float64, device=device)) * (2 / count)
+    matrix[:, 0] /= 2
+    return matrix.to(dtype)
+
+
+def coefficients(values: Tensor) -> Tensor:
+    """(..., n) series coefficients from (..., n) values at the nodes; differentiable."""
+    return values @ _values_to_coefficients(values.shape[-1], values.dtype, values.device)
+
+
+def degree_needed(series: Tensor, tolerance: float) -> int:
+    """Smallest degree whose dropped tail sums to at most ``tolerance`` times the largest value bound.
+
+    :param series: (..., n) coefficients; the degree serves every batch entry.
+    """
+    size = series.detach().abs().reshape(-1, series.shape[-1])  # (B, n)
+    scale = size.sum(-1, keepdim=True).clamp_min(torch.finfo(size.dtype).tiny)
+    tail = (size / scale).flip(-1).cumsum(-1).flip(-1).amax(0)  # (n,) tail[k] = sum over j >= k
+    kept = (tail > tolerance).nonzero()
+    return int(kept[-1]) if len(kept) else 0
+
+
+def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
+    """Number of nodes with which ``function`` and its square root are both resolved to ``tolerance``.
+
+    :param function: maps nodes (n,) in [-1, 1] to values (..., n).
+    """
+    count = 16
+    while count <= MAX_NODES:
+        with torch.no_grad():
+            values = function(nodes(count))
+            needed = max(degree_needed(coefficients(f), tolerance) for f in (values, values.clamp_min(0).sqrt()))
+        if needed < 0.75 * count:  # the rest of the coefficients are noise: the function is resolved
+            return needed + 1
+        count *= 2
+    raise SizeError(
+        f"a Chebyshev series with {MAX_NODES} terms does not reach tolerance {tolerance:g}: the function of the "
+        "Laplacian (or its square root) varies too fast on [0, 2]; add a shift, shorten the time or the "
+        "lengthscale, or ask for method='eigen'"
+    )
+
+
+def polynomials(matrix: SymmetricCSR, dense: Tensor, degree: int) -> Iterator[Tensor]:
+    """T_0(S) X, T_1(S) X, ..., T_degree(S) X for X (N, C), by the three-term recurrence."""
+    before, now = dense, dense
+    yield now
+    if degree >= 1:
+        before, now = now, matrix @ now
+        yield now
+    for _ in range(degree - 1):
+        before, now = now, torch.addmm(before, matrix.tensor, now, beta=-1.0, alpha=2.0)
+        yield now
+
+
+def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
+    """(N, C): sum_k c_k T_k(S) X, in blocks of columns that stay in cache.
+
+    :param series: (n,) for all columns, or (n, C) with a series for each column.
+    :param dense: (N, C).
+    """
+    out = torch.empty_like(dense, memory_format=torch.contiguous_format)
+    for start in range(0, dense.shape[1], BLOCK):
+        part = slice(start, start + BLOCK)
+        own = series[:, part] if series.dim() == 2 else series
+        block = dense[:, part].contiguous()
+        total = torch.zeros_like(block)
+        for k, term in enumerate(polynomials(matrix, block, len(series) - 1)):
+            total.addcmul_(term, own[k])
+        out[:, part] = total
+    return out
+
+
+def diagonal_moments(matrix: SymmetricCSR, which: Tensor, count: int) -> Tensor:
+    r"""(Q, count): :math:`[T_k(S)]_{ii}` for k < count, at the nodes ``which`` (Q,).
+
+    Uses :math:`T_{2k} = 2 T_k T_k - T_0` and :math:`T_{2k+1} = 2 T_{k+1} T_k - T_1`: half the products.
+    """
+    moments = matrix.values.new_empty(len(which), count)
+    for start in range(0, len(which), BLOCK):
+        chosen = which[start : start + BLOCK]
+        picked = matrix.values.new_zeros(matrix.size, len(chosen))
+        picked[chosen, torch.arange(len(chosen), device=chosen.device)] = 1.0
+        out = moments[start : start + BLOCK]
+        before = picked
+        for k, term in enumerate(polynomials(matrix, picked, count // 2)):
+            if 2 * k < count:
+                out[:, 2 * k] = 2 * (term * term).sum(0) - 1 if k else 1.0
+            if k and 2 * k - 1 < count:
+                cross = (term * before).sum(0)
+                out[:, 2 * k - 1] = cross if k == 1 else 2 * cross - out[:, 1]
+            before = term
+    return moments

@@ -1,0 +1,175 @@
+r"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, conjugate gradients otherwise."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import torch
+from linear_operator import LinearOperator
+from torch import Tensor
+
+from ..errors import InputError, NotPositiveSemidefiniteError
+from . import cost
+from .bounds import spectral_bounds
+from .cg import conjugate_gradients
+from .evidence import Evidence, Solution
+from .leading import EXACT_LIMIT, leading_eigenpairs
+from .observed import PairLinearOperator
+from .pairs import PairIndex
+from .spectral import SpectralLinearOperator
+from .woodbury import WoodburyPreconditioner
+
+Method = Literal["auto", "cholesky", "spectral", "cg"]
+CHOLESKY_LIMIT = 3000  # observed pairs up to which the dense factorisation is used
+PLAIN_CONDITION = 100.0  # condition number up to which plain conjugate gradients are quick
+
+
+class Solver(Protocol):
+    """Solves with :math:`K_{TT} + D`, time and again."""
+
+    method: str
+
+    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
+        ...
+
+
+class CholeskySolver:
+    """Dense factorisation, for few observed pairs."""
+
+    method = "cholesky"
+
+    def __init__(self, op: PairLinearOperator, noise: Tensor) -> None:
+        self.matrix = op.to_dense()
+        self.matrix.diagonal().add_(noise)
+        self.chol, info = torch.linalg.cholesky_ex(self.matrix)
+        if info > 0:
+            raise NotPositiveSemidefiniteError(
+                f"K_TT + noise is not positive definite in {self.matrix.dtype} (pivot {int(info)} of {len(noise)}); "
+                f"the smallest noise variance is {noise.min().item():.3g}: raise it, or use float64"
+            )
+
+    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
+        """See :class:`Solver`."""
+        value = torch.cholesky_solve(rhs, self.chol)
+        return Solution(value, Evidence(self.method, _residual(self.matrix @ value, rhs), tolerance))
+
+
+class SpectralSolver:
+    r"""The closed form on a complete grid with equal noise: :math:`K_M \otimes K_N + \sigma^2 I` by eigenpairs.
+
+    :param row_pairs: eigenvalues (R,) and vectors (M, R); those left out are zero.
+    :param col_pairs: eigenvalues (S,) and vectors (N, S); those left out are zero.
+    """
+
+    method = "spectral"
+
+    def __init__(
+        self,
+        op: PairLinearOperator,
+        row_pairs: tuple[Tensor, Tensor],
+        col_pairs: tuple[Tensor, Tensor],
+        noise: Tensor,
+    ) -> None:
+        self.op, self.row_pairs, self.col_pairs = op, row_pairs, col_pairs
+        self.noise = noise  # ()
+        products = row_pairs[0].unsqueeze(1) * col_pairs[0]
+        self.shrink = products / (products + noise)  # (R, S)
+
+    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
+        """See :class:`Solver`."""
+        (_, u), (_, v) = self.row_pairs, self.col_pairs
+        grid = self.op.left.scatter(rhs)  # (C, M, N)
+        smooth = u @ (self.shrink * (u.mT @ grid @ v)) @ v.mT
+        value = (rhs - self.op.left.gather(smooth)) / self.noise
+        back = self.op._matmul(value) + self.noise * value
+        return Solution(value, Evidence(self.method, _residual(back, rhs), tolerance))
+
+
+class ConjugateGradientSolver:
+    """Products only; preconditioned when the spectrum is known to be wide."""
+
+    method = "cg"
+
+    def __init__(
+        self,
+        op: PairLinearOperator,
+        noise: Tensor,
+        preconditioner: WoodburyPreconditioner | None,
+        max_iterations: int,
+    ) -> None:
+        self.op, self.noise = op, noise.unsqueeze(1)  # (T, 1)
+        self.preconditioner, self.max_iterations = preconditioner, max_iterations
+
+    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
+        """See :class:`Solver`."""
+        return conjugate_gradients(
+            lambda x: self.op._matmul(x) + self.noise * x,
+            rhs,
+            tolerance=tolerance,
+            max_iterations=self.max_iterations,
+            preconditioner=self.preconditioner,
+        )
+
+
+def make_solver(
+    row_op: LinearOperator,
+    col_op: LinearOperator,
+    pairs: PairIndex,
+    noise: Tensor,
+    *,
+    method: Method = "auto",
+    max_iterations: int = 1000,
+) -> Solver:
+    r"""The solver of :math:`K_{TT} + D` that fits its size and structure.
+
+    :param row_op: K_M (M, M).
+    :param col_op: K_N (N, N).
+    :param pairs: the T observed cells, all distinct.
+    :param noise: () equal noise, or (T,) the diagonal of D; positive.
+    """
+    op = PairLinearOperator(row_op, col_op, pairs)
+    each = noise.expand(len(pairs))
+    complete = len(pairs) == row_op.shape[-1] * col_op.shape[-1]
+    closed_form = complete and noise.dim() == 0
+    if method == "spectral" and not closed_form:
+        raise InputError("method='spectral' needs every cell observed, with equal weights")
+    if method == "cholesky" or (method == "auto" and len(pairs) <= CHOLESKY_LIMIT):
+        return CholeskySolver(op, each)
+    if method == "spectral" or (method == "auto" and closed_form and max(pairs.active_shape) <= EXACT_LIMIT):
+        product = op.product
+        row_pairs = leading_eigenpairs(product.row, "row kernel")
+        return SpectralSolver(op, row_pairs, leading_eigenpairs(product.col, "column kernel"), noise)
+
+    row_low, row_high = spectral_bounds(row_op)
+    col_low, col_high = spectral_bounds(col_op)
+    condition = (row_high * col_high + float(each.max())) / (row_low * col_low + float(each.min()))
+    if condition <= PLAIN_CONDITION:
+        return ConjugateGradientSolver(op, each, None, max_iterations)
+    row_pairs = leading_eigenpairs(op.product.row, "row kernel")
+    col_pairs = leading_eigenpairs(op.product.col, "column kernel")
+    preconditioner = WoodburyPreconditioner(row_pairs, col_pairs, pairs, each)
+    op = _compressed(op, row_pairs, col_pairs)
+    return ConjugateGradientSolver(op, each, preconditioner, max_iterations)
+
+
+def _compressed(
+    op: PairLinearOperator, row_pairs: tuple[Tensor, Tensor], col_pairs: tuple[Tensor, Tensor]
+) -> PairLinearOperator:
+    """The same operator on the active grid, each factor by its eigenpairs where few of them are not zero."""
+    local = PairIndex(op.left.local_rows, op.left.local_cols, op.left.active_shape)
+    factors: list[LinearOperator | Tensor] = []
+    for factor, (values, vectors) in ((op.product.row, row_pairs), (op.product.col, col_pairs)):
+        exact = factor.out_size <= EXACT_LIMIT
+        low_rank = cost.product_seconds(SpectralLinearOperator(values, vectors), 64) < factor.cheapest_seconds(64)
+        if not exact and not factor.dense_fits:
+            return op
+        factors.append(SpectralLinearOperator(values, vectors) if exact and low_rank else factor.dense)
+    return PairLinearOperator(factors[0], factors[1], local)
+
+
+def _residual(found: Tensor, wanted: Tensor) -> float:
+    """Largest relative residual over the columns; 0 for a zero right-hand side solved by zero."""
+    scale = wanted.norm(dim=0)
+    gap = (wanted - found).norm(dim=0)
+    return float(torch.where(scale > 0, gap / scale.clamp_min(torch.finfo(wanted.dtype).tiny), gap).max())

@@ -1,0 +1,65 @@
+"""SpectralLinearOperator: a symmetric matrix given by (some of) its eigenpairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_operator import LinearOperator
+from torch import Tensor
+
+
+class SpectralLinearOperator(LinearOperator):
+    r""":math:`U \operatorname{diag}(s) U^T` with orthonormal columns U (N, R), R <= N, and s (*batch, R).
+
+    One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the
+    family, so that no structure is lost.
+
+    :param vectors: (N, R), taken as constant: no gradient flows to it.
+    :param spectrum: (*batch, R); gradients flow to it.
+    """
+
+    def __init__(self, spectrum: Tensor, vectors: Tensor) -> None:
+        super().__init__(spectrum, vectors=vectors)
+        self.spectrum, self.vectors = spectrum, vectors
+
+    def _size(self) -> torch.Size:
+        count = self.vectors.shape[0]
+        return torch.Size((*self.spectrum.shape[:-1], count, count))
+
+    def _transpose_nonbatch(self) -> SpectralLinearOperator:
+        return self
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        is_vector = rhs.dim() == 1
+        rhs = rhs.unsqueeze(-1) if is_vector else rhs
+        out = self.vectors @ (self.spectrum.unsqueeze(-1) * (self.vectors.mT @ rhs))
+        return out.squeeze(-1) if is_vector else out
+
+    def _diagonal(self) -> Tensor:
+        return self.spectrum @ self.vectors.square().mT
+
+    def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
+        spectrum = self.spectrum[batch_indices] if batch_indices else self.spectrum
+        return (self.vectors[row_index] * spectrum * self.vectors[col_index]).sum(-1)
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        left = self.vectors.mT @ (left_vecs.unsqueeze(-1) if left_vecs.dim() == 1 else left_vecs)
+        right = self.vectors.mT @ (right_vecs.unsqueeze(-1) if right_vecs.dim() == 1 else right_vecs)
+        gradient = (left * right).sum(-1)  # (*batch, R)
+        return (gradient.sum_to_size(self.spectrum.shape),)
+
+    def _expand_batch(self, batch_shape: Any) -> SpectralLinearOperator:
+        return SpectralLinearOperator(self.spectrum.expand(*batch_shape, self.spectrum.shape[-1]), self.vectors)
+
+    def _mul_constant(self, other: Any) -> LinearOperator:
+        factor = torch.as_tensor(other, dtype=self.dtype, device=self.device)
+        return SpectralLinearOperator(self.spectrum * factor.unsqueeze(-1), self.vectors)
+
+    def block(self, rows: Tensor | slice, cols: Tensor | slice) -> Tensor:
+        """(*batch, Q, P): the dense entries at ``rows`` x ``cols``."""
+        return (self.vectors[rows] * self.spectrum.unsqueeze(-2)) @ self.vectors[cols].mT
+
+    def root(self) -> SpectralLinearOperator:
+        """The symmetric square root; the spectrum must not be negative."""
+        return SpectralLinearOperator(self.spectrum.sqrt(), self.vectors)

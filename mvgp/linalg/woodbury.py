@@ -1,0 +1,76 @@
+r"""A preconditioner for :math:`K_{TT} + D` from the leading eigenpairs of its Kronecker factors.
+
+With :math:`K_M \approx U \Lambda U^T` and :math:`K_N \approx V \Omega V^T`, the k largest products
+:math:`\lambda_i \omega_j` give :math:`K_{TT} \approx F F^T` with F (T, k) the observed entries of
+:math:`\sqrt{\lambda_i \omega_j}\, u_i v_j^T`, and
+
+.. math:: (F F^T + D)^{-1} = D^{-1} - D^{-1} F (I + F^T D^{-1} F)^{-1} F^T D^{-1}.
+
+What is left out has norm at most :math:`\lambda_i \omega_j` of the first product dropped, so the
+preconditioned condition number is at most one plus that over the smallest noise. F is never stored:
+its products are small Kronecker products on the active grid.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import cost
+from .pairs import PairIndex
+
+CUTOFF = 0.1  # products below this times the noise do not hurt conjugate gradients
+GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
+MAX_PAIRS = 4096
+CHUNK = 8192  # observed pairs whose rows of F are formed at a time
+
+
+class WoodburyPreconditioner:
+    """Applies :math:`(F F^T + D)^{-1}`.
+
+    :param row_pairs: eigenvalues (R,) and vectors (M', R) of K_M on the active rows.
+    :param col_pairs: eigenvalues (S,) and vectors (N', S) of K_N on the active columns.
+    :param pairs: the T observed cells.
+    :param noise: (T,) diagonal of D, positive.
+    """
+
+    def __init__(
+        self, row_pairs: tuple[Tensor, Tensor], col_pairs: tuple[Tensor, Tensor], pairs: PairIndex, noise: Tensor
+    ) -> None:
+        (row_values, row_vectors), (col_values, col_vectors) = row_pairs, col_pairs
+        products = row_values.unsqueeze(1) * col_values  # (R, S)
+        most = min(MAX_PAIRS, products.numel(), max(1, int((GRAM_SECONDS * cost.GEMM / len(pairs)) ** 0.5)))
+        values, order = products.flatten().topk(most)
+        order = order[values > CUTOFF * noise.min()]
+        self.i, self.j = order // len(col_values), order % len(col_values)  # (k,)
+        used_rows, used_cols = int(self.i.max()) + 1 if len(order) else 1, int(self.j.max()) + 1 if len(order) else 1
+        self.u = row_vectors[:, :used_rows] * row_values[:used_rows].sqrt()  # (M', R')
+        self.v = col_vectors[:, :used_cols] * col_values[:used_cols].sqrt()  # (N', S')
+        self.pairs, self.noise = pairs, noise.unsqueeze(1)
+        self.rank = len(order)
+        gram = torch.eye(self.rank, dtype=noise.dtype, device=noise.device)
+        for start in range(0, len(pairs), CHUNK):
+            part = slice(start, start + CHUNK)
+            rows = self.u[pairs.local_rows[part]][:, self.i] * self.v[pairs.local_cols[part]][:, self.j]
+            rows /= self.noise[part].sqrt()
+            gram.addmm_(rows.mT, rows)
+        self.chol = torch.linalg.cholesky(gram)
+
+    def _down(self, dense: Tensor) -> Tensor:
+        """(k, C): F^T times (T, C)."""
+        grid = self.u.mT @ self.pairs.scatter(dense) @ self.v  # (C, R', S')
+        return grid[:, self.i, self.j].mT
+
+    def _up(self, small: Tensor) -> Tensor:
+        """(T, C): F times (k, C)."""
+        grid = small.new_zeros(small.shape[1], self.u.shape[1], self.v.shape[1])
+        grid[:, self.i, self.j] = small.mT
+        return self.pairs.gather(self.u @ grid @ self.v.mT)
+
+    def __call__(self, dense: Tensor) -> Tensor:
+        """(T, C) to an approximation of (K_TT + D)^-1 times it."""
+        scaled = dense / self.noise
+        if self.rank == 0:
+            return scaled
+        inner = torch.cholesky_solve(self._down(scaled), self.chol)
+        return scaled - self._up(inner) / self.noise

@@ -1,0 +1,85 @@
+"""FullGP: the plain matrix-variate GP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import GaussianLikelihood
+
+from ..data import ObservedMatrix
+from ..errors import InputError
+from ..linalg.solvers import Method
+from ..posteriors import GaussianPosterior
+from ..posteriors.full import full_posterior
+from ..priors import MatrixGP
+
+
+class FullGP(gpytorch.Module):
+    r"""The recipe prior x Gaussian likelihood; :meth:`fit` returns the exact posterior.
+
+    :param prior: the matrix-variate prior.
+    :param likelihood: gpytorch's ``GaussianLikelihood``; its noise is the variance of an observation
+        with weight 1.
+    :param tolerance: relative residual of every linear system; 1e-8 in double precision, 1e-5 in single.
+    :param method: ``cholesky``, ``spectral``, ``cg``, or ``auto`` by size and structure.
+    :param max_iterations: limit for conjugate gradients; missing the tolerance is an error.
+
+    Example:
+        >>> import gpytorch, mvgp, torch
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> prior = mvgp.MatrixGP(kernel, gpytorch.kernels.RBFKernel(), col_inputs=torch.rand(5, 2))
+        >>> data = mvgp.ObservedMatrix([0, 2], [1, 4], [0.5, -1.0], shape=(3, 5))
+        >>> posterior = mvgp.FullGP(prior, gpytorch.likelihoods.GaussianLikelihood()).fit(data)
+        >>> posterior.variance([0, 1], [1, 1]).shape
+        torch.Size([2])
+    """
+
+    def __init__(
+        self,
+        prior: MatrixGP,
+        likelihood: GaussianLikelihood,
+        *,
+        tolerance: float | None = None,
+        method: Method = "auto",
+        max_iterations: int = 1000,
+    ) -> None:
+        super().__init__()
+        if not isinstance(prior, MatrixGP):
+            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+        if not isinstance(likelihood, GaussianLikelihood):
+            raise InputError(
+                f"likelihood: FullGP takes gpytorch.likelihoods.GaussianLikelihood, got {type(likelihood).__name__} "
+                "(for known noise of each entry, give the data weights)"
+            )
+        if method not in ("auto", "cholesky", "spectral", "cg"):
+            raise InputError(f"method: expected 'auto', 'cholesky', 'spectral' or 'cg', got {method!r}")
+        if tolerance is not None and not tolerance > 0:
+            raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
+        self.prior, self.likelihood = prior, likelihood
+        self.tolerance, self.method, self.max_iterations = tolerance, method, max_iterations
+
+    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
+        """The prior at pairs (``rows``, ``cols``)."""
+        found: MultivariateNormal = self.prior(rows, cols)
+        return found
+
+    def fit(self, data: ObservedMatrix) -> GaussianPosterior:
+        """The posterior given ``data``, with the hyperparameters as they are now."""
+        if not isinstance(data, ObservedMatrix):
+            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
+        if noise.numel() != 1:
+            raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+        tolerance = self.tolerance or (1e-8 if self.prior.dtype == torch.float64 else 1e-5)
+        return full_posterior(
+            self.prior,
+            data,
+            noise[0],
+            tolerance=tolerance,
+            method=self.method,
+            max_iterations=self.max_iterations,
+        )

@@ -1,0 +1,109 @@
+"""Query: cells of a prior, or of new inputs, at which a posterior is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_operator import LinearOperator
+from torch import Tensor
+
+from ..data.checks import check_index
+from ..errors import InputError
+from ..linalg.blocks import columns, diagonal_at
+from ..linalg.pairs import PairIndex
+from ..priors import MatrixGP
+from ..priors.axis import Axis
+
+
+class AxisQuery:
+    """Positions on one axis: its own inputs, or new ones.
+
+    :param axis: kernel and inputs.
+    :param op: (n, n) covariance of the axis's own inputs.
+    :param inputs: (q, d) new inputs; ``None`` for the axis's own.
+    """
+
+    def __init__(self, axis: Axis, op: LinearOperator, inputs: Any = None) -> None:
+        self.axis, self.op = axis, op
+        self.inputs = None if inputs is None else axis.new_inputs(inputs)
+        self._cross = None if self.inputs is None else axis.cross(self.inputs)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the positions are new inputs."""
+        return self.inputs is not None
+
+    def __len__(self) -> int:
+        return len(self.axis) if self.inputs is None else int(self.inputs.shape[0])
+
+    def cross(self) -> LinearOperator:
+        """(q, n): covariance between the positions and the axis's own inputs."""
+        return self.op if self._cross is None else self._cross
+
+    def covariance(self) -> LinearOperator:
+        """(q, q): covariance among the positions."""
+        return self.op if self.inputs is None else self.axis.block(self.inputs)
+
+    def columns(self, which: Tensor) -> Tensor:
+        """(n, k): covariance between the axis's own inputs and the positions ``which`` (k,)."""
+        return columns(self.op, which) if self._cross is None else columns(self._cross.mT, which)
+
+    def diagonal(self, which: Tensor) -> Tensor:
+        """(k,): prior variance factor at the positions ``which`` (k,)."""
+        if self.inputs is None:
+            return diagonal_at(self.op, which)
+        return self.axis.kernel(self.inputs[which], diag=True)
+
+    def extended(self) -> tuple[LinearOperator, int]:
+        """Covariance of the axis's own inputs followed by the new ones, and where the positions start."""
+        if self.inputs is None:
+            return self.op, 0
+        return self.axis.block(torch.cat([self.axis.inputs, self.inputs])), len(self.axis)
+
+
+class Query:
+    """Q cells (row position, column position).
+
+    :param prior: the prior.
+    :param ops: its covariances (K_M, K_N).
+    :param rows: (Q,) positions on the row axis, or among ``row_inputs``.
+    :param cols: (Q,) positions on the column axis, or among ``col_inputs``.
+    """
+
+    def __init__(
+        self,
+        prior: MatrixGP,
+        ops: tuple[LinearOperator, LinearOperator],
+        rows: Any,
+        cols: Any,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
+    ) -> None:
+        self.prior = prior
+        self.row_side = AxisQuery(prior.row_axis, ops[0], row_inputs)
+        self.col_side = AxisQuery(prior.col_axis, ops[1], col_inputs)
+        shape = (len(self.row_side), len(self.col_side))
+        row = check_index(torch.atleast_1d(torch.as_tensor(rows)), shape[0], "rows")
+        col = check_index(torch.atleast_1d(torch.as_tensor(cols)), shape[1], "cols")
+        if len(row) != len(col):
+            raise InputError(f"rows and cols differ in length: {len(row)} and {len(col)}")
+        self.pairs = PairIndex(row, col, shape)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether any position is a new input."""
+        return self.row_side.is_new or self.col_side.is_new
+
+    def prior_mean(self) -> Tensor:
+        """(Q,)"""
+        mean = self.prior.mean_module
+        row_part = mean.row_part(None if self.row_side.is_new else self.pairs.rows)
+        return (row_part + mean.col_part(None if self.col_side.is_new else self.pairs.cols)).expand(len(self))
+
+    def prior_variance(self) -> Tensor:
+        """(Q,)"""
+        return self.row_side.diagonal(self.pairs.rows) * self.col_side.diagonal(self.pairs.cols)

@@ -1,0 +1,96 @@
+"""Axis: one side of the matrix, its kernel and its inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import LinearOperator, to_linear_operator
+from torch import Tensor
+
+from ..errors import InputError
+
+
+class Axis(gpytorch.Module):
+    """The rows or the columns: a gpytorch kernel and the inputs at which it is evaluated.
+
+    :param kernel: any gpytorch kernel.
+    :param inputs: (n, d) or (n,); left out for kernels on nodes, which know their own.
+    :param name: ``row`` or ``col``, for messages.
+    """
+
+    inputs: Tensor
+
+    def __init__(self, kernel: Kernel, inputs: Any, name: str) -> None:
+        super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise InputError(f"{name}_kernel: expected a gpytorch kernel, got {type(kernel).__name__}")
+        if kernel.batch_shape:
+            raise InputError(f"{name}_kernel: expected a kernel without batch dimensions, got {tuple(kernel.batch_shape)}")
+        self.kernel, self.name = kernel, name
+        own = _nodes_of(kernel, name)
+        if inputs is None:
+            if own is None:
+                raise InputError(f"{name}_inputs: {type(kernel).__name__} needs inputs, shape (n, d); none were given")
+            found = torch.arange(own).unsqueeze(1)
+        else:
+            found = checked_inputs(inputs, f"{name}_inputs")
+        self.register_buffer("inputs", found, persistent=False)
+
+    def __len__(self) -> int:
+        return int(self.inputs.shape[0])
+
+    def covariance(self) -> LinearOperator:
+        """(n, n), lazy; differentiable in the kernel's parameters."""
+        return self._evaluate(self.inputs, None)
+
+    def cross(self, inputs: Tensor) -> LinearOperator:
+        """(q, n): between new ``inputs`` (q, d) and the axis."""
+        return self._evaluate(inputs, self.inputs)
+
+    def block(self, inputs: Tensor) -> LinearOperator:
+        """(q, q): among new ``inputs`` (q, d)."""
+        return self._evaluate(inputs, None)
+
+    def new_inputs(self, inputs: Any) -> Tensor:
+        """(q, d) checked new inputs, in this axis's dtype and place."""
+        found = checked_inputs(inputs, f"{self.name}_inputs").to(self.inputs.device)
+        if found.shape[1] != self.inputs.shape[1]:
+            raise InputError(
+                f"{self.name}_inputs: expected {self.inputs.shape[1]} columns as in the prior, got {found.shape[1]}"
+            )
+        return found.to(self.inputs.dtype)
+
+    def _evaluate(self, x1: Tensor, x2: Tensor | None) -> LinearOperator:
+        found = self.kernel(x1, x2)
+        op = to_linear_operator(found.evaluate_kernel())
+        expected = (x1.shape[0], (x1 if x2 is None else x2).shape[0])
+        if tuple(op.shape) != expected:
+            raise InputError(
+                f"{self.name}_kernel: expected a kernel matrix {expected} for the inputs, got {tuple(op.shape)}; "
+                "kernels with several outputs per input do not fit a matrix-variate prior"
+            )
+        return op
+
+
+def checked_inputs(inputs: Any, name: str) -> Tensor:
+    """(n, d) finite inputs; whole numbers stay whole (they may be node numbers)."""
+    found = torch.as_tensor(inputs)
+    found = found.unsqueeze(1) if found.dim() == 1 else found
+    if found.dim() != 2 or found.shape[0] == 0 or found.shape[1] == 0:
+        raise InputError(f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(torch.as_tensor(inputs).shape)}")
+    bad = ~torch.isfinite(found)
+    if bad.any():
+        at = bad.nonzero()[0].tolist()
+        raise InputError(f"{name}{at}: expected a finite number, got {found[tuple(at)].item()}")
+    return found
+
+
+def _nodes_of(kernel: Kernel, name: str) -> int | None:
+    """Number of nodes of the kernels on nodes inside ``kernel``; they have to agree."""
+    found = {int(k.num_nodes) for k in (kernel, *kernel.sub_kernels()) if hasattr(k, "num_nodes")}
+    if len(found) > 1:
+        raise InputError(f"{name}_kernel: its parts are on different numbers of nodes, {sorted(found)}")
+    return found.pop() if found else None

@@ -1,0 +1,113 @@
+"""MatrixGP: the matrix-variate Gaussian process prior."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..data.checks import check_index
+from ..errors import InputError
+from ..linalg import KroneckerLinearOperator, PairIndex, PairLinearOperator, root
+from .axis import Axis
+from .means import MatrixMean, ZeroMean
+
+
+class MatrixGP(gpytorch.Module):
+    r"""Equation (1): :math:`Z \sim \mathcal{GP}(b, K_M \otimes K_N)` over an M x N matrix, row-major.
+
+    Kernels are gpytorch kernels. Kernels on nodes (:mod:`mvgp.kernels`) know their inputs; any other
+    kernel comes with ``row_inputs`` or ``col_inputs``. All parameters and inputs are brought to ``dtype``.
+
+    :param row_kernel: covariance of rows.
+    :param col_kernel: covariance of columns.
+    :param row_inputs: (M, d) inputs of the row kernel.
+    :param col_inputs: (N, d) inputs of the column kernel.
+    :param mean: prior mean, 0 when left out (:mod:`mvgp.priors`).
+    :param dtype: double precision by default; ``prior.to(torch.float32)`` works as well.
+
+    Example:
+        >>> import gpytorch, mvgp, torch
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> rows = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> prior = mvgp.MatrixGP(rows, gpytorch.kernels.RBFKernel(), col_inputs=torch.rand(5, 2))
+        >>> prior.shape, prior.covariance().shape
+        ((3, 5), torch.Size([15, 15]))
+    """
+
+    def __init__(
+        self,
+        row_kernel: Kernel,
+        col_kernel: Kernel,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
+        *,
+        mean: MatrixMean | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__()
+        if mean is not None and not isinstance(mean, MatrixMean):
+            raise InputError(f"mean: expected a mean of mvgp.priors, got {type(mean).__name__}")
+        self.row_axis = Axis(row_kernel, row_inputs, "row")
+        self.col_axis = Axis(col_kernel, col_inputs, "col")
+        self.mean_module = ZeroMean() if mean is None else mean
+        self.to(dtype)
+        bias = getattr(self.mean_module, "bias", None)
+        if bias is not None and len(bias) != len(self.row_axis):
+            raise InputError(f"mean: expected a bias for each of {len(self.row_axis)} rows, got {len(bias)}")
+
+    @property
+    def row_kernel(self) -> Kernel:
+        """The kernel of the rows."""
+        return self.row_axis.kernel
+
+    @property
+    def col_kernel(self) -> Kernel:
+        """The kernel of the columns."""
+        return self.col_axis.kernel
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        return len(self.row_axis), len(self.col_axis)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of parameters, means and covariances."""
+        return self.mean_module.zero.dtype
+
+    def pairs(self, rows: Any, cols: Any) -> PairIndex:
+        """The checked cells (``rows``, ``cols``), each (Q,) or one number."""
+        row, col = torch.atleast_1d(torch.as_tensor(rows)), torch.atleast_1d(torch.as_tensor(cols))
+        row, col = check_index(row, self.shape[0], "rows"), check_index(col, self.shape[1], "cols")
+        if len(row) != len(col):
+            raise InputError(f"rows and cols differ in length: {len(row)} and {len(col)}")
+        return PairIndex(row, col, self.shape)
+
+    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
+        """The prior at pairs (``rows``, ``cols``), each (Q,): mean (Q,) and a lazy covariance (Q, Q)."""
+        pairs = self.pairs(rows, cols)
+        covariance = PairLinearOperator(self.row_axis.covariance(), self.col_axis.covariance(), pairs)
+        return MultivariateNormal(self.mean_module(pairs.rows, pairs.cols), covariance)
+
+    def covariance(self) -> KroneckerLinearOperator:
+        r""":math:`K_M \otimes K_N`, (M N, M N), lazy, row-major."""
+        return KroneckerLinearOperator(self.row_axis.covariance(), self.col_axis.covariance())
+
+    def mean_matrix(self) -> Tensor:
+        """(M, N): the prior mean b."""
+        rows, cols = (torch.arange(size, device=self.mean_module.zero.device) for size in self.shape)
+        row_part = self.mean_module.row_part(rows).expand(len(rows))
+        return row_part.unsqueeze(1) + self.mean_module.col_part(cols).expand(len(cols))
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        r"""(M, N): an exact sample :math:`b + G_M E G_N^T`, E standard normal, G the roots of the kernels."""
+        with torch.no_grad():
+            row_root, col_root = root(self.row_axis.covariance()), root(self.col_axis.covariance())
+            size = (row_root.shape[-1], col_root.shape[-1])
+            noise = torch.randn(size, generator=generator, dtype=self.dtype, device=row_root.device)
+            return self.mean_matrix() + col_root._matmul(row_root._matmul(noise).mT).mT

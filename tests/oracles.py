@@ -1,0 +1,48 @@
+"""Slow and obvious references. Everything here is dense and in double precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+
+def dense_laplacian(edges, num_nodes, weights=None):
+    """Normalised Laplacian by loops, straight from the definition (Chung)."""
+    w = np.zeros((num_nodes, num_nodes))
+    for place, (i, j) in enumerate(edges):
+        if i != j:
+            value = 1.0 if weights is None else weights[place]
+            w[i, j] += value
+            w[j, i] += value
+    degree = w.sum(1)
+    lap = np.zeros_like(w)
+    for i in range(num_nodes):
+        for j in range(num_nodes):
+            if degree[i] > 0 and degree[j] > 0:
+                lap[i, j] = (i == j) - w[i, j] / np.sqrt(degree[i] * degree[j])
+    return torch.from_numpy(lap)
+
+
+def matrix_function(symmetric, function):
+    values, vectors = torch.linalg.eigh(symmetric)
+    return vectors @ torch.diag(function(values)) @ vectors.T
+
+
+def dense_posterior(k_rows, k_cols, rows, cols, values, noise, prior_mean=None):
+    """Mean (MN,) and covariance (MN, MN) by conditioning the whole joint Gaussian, equations (2) and (3).
+
+    ``noise`` is (T,) or a number; cells are numbered row-major.
+    """
+    k = torch.kron(k_rows, k_cols)
+    count = k_cols.shape[0]
+    t = rows * count + cols
+    mean = torch.zeros(k.shape[0], dtype=k.dtype) if prior_mean is None else prior_mean.flatten()
+    a = k[t][:, t] + torch.diag(torch.as_tensor(noise, dtype=k.dtype).expand(len(t)))
+    gain = torch.linalg.solve(a, k[t]).T  # (MN, T)
+    return mean + gain @ (values - mean[t]), k - gain @ k[t]
+
+
+def random_edges(rng, num_nodes, count):
+    """Random links that leave the last node isolated and repeat some links in both directions."""
+    edges = rng.integers(0, num_nodes - 1, (count, 2))
+    return np.concatenate([edges, edges[:3, ::-1], edges[3:5]])
