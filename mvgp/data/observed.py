@@ -33,6 +33,7 @@ class ObservedMatrix:
         >>> data = mvgp.ObservedMatrix([0, 2], [1, 0], [0.5, -1.0], shape=(3, 2))
         >>> len(data), data.shape
         (2, (3, 2))
+
     """
 
     def __init__(

@@ -44,9 +44,10 @@ def scipy_entries(matrix: Any) -> Entries:
 
     if not sparse.issparse(matrix):
         raise InputError(f"matrix: expected a scipy sparse matrix, got {type(matrix).__name__}")
-    if matrix.ndim != 2:
-        raise InputError(f"matrix: expected two dimensions, got shape {matrix.shape}")
-    coo = matrix.tocoo()
+    given: Any = matrix
+    if given.ndim != 2:
+        raise InputError(f"matrix: expected two dimensions, got shape {given.shape}")
+    coo = given.tocoo()
     rows = torch.from_numpy(coo.row.astype(np.int64))
     cols = torch.from_numpy(coo.col.astype(np.int64))
     return rows, cols, torch.as_tensor(np.ascontiguousarray(coo.data)), tuple(coo.shape)

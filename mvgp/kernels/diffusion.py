@@ -27,6 +27,7 @@ class DiffusionKernel(GraphKernel):
         >>> kernel = DiffusionKernel(Graph([(0, 1)], 3), time=1.0, shift=1.0)
         >>> kernel(torch.arange(3)).to_dense().diagonal().detach()
         tensor([1.5677, 1.5677, 2.0000], dtype=torch.float64)
+
     """
 
     def __init__(

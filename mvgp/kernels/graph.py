@@ -31,6 +31,7 @@ class Graph:
         >>> from mvgp.kernels import Graph
         >>> Graph([(0, 1), (1, 2), (2, 1)], 4)
         Graph(4 nodes, 2 links, 1 isolated)
+
     """
 
     def __init__(self, edges: Any, num_nodes: int, weights: Any = None) -> None:
@@ -125,7 +126,7 @@ class Graph:
                 raise SizeError(f"eigenpairs of a graph with {self.num_nodes} nodes: the limit is {EIGEN_LIMIT}")
             values, vectors = torch.linalg.eigh(self._shifted.tensor.to_dense())
             found = ((values + 1).clamp(0, 2), vectors)
-            self._eigen[key] = tuple(part.to(dtype=dtype, device=device) for part in found)  # type: ignore[assignment]
+            self._eigen[key] = tuple(part.to(dtype=dtype, device=device) for part in found)
         return self._eigen[key]
 
     def __repr__(self) -> str:

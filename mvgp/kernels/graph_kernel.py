@@ -99,7 +99,7 @@ class GraphKernel(Kernel):
 
     @abstractmethod
     def spectrum(self, eigenvalues: Tensor) -> Tensor:
-        """f at Laplacian eigenvalues (n,) in [0, 2]: (*batch_shape, n), differentiable in the parameters."""
+        """F at Laplacian eigenvalues (n,) in [0, 2]: (*batch_shape, n), differentiable in the parameters."""
 
     def _function(self, eigenvalues: Tensor) -> Tensor:
         return self.spectrum(eigenvalues) + self.shift.unsqueeze(-1)

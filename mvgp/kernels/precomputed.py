@@ -73,9 +73,13 @@ class PrecomputedKernel(Kernel):
         if not self.batch_shape:
             return self.matrix[rows, cols]
         batch = torch.broadcast_shapes(self.batch_shape, first.shape[:-1], second.shape[:-1])
-        shape = (*batch, *torch.broadcast_shapes(rows.shape[len(first.shape) - 1 :], cols.shape[len(first.shape) - 1 :]))
-        places = [torch.arange(n, device=rows.device).reshape(-1, *[1] * (len(shape) - 1 - at)) for at, n in enumerate(batch)]
-        return self.matrix.expand(*batch, *self.matrix.shape[-2:])[(*places, rows, cols)]
+        matrix = self.matrix.expand(*batch, *self.matrix.shape[-2:])
+        places = []  # a position for each batch dimension, broadcast against the dimensions of the entries
+        for at, size in enumerate(batch):
+            shape = [1] * (len(batch) + (1 if diag else 2))
+            shape[at] = size
+            places.append(torch.arange(size, device=rows.device).reshape(shape))
+        return matrix[(*places, rows, cols)]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PrecomputedKernel:
         memo[id(self.matrix)] = self.matrix  # constant and possibly large: shared between copies

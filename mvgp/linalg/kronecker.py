@@ -31,7 +31,7 @@ class KroneckerLinearOperator(KroneckerProductLinearOperator):
         spectra = [torch.linalg.eigvalsh(op.to_dense()) for op in self.linear_ops]
         size = self.shape[-1]
         # ln |A (x) B| = n_B ln|A| + n_A ln|B|; a singular factor gives -inf, as it should
-        return sum(s.clamp_min(0).log().sum(-1) * (size // s.shape[-1]) for s in spectra)  # type: ignore[return-value]
+        return sum(s.clamp_min(0).log().sum(-1) * (size // s.shape[-1]) for s in spectra)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """(num_samples, M N) exact samples: G_M E G_N^T for a standard normal matrix E."""
@@ -41,14 +41,14 @@ class KroneckerLinearOperator(KroneckerProductLinearOperator):
 
 
 class SpectralKroneckerLinearOperator(LinearOperator):
-    r""":math:`(U \otimes V) \operatorname{diag}(\operatorname{vec} s) (U \otimes V)^T`, for U (M, R), V (N, S), s (R, S).
+    r""":math:`(U \otimes V) \operatorname{diag}(\operatorname{vec} s) (U \otimes V)^T`: U (M, R), V (N, S), s (R, S).
 
     Any function of a Kronecker product of two covariances with known eigenpairs has this form; its
     diagonal is :math:`U^{\circ 2} s (V^{\circ 2})^T`, with nothing MN x MN stored.
 
-    :param spectrum: (*batch, R, S); gradients flow to it.
-    :param row_vectors: (M, R), constant.
-    :param col_vectors: (N, S), constant.
+    :param spectrum: (*batch, R, S).
+    :param row_vectors: (M, R).
+    :param col_vectors: (N, S).
     """
 
     def __init__(self, spectrum: Tensor, row_vectors: Tensor, col_vectors: Tensor) -> None:
@@ -83,11 +83,6 @@ class SpectralKroneckerLinearOperator(LinearOperator):
         rows = self.row_vectors[row_index // width] * self.row_vectors[col_index // width]  # (*index, R)
         cols = self.col_vectors[row_index % width] * self.col_vectors[col_index % width]  # (*index, S)
         return ((rows.unsqueeze(-2) @ spectrum).squeeze(-2) * cols).sum(-1)
-
-    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
-        left = self._to_spectrum(left_vecs.unsqueeze(-1) if left_vecs.dim() == 1 else left_vecs)
-        right = self._to_spectrum(right_vecs.unsqueeze(-1) if right_vecs.dim() == 1 else right_vecs)
-        return ((left * right).sum(-3).sum_to_size(self.spectrum.shape),)
 
     def _expand_batch(self, batch_shape: Any) -> SpectralKroneckerLinearOperator:
         spectrum = self.spectrum.expand(*batch_shape, *self.spectrum.shape[-2:])

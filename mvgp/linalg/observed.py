@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +12,7 @@ from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor
 
 from .blocks import block, diagonal_at
-from .pair_product import Plan, PairProduct
+from .pair_product import PairProduct, Plan
 from .pairs import PairIndex
 from .roots import root
 
@@ -37,6 +39,9 @@ class PairLinearOperator(LinearOperator):
         plan: Plan | None = None,
     ) -> None:
         row_op, col_op = to_linear_operator(row_op), to_linear_operator(col_op)
+        if row_op.batch_shape != col_op.batch_shape:
+            batch = torch.broadcast_shapes(row_op.batch_shape, col_op.batch_shape)
+            row_op, col_op = row_op._expand_batch(batch), col_op._expand_batch(batch)
         super().__init__(row_op, col_op, left=left, right=right, plan=plan)
         self.row_op, self.col_op, self.left = row_op, col_op, left
         self.right = left if right is None else right
@@ -53,16 +58,30 @@ class PairLinearOperator(LinearOperator):
         return self._plan or self.product.plan
 
     def _size(self) -> torch.Size:
-        return torch.Size((len(self.left), len(self.right)))
+        return torch.Size((*self.row_op.batch_shape, len(self.left), len(self.right)))
 
     def _transpose_nonbatch(self) -> PairLinearOperator:
-        if self.right is self.left:
-            return self  # both factors are symmetric
-        return PairLinearOperator(self.row_op.mT, self.col_op.mT, self.right, self.left)
+        right = None if self.right is self.left else self.left
+        return PairLinearOperator(self.row_op.mT, self.col_op.mT, self.right, right)
+
+    def _entries_of_batch(self) -> Iterator[tuple[tuple[int, ...], PairLinearOperator]]:
+        """Each entry of the batch as an operator of its own."""
+        for index in itertools.product(*[range(size) for size in self.batch_shape]):
+            row, col = self.row_op[index], self.col_op[index]
+            yield index, PairLinearOperator(row, col, self.left, self._kwargs["right"], self._plan)
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         if rhs.dim() == 1:
             return self._matmul(rhs.unsqueeze(-1)).squeeze(-1)
+        if self.batch_shape:
+            batch = torch.broadcast_shapes(self.batch_shape, rhs.shape[:-2])
+            wide = rhs.expand(*batch, *rhs.shape[-2:])
+            found = []
+            for index, op in self._entries_of_batch():
+                place: tuple[Any, ...] = (..., *index, slice(None), slice(None))
+                found.append(op._matmul(wide[place]))
+            extra = wide.dim() - 2 - len(self.batch_shape)  # batch dimensions that only the right-hand side has
+            return torch.stack(found, dim=extra).unflatten(extra, self.batch_shape)
         if rhs.dim() == 2:
             return self.product(rhs, self._plan)
         flat = rhs.movedim(-2, 0).flatten(1)  # (T, B C)
@@ -76,10 +95,13 @@ class PairLinearOperator(LinearOperator):
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         """With L and R the scattered vectors, <L, K_M R K_N^T> is bilinear in each factor."""
+        if self.batch_shape:
+            return super()._bilinear_derivative(left_vecs, right_vecs)
         left = left_vecs.unsqueeze(-1) if left_vecs.dim() == 1 else left_vecs
         right = right_vecs.unsqueeze(-1) if right_vecs.dim() == 1 else right_vecs
         if left.dim() > 2:
-            left, right = (v.movedim(-2, 0).flatten(1) for v in torch.broadcast_tensors(left, right))
+            batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+            left, right = (v.expand(*batch, *v.shape[-2:]).movedim(-2, 0).flatten(1) for v in (left, right))
         tall = self.left.scatter(left)  # (C, M1', N1')
         wide = self.right.scatter(right)  # (C, M2', N2')
         row, col = self.product.row, self.product.col
@@ -96,17 +118,25 @@ class PairLinearOperator(LinearOperator):
         return (*to_row, *to_col)
 
     def _diagonal(self) -> Tensor:
-        if self.right is self.left:
+        if self.right is self.left and not self.batch_shape:
             return diagonal_at(self.row_op, self.left.rows) * diagonal_at(self.col_op, self.left.cols)
         everything = torch.arange(len(self.left), device=self.device)
-        return self._get_indices(everything, everything)
+        if not self.batch_shape:
+            return self._get_indices(everything, everything)
+        return torch.stack([op._diagonal() for _, op in self._entries_of_batch()]).unflatten(0, self.batch_shape)
 
     def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
-        of_rows = self.row_op._get_indices(self.left.rows[row_index], self.right.rows[col_index])
-        return of_rows * self.col_op._get_indices(self.left.cols[row_index], self.right.cols[col_index])
+        of_rows = self.row_op._get_indices(self.left.rows[row_index], self.right.rows[col_index], *batch_indices)
+        return of_rows * self.col_op._get_indices(self.left.cols[row_index], self.right.cols[col_index], *batch_indices)
+
+    def _expand_batch(self, batch_shape: Any) -> PairLinearOperator:
+        rows, cols = self.row_op._expand_batch(batch_shape), self.col_op._expand_batch(batch_shape)
+        return PairLinearOperator(rows, cols, self.left, self._kwargs["right"], self._plan)
 
     def to_dense(self) -> Tensor:
         """(Q, T); differentiable."""
+        if self.batch_shape:
+            return torch.stack([op.to_dense() for _, op in self._entries_of_batch()]).unflatten(0, self.batch_shape)
         left, right = self.left, self.right
         of_rows = block(self.row_op, left.active_rows, right.active_rows)
         of_cols = block(self.col_op, left.active_cols, right.active_cols)

@@ -34,7 +34,8 @@ def check_covariance(matrix: Tensor, name: str) -> None:
     if (info > 0).any():
         lowest = torch.linalg.eigvalsh(matrix)[..., 0].min().item()
         raise NotPositiveSemidefiniteError(
-            f"{name}: expected a positive semi-definite matrix, its smallest eigenvalue is {lowest:.6g}"
+            f"{name}: expected a positive semi-definite matrix, its smallest eigenvalue is {lowest:.6g}; "
+            f"if that is rounding in how it was computed, add {-2 * lowest:.3g} to its diagonal"
         )
 
 

@@ -1,4 +1,4 @@
-"""SpectralLinearOperator: a symmetric matrix given by (some of) its eigenpairs."""
+"""SpectralLinearOperator: a symmetric matrix given by its eigenpairs, or by some rows of them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from typing import Any
 
 import torch
 from linear_operator import LinearOperator
+from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
 
 class SpectralLinearOperator(LinearOperator):
-    r""":math:`U \operatorname{diag}(s) U^T` with orthonormal columns U (N, R), R <= N, and s (*batch, R).
+    r""":math:`U \operatorname{diag}(s) U^T` with U (N, R) and s (*batch, R).
 
     One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the
     family, so that no structure is lost.
 
-    :param vectors: (N, R), taken as constant: no gradient flows to it.
-    :param spectrum: (*batch, R); gradients flow to it.
+    :param vectors: (N, R).
+    :param spectrum: (*batch, R).
     """
 
     def __init__(self, spectrum: Tensor, vectors: Tensor) -> None:
@@ -43,12 +44,6 @@ class SpectralLinearOperator(LinearOperator):
         spectrum = self.spectrum[batch_indices] if batch_indices else self.spectrum
         return (self.vectors[row_index] * spectrum * self.vectors[col_index]).sum(-1)
 
-    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
-        left = self.vectors.mT @ (left_vecs.unsqueeze(-1) if left_vecs.dim() == 1 else left_vecs)
-        right = self.vectors.mT @ (right_vecs.unsqueeze(-1) if right_vecs.dim() == 1 else right_vecs)
-        gradient = (left * right).sum(-1)  # (*batch, R)
-        return (gradient.sum_to_size(self.spectrum.shape),)
-
     def _expand_batch(self, batch_shape: Any) -> SpectralLinearOperator:
         return SpectralLinearOperator(self.spectrum.expand(*batch_shape, self.spectrum.shape[-1]), self.vectors)
 
@@ -60,6 +55,6 @@ class SpectralLinearOperator(LinearOperator):
         """(*batch, Q, P): the dense entries at ``rows`` x ``cols``."""
         return (self.vectors[rows] * self.spectrum.unsqueeze(-2)) @ self.vectors[cols].mT
 
-    def root(self) -> SpectralLinearOperator:
-        """The symmetric square root; the spectrum must not be negative."""
-        return SpectralLinearOperator(self.spectrum.sqrt(), self.vectors)
+    def root(self) -> LinearOperator:
+        r"""The root :math:`U \operatorname{diag}(s)^{1/2}`, (*batch, N, R); the spectrum must not be negative."""
+        return DenseLinearOperator(self.vectors * self.spectrum.sqrt().unsqueeze(-2))

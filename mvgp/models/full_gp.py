@@ -36,6 +36,7 @@ class FullGP(gpytorch.Module):
         >>> posterior = mvgp.FullGP(prior, gpytorch.likelihoods.GaussianLikelihood()).fit(data)
         >>> posterior.variance([0, 1], [1, 1]).shape
         torch.Size([2])
+
     """
 
     def __init__(

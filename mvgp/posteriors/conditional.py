@@ -7,7 +7,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..linalg import PairIndex, PairLinearOperator, SpectralKroneckerLinearOperator, root
-from ..linalg.solvers import SpectralSolver, Solver
+from ..linalg.solvers import Solver, SpectralSolver
 from .query import Query
 
 CHUNK_BYTES = 64 * 2**20  # memory of one batch of right-hand sides

@@ -28,7 +28,9 @@ class Axis(gpytorch.Module):
         if not isinstance(kernel, Kernel):
             raise InputError(f"{name}_kernel: expected a gpytorch kernel, got {type(kernel).__name__}")
         if kernel.batch_shape:
-            raise InputError(f"{name}_kernel: expected a kernel without batch dimensions, got {tuple(kernel.batch_shape)}")
+            raise InputError(
+                f"{name}_kernel: expected a kernel without batch dimensions, got {tuple(kernel.batch_shape)}"
+            )
         self.kernel, self.name = kernel, name
         own = _nodes_of(kernel, name)
         if inputs is None:
@@ -80,7 +82,9 @@ def checked_inputs(inputs: Any, name: str) -> Tensor:
     found = torch.as_tensor(inputs)
     found = found.unsqueeze(1) if found.dim() == 1 else found
     if found.dim() != 2 or found.shape[0] == 0 or found.shape[1] == 0:
-        raise InputError(f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(torch.as_tensor(inputs).shape)}")
+        raise InputError(
+            f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(torch.as_tensor(inputs).shape)}"
+        )
     bad = ~torch.isfinite(found)
     if bad.any():
         at = bad.nonzero()[0].tolist()

@@ -37,6 +37,7 @@ class MatrixGP(gpytorch.Module):
         >>> prior = mvgp.MatrixGP(rows, gpytorch.kernels.RBFKernel(), col_inputs=torch.rand(5, 2))
         >>> prior.shape, prior.covariance().shape
         ((3, 5), torch.Size([15, 15]))
+
     """
 
     def __init__(

@@ -58,7 +58,7 @@ class ConstantMean(MatrixMean):
         return found
 
     def row_part(self, rows: Tensor | None) -> Tensor:
-        """constant"""
+        """Constant"""
         return self.constant
 
 
