@@ -32,7 +32,7 @@ class GraphKernel(Kernel):
     :param graph: the nodes and links.
     :param shift: weight of the identity, at least 0. Given 0 it is not learned.
     :param method: ``eigen``, ``chebyshev``, or ``auto`` by the size of the graph.
-    :param tolerance: relative error of the Chebyshev series; 1e-12 in double precision, 1e-6 in single.
+    :param tolerance: relative error of the Chebyshev series; 1e-10 in double precision, 1e-6 in single.
     :param dtype: of the parameters, double by default.
     """
 
@@ -115,7 +115,7 @@ class GraphKernel(Kernel):
         if self.uses_eigenpairs:
             values, vectors = self.graph.eigenpairs(dtype, device)
             return SpectralLinearOperator(self._function(values), vectors)
-        tolerance = self.tolerance or (1e-12 if dtype == torch.float64 else 1e-6)
+        tolerance = self.tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
         # the spectrum [0, 2] of L is [-1, 1] for S = L - I; the degree is found in double precision
         count = chebyshev.count_for(lambda x: self._function(x.to(dtype) + 1).double(), tolerance)
         values = self._function(chebyshev.nodes(count, dtype, device) + 1)

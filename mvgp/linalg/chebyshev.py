@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SizeError
-from .csr import BLOCK, SymmetricCSR
+from .csr import NARROW, SymmetricCSR
 
 MAX_NODES = 4096
 
@@ -83,14 +83,19 @@ def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
 
 
 def polynomials(matrix: SymmetricCSR, dense: Tensor, degree: int) -> Iterator[Tensor]:
-    """T_0(S) X, T_1(S) X, ..., T_degree(S) X for X (N, C), by the three-term recurrence."""
-    before, now = dense, dense
+    """T_0(S) X, T_1(S) X, ..., T_degree(S) X for X (N, C), by the three-term recurrence.
+
+    Two buffers take turns: a term stays valid until the next but one is asked for.
+    """
+    before = dense.clone(memory_format=torch.contiguous_format)
+    yield before
+    if degree < 1:
+        return
+    now = matrix @ before
     yield now
-    if degree >= 1:
-        before, now = now, matrix @ now
-        yield now
     for _ in range(degree - 1):
-        before, now = now, torch.addmm(before, matrix.tensor, now, beta=-1.0, alpha=2.0)
+        before.addmm_(matrix.tensor, now, beta=-1.0, alpha=2.0)
+        before, now = now, before
         yield now
 
 
@@ -101,13 +106,17 @@ def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
     :param dense: (N, C).
     """
     out = torch.empty_like(dense, memory_format=torch.contiguous_format)
-    for start in range(0, dense.shape[1], BLOCK):
-        part = slice(start, start + BLOCK)
+    # plain numbers are added faster than 0-dimensional tensors, which only gradients need
+    numbers = series.tolist() if series.dim() == 1 and not series.requires_grad else None
+    for start in range(0, dense.shape[1], NARROW):
+        part = slice(start, start + NARROW)
         own = series[:, part] if series.dim() == 2 else series
-        block = dense[:, part].contiguous()
-        total = torch.zeros_like(block)
-        for k, term in enumerate(polynomials(matrix, block, len(series) - 1)):
-            total.addcmul_(term, own[k])
+        total = dense.new_zeros(dense.shape[0], dense[:, part].shape[1])
+        for k, term in enumerate(polynomials(matrix, dense[:, part], len(series) - 1)):
+            if numbers is None:
+                total.addcmul_(term.clone(), own[k])  # gradients need the term later on
+            else:
+                total.add_(term, alpha=numbers[k])
         out[:, part] = total
     return out
 
@@ -118,11 +127,11 @@ def diagonal_moments(matrix: SymmetricCSR, which: Tensor, count: int) -> Tensor:
     Uses :math:`T_{2k} = 2 T_k T_k - T_0` and :math:`T_{2k+1} = 2 T_{k+1} T_k - T_1`: half the products.
     """
     moments = matrix.values.new_empty(len(which), count)
-    for start in range(0, len(which), BLOCK):
-        chosen = which[start : start + BLOCK]
+    for start in range(0, len(which), NARROW):
+        chosen = which[start : start + NARROW]
         picked = matrix.values.new_zeros(matrix.size, len(chosen))
         picked[chosen, torch.arange(len(chosen), device=chosen.device)] = 1.0
-        out = moments[start : start + BLOCK]
+        out = moments[start : start + NARROW]
         before = picked
         for k, term in enumerate(polynomials(matrix, picked, count // 2)):
             if 2 * k < count:

@@ -20,8 +20,8 @@ from .spectral import SpectralLinearOperator
 
 GEMM = 50e9  # dense matrix times dense matrix
 GEMV = 5e9  # dense matrix times one vector: bound by memory
-SPARSE = 6e9  # sparse matrix times dense matrix, 64 columns at a time
-SAMPLED = 3e9  # chosen entries of a product, 64 inner columns at a time
+SPARSE = 4e9  # sparse matrix times dense matrix, a block of columns at a time
+SAMPLED = 1.6e9  # chosen entries of a product, a block of inner columns at a time
 MOVE = 0.5e9  # entries scattered, gathered or copied
 CALL = 20e-6  # overhead of one call into torch
 

@@ -1,7 +1,8 @@
 """Sparse matrices in compressed-row form: the pattern of a matrix, and products in cache-sized blocks.
 
-torch's CSR products run several times faster on 64 columns at a time than on thousands
-(``docs/numerics.md``), so every wide product here is cut into blocks of that width.
+torch's CSR products run up to three times faster on a few dozen columns at a time than on thousands,
+and faster with 32-bit than with 64-bit positions (``benchmarks/bench_rates.py``), so every wide
+product is cut into blocks and positions are 32-bit wherever they fit.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BLOCK = 64  # columns of a dense factor handled at once; keeps a block of it in cache
+BLOCK = 64  # columns of a dense factor handled at once, so that a block of it stays in cache
+NARROW = 32  # the same for many passes over one block
 
 
 def csr_tensor(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     """A torch CSR tensor from its parts, without torch's once-per-process beta warning."""
+    if max(values.numel(), *shape) < 2**31:
+        crow, col = crow.int(), col.int()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return torch.sparse_csr_tensor(crow, col, values, size=shape, check_invariants=False)

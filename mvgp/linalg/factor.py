@@ -24,6 +24,7 @@ class Factor:
 
     def __init__(self, op: LinearOperator, out: Tensor, into: Tensor) -> None:
         self.out_size, self.into_size = len(out), len(into)
+        self._symmetric = out is into  # factors are covariances
         if isinstance(op, SpectralLinearOperator) and out is into and len(out) < op.shape[-1]:
             op = SpectralLinearOperator(op.spectrum, op.vectors[out])
             self._out: Tensor | None = None
@@ -39,6 +40,11 @@ class Factor:
         if self._out is None and self._into is None:
             return self._op.to_dense()
         return block(self._op, self._rows, self._cols)
+
+    @cached_property
+    def dense_t(self) -> Tensor:
+        """(B, A): its transpose, row-major; the block itself when that is symmetric."""
+        return self.dense if self._symmetric and not self.dense.requires_grad else self.dense.mT.contiguous()
 
     @property
     def dense_fits(self) -> bool:

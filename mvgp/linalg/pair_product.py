@@ -96,7 +96,7 @@ def _first_stage(inner: Factor, right: PairIndex, rhs: Tensor, how: First) -> Te
         for c in range(rhs.shape[1]):
             v = right.pattern.matrix(right.to_pattern(rhs[:, c]))  # (M2', N2') CSR
             for start in range(0, inner.out_size, BLOCK):
-                out[c, :, start : start + BLOCK] = v @ inner.dense[start : start + BLOCK].T.contiguous()
+                out[c, :, start : start + BLOCK] = v @ inner.dense_t[:, start : start + BLOCK].contiguous()
         return out
     grid = right.scatter(rhs)  # (C, M2', N2')
     if how == "dense":

@@ -73,8 +73,21 @@ class PairIndex:
         return self.local_rows * self.active_shape[1] + self.local_cols
 
     @cached_property
+    def _ascending(self) -> bool:
+        """Whether the pairs are sorted and distinct, as observed ones are."""
+        return bool((self.cells[1:] > self.cells[:-1]).all())
+
+    @property
+    def _fills(self) -> bool:
+        """Whether the pairs are the whole active grid, row by row."""
+        return self._ascending and len(self) == self.active_shape[0] * self.active_shape[1]
+
+    @cached_property
     def _distinct(self) -> tuple[Pattern, Tensor]:
         """The pattern (M', N') of the distinct pairs, and (Q,) the place of each pair in it."""
+        if self._ascending:
+            place = torch.arange(len(self), device=self.rows.device)
+            return Pattern(self.local_rows, self.local_cols, self.active_shape), place
         cells, place = torch.unique(self.cells, return_inverse=True)
         width = self.active_shape[1]
         return Pattern(cells // width, cells % width, self.active_shape), place
@@ -86,22 +99,30 @@ class PairIndex:
 
     def to_pattern(self, values: Tensor) -> Tensor:
         """(D,) values on the distinct pairs from (Q,) values on all, repeats added up."""
+        if self._ascending:
+            return values
         pattern, place = self._distinct
         return values.new_zeros(len(pattern)).index_add_(0, place, values)
 
     def from_pattern(self, values: Tensor) -> Tensor:
         """(Q,) values on all pairs from (D,) values on the distinct ones."""
-        return values[self._distinct[1]]
+        return values if self._ascending else values[self._distinct[1]]
 
     def scatter(self, values: Tensor) -> Tensor:
         """(C, M', N') grids from (Q, C) values, repeats added up."""
+        if self._fills:
+            return values.mT.unflatten(1, self.active_shape)
         grid = values.new_zeros(values.shape[1], self.active_shape[0] * self.active_shape[1])
-        grid.index_add_(1, self.cells, values.mT)
+        if self._ascending:
+            grid[:, self.cells] = values.mT
+        else:
+            grid.index_add_(1, self.cells, values.mT)
         return grid.unflatten(1, self.active_shape)
 
     def gather(self, grid: Tensor) -> Tensor:
         """(Q, C) values at the pairs from (C, M', N') grids."""
-        return grid.flatten(1)[:, self.cells].mT
+        flat = grid.flatten(1)
+        return flat.mT if self._fills else flat[:, self.cells].mT
 
     @cached_property
     def swapped(self) -> PairIndex:

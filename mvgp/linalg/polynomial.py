@@ -9,7 +9,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from . import chebyshev
-from .csr import BLOCK, SymmetricCSR
+from .csr import NARROW, SymmetricCSR
 
 
 class ChebyshevLinearOperator(LinearOperator):
@@ -24,7 +24,7 @@ class ChebyshevLinearOperator(LinearOperator):
     :param tolerance: relative size of the tail of the series that a product may drop.
     """
 
-    def __init__(self, values: Tensor, matrix: SymmetricCSR, tolerance: float = 1e-12) -> None:
+    def __init__(self, values: Tensor, matrix: SymmetricCSR, tolerance: float = 1e-10) -> None:
         super().__init__(values, matrix=matrix, tolerance=tolerance)
         self.values, self.matrix, self.tolerance = values, matrix, tolerance
 
@@ -66,9 +66,9 @@ class ChebyshevLinearOperator(LinearOperator):
         flat_right = _batch_into_columns(right.expand(*batch, *right.shape[-2:]))
         count = self.values.shape[-1]
         inner = flat_right.new_empty(count, flat_right.shape[1])  # <left, T_k right> by column
-        for start in range(0, flat_right.shape[1], BLOCK):
-            part = slice(start, start + BLOCK)
-            terms = chebyshev.polynomials(self.matrix, flat_right[:, part].contiguous(), count - 1)
+        for start in range(0, flat_right.shape[1], NARROW):
+            part = slice(start, start + NARROW)
+            terms = chebyshev.polynomials(self.matrix, flat_right[:, part], count - 1)
             for k, term in enumerate(terms):
                 inner[k, part] = (flat_left[:, part] * term).sum(0)
         to_series = inner.reshape(count, -1, width).sum(-1).mT.reshape(*batch, count)
@@ -92,9 +92,9 @@ class ChebyshevLinearOperator(LinearOperator):
             moments = chebyshev.diagonal_moments(self.matrix, distinct, count)[back]  # (*index, n)
         else:
             moments = values.new_empty(*rows.shape, count)
-            for start in range(0, len(distinct), BLOCK):
-                chosen = distinct[start : start + BLOCK]
-                here = (back >= start) & (back < start + BLOCK)
+            for start in range(0, len(distinct), NARROW):
+                chosen = distinct[start : start + NARROW]
+                here = (back >= start) & (back < start + NARROW)
                 picked = values.new_zeros(self.matrix.size, len(chosen))
                 picked[chosen, torch.arange(len(chosen), device=chosen.device)] = 1.0
                 for k, term in enumerate(chebyshev.polynomials(self.matrix, picked, count - 1)):

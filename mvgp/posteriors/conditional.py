@@ -10,7 +10,8 @@ from ..linalg import PairIndex, PairLinearOperator, SpectralKroneckerLinearOpera
 from ..linalg.solvers import Solver, SpectralSolver
 from .query import Query
 
-CHUNK_BYTES = 64 * 2**20  # memory of one batch of right-hand sides
+CHUNK_BYTES = 8 * 2**20  # one batch of right-hand sides; larger ones leave the cache
+CHUNK_LEAST = 16  # right-hand sides of a batch in any case
 
 
 class ConditionalCovariance:
@@ -62,7 +63,7 @@ class ConditionalCovariance:
             parts = [closed._get_indices(part, part) for part in cells.split(4096)]
             return torch.minimum(torch.cat(parts).clamp_min(0), prior)
         reduction = torch.empty_like(prior)
-        width = max(1, CHUNK_BYTES // (len(self.pairs) * prior.element_size()))
+        width = max(CHUNK_LEAST, CHUNK_BYTES // (len(self.pairs) * prior.element_size()))
         for start in range(0, len(query), width):
             part = query.pairs[slice(start, start + width)]
             of_rows = query.row_side.columns(part.active_rows)[self.pairs.rows]  # (T, u)
