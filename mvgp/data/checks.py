@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import InputError
+
+
+def as_tensor(given: Any, name: str) -> Tensor:
+    """A tensor from a tensor, an array, a pandas column or a list of numbers."""
+    if isinstance(given, Tensor):
+        return given.detach()
+    try:
+        array = np.asarray(given)
+        return torch.from_numpy(array if array.flags.writeable else array.copy())
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: expected numbers ({error})") from None
 
 
 def check_shape(shape: Any) -> tuple[int, int]:
@@ -24,7 +36,9 @@ def check_shape(shape: Any) -> tuple[int, int]:
 
 def check_index(index: Any, size: int, name: str) -> Tensor:
     """(T,) int64 positions in [0, size)."""
-    given = torch.as_tensor(index)
+    given = as_tensor(index, name)
+    given = given.long() if given.numel() == 0 else given
+    given = given.unsqueeze(0) if given.dim() == 0 else given  # one position
     if given.dim() != 1:
         raise InputError(f"{name}: expected a vector of positions, got shape {tuple(given.shape)}")
     if given.dtype == torch.bool:
@@ -46,7 +60,7 @@ def check_index(index: Any, size: int, name: str) -> Tensor:
 
 def check_values(values: Any, length: int, name: str, dtype: torch.dtype | None = None) -> Tensor:
     """(T,) finite floating-point numbers; whole numbers become float64."""
-    given = torch.as_tensor(values)
+    given = as_tensor(values, name)
     if given.is_complex():
         raise InputError(f"{name}: expected real numbers, got {given.dtype}")
     given = given.to(dtype or (given.dtype if given.is_floating_point() else torch.float64))

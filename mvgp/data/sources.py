@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .checks import as_tensor
 
 Entries = tuple[Tensor, Tensor, Tensor, tuple[int, int]]
 
@@ -27,7 +28,7 @@ def dense_entries(matrix: Any) -> Entries:
 
 def masked_entries(matrix: Any, mask: Any) -> Entries:
     """The entries of a dense matrix (M, N) where ``mask`` (M, N) is true."""
-    given, chosen = _dense(matrix, "matrix"), torch.as_tensor(mask)
+    given, chosen = _dense(matrix, "matrix"), as_tensor(mask, "mask")
     if chosen.dtype != torch.bool:
         raise InputError(f"mask: expected booleans, got {chosen.dtype}")
     if chosen.shape != given.shape:
@@ -50,7 +51,7 @@ def scipy_entries(matrix: Any) -> Entries:
     coo = given.tocoo()
     rows = torch.from_numpy(coo.row.astype(np.int64))
     cols = torch.from_numpy(coo.col.astype(np.int64))
-    return rows, cols, torch.as_tensor(np.ascontiguousarray(coo.data)), tuple(coo.shape)
+    return rows, cols, as_tensor(coo.data, "matrix"), tuple(coo.shape)
 
 
 def frame_entries(
@@ -77,11 +78,11 @@ def frame_entries(
     except (TypeError, ValueError) as error:
         raise InputError(f"value={value!r}: expected numbers ({error})") from None
     shape = (max(len(row_names), 1), max(len(col_names), 1))
-    return (rows, cols, torch.from_numpy(values.copy()), shape), row_names, col_names
+    return (rows, cols, as_tensor(values, "value"), shape), row_names, col_names
 
 
 def _dense(matrix: Any, name: str) -> Tensor:
-    given = torch.as_tensor(matrix)
+    given = as_tensor(matrix, name)
     if given.dim() != 2:
         raise InputError(f"{name}: expected two dimensions (M, N), got shape {tuple(given.shape)}")
     if given.is_complex():

@@ -115,9 +115,10 @@ class GraphKernel(Kernel):
         if self.uses_eigenpairs:
             values, vectors = self.graph.eigenpairs(dtype, device)
             return SpectralLinearOperator(self._function(values), vectors)
-        tolerance = self.tolerance or (1e-10 if dtype == torch.float64 else 1e-6)
+        finest = 8 * torch.finfo(dtype).eps  # what rounding leaves of any tolerance
+        tolerance = max(self.tolerance or (1e-10 if dtype == torch.float64 else 1e-6), finest)
         # the spectrum [0, 2] of L is [-1, 1] for S = L - I; the degree is found in double precision
-        count = chebyshev.count_for(lambda x: self._function(x.to(dtype) + 1).double(), tolerance)
+        count = chebyshev.count_for(lambda x: self._function(x + 1), tolerance)
         values = self._function(chebyshev.nodes(count, dtype, device) + 1)
         return ChebyshevLinearOperator(values, self.graph.shifted_laplacian(dtype, device), tolerance)
 

@@ -82,7 +82,7 @@ class PrecomputedKernel(Kernel):
         return matrix[(*places, rows, cols)]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PrecomputedKernel:
-        memo[id(self.matrix)] = self.matrix  # constant and possibly large: shared between copies
+        memo[id(self.matrix)] = self.matrix.detach()  # constant and possibly large: copies share its memory
         fresh = type(self).__new__(type(self))
         memo[id(self)] = fresh
         fresh.__dict__.update({key: copy.deepcopy(value, memo) for key, value in self.__dict__.items()})

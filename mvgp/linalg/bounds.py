@@ -17,10 +17,8 @@ def spectral_bounds(op: LinearOperator) -> tuple[float, float]:
     They hold for every principal submatrix too, since its spectrum interlaces.
     """
     if isinstance(op, ChebyshevLinearOperator):
-        grid = chebyshev.nodes(512, op.dtype, op.device)
-        series = chebyshev.coefficients(op.values)
-        angle = torch.arccos(grid).unsqueeze(1) * torch.arange(len(series), dtype=op.dtype, device=op.device)
-        values = torch.cos(angle) @ series
+        grid = torch.cos(torch.linspace(0, torch.pi, 513, dtype=op.dtype, device=op.device))
+        values = chebyshev.evaluate(chebyshev.coefficients(op.values), grid)
         return max(float(values.min()), 0.0), float(values.max())
     if isinstance(op, SpectralLinearOperator):
         complete = op.vectors.shape[0] == op.vectors.shape[1]

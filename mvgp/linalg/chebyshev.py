@@ -50,6 +50,12 @@ def coefficients(values: Tensor) -> Tensor:
     return values @ _values_to_coefficients(values.shape[-1], values.dtype, values.device)
 
 
+def evaluate(series: Tensor, points: Tensor) -> Tensor:
+    """(..., p): the series with coefficients (..., n) at ``points`` (p,) in [-1, 1]."""
+    orders = torch.arange(series.shape[-1], dtype=points.dtype, device=points.device)
+    return series @ torch.cos(torch.arccos(points) * orders.unsqueeze(1))
+
+
 def degree_needed(series: Tensor, tolerance: float) -> int:
     """Smallest degree whose dropped tail sums to at most ``tolerance`` times the largest value bound.
 
@@ -71,8 +77,16 @@ def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
     while count <= MAX_NODES:
         with torch.no_grad():
             values = function(nodes(count))
-            needed = max(degree_needed(coefficients(f), tolerance) for f in (values, values.clamp_min(0).sqrt()))
-        if needed < 0.75 * count:  # the rest of the coefficients are noise: the function is resolved
+            # between the nodes and at the ends of [-1, 1], where a needle could hide
+            between = torch.cos(torch.linspace(0, math.pi, 2 * count + 1, dtype=torch.float64))
+            truth = function(between)
+            needed = 0
+            for at_nodes, at_between in ((values, truth), (values.clamp_min(0).sqrt(), truth.clamp_min(0).sqrt())):
+                series = coefficients(at_nodes)
+                error = (evaluate(series, between) - at_between).abs().amax()
+                resolved = error <= max(tolerance, 1e-14 * count) * at_between.abs().amax()
+                needed = max(needed, degree_needed(series, tolerance) if resolved else count)
+        if needed < 0.75 * count:  # the rest of the coefficients are noise
             return needed + 1
         count *= 2
     raise SizeError(

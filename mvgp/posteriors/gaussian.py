@@ -89,8 +89,8 @@ class GaussianPosterior:
     @torch.no_grad()
     def scores(self, rows: Any = None) -> Tensor:
         """(R, N): posterior means of whole rows, all of them when ``rows`` (R,) is left out."""
-        chosen = torch.arange(self.shape[0]) if rows is None else torch.atleast_1d(torch.as_tensor(rows))
-        chosen = check_index(chosen, self.shape[0], "rows").to(self._ops[0].device)
+        chosen = check_index(range(self.shape[0]) if rows is None else rows, self.shape[0], "rows")
+        chosen = chosen.to(self._ops[0].device)
         row_side, col_side = (
             AxisQuery(axis, op) for axis, op in zip((self.prior.row_axis, self.prior.col_axis), self._ops, strict=True)
         )

@@ -84,8 +84,8 @@ class Query:
         self.row_side = AxisQuery(prior.row_axis, ops[0], row_inputs)
         self.col_side = AxisQuery(prior.col_axis, ops[1], col_inputs)
         shape = (len(self.row_side), len(self.col_side))
-        row = check_index(torch.atleast_1d(torch.as_tensor(rows)), shape[0], "rows")
-        col = check_index(torch.atleast_1d(torch.as_tensor(cols)), shape[1], "cols")
+        row = check_index(rows, shape[0], "rows")
+        col = check_index(cols, shape[1], "cols")
         if len(row) != len(col):
             raise InputError(f"rows and cols differ in length: {len(row)} and {len(col)}")
         self.pairs = PairIndex(row, col, shape)

@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor
 
+from ..data.checks import as_tensor
 from ..errors import InputError
 
 
@@ -79,12 +80,10 @@ class Axis(gpytorch.Module):
 
 def checked_inputs(inputs: Any, name: str) -> Tensor:
     """(n, d) finite inputs; whole numbers stay whole (they may be node numbers)."""
-    found = torch.as_tensor(inputs)
-    found = found.unsqueeze(1) if found.dim() == 1 else found
+    given = as_tensor(inputs, name)
+    found = given.unsqueeze(1) if given.dim() == 1 else given
     if found.dim() != 2 or found.shape[0] == 0 or found.shape[1] == 0:
-        raise InputError(
-            f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(torch.as_tensor(inputs).shape)}"
-        )
+        raise InputError(f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(given.shape)}")
     bad = ~torch.isfinite(found)
     if bad.any():
         at = bad.nonzero()[0].tolist()

@@ -83,8 +83,7 @@ class MatrixGP(gpytorch.Module):
 
     def pairs(self, rows: Any, cols: Any) -> PairIndex:
         """The checked cells (``rows``, ``cols``), each (Q,) or one number."""
-        row, col = torch.atleast_1d(torch.as_tensor(rows)), torch.atleast_1d(torch.as_tensor(cols))
-        row, col = check_index(row, self.shape[0], "rows"), check_index(col, self.shape[1], "cols")
+        row, col = check_index(rows, self.shape[0], "rows"), check_index(cols, self.shape[1], "cols")
         if len(row) != len(col):
             raise InputError(f"rows and cols differ in length: {len(row)} and {len(col)}")
         return PairIndex(row, col, self.shape)
