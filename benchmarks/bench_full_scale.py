@@ -39,7 +39,9 @@ def main() -> bool:
         plan = posterior.conditional.solver.op.plan
         print(f"  plan {plan}; relative RMSE of unseen cells {error:.3f}; mean variance {variance.mean():.3f}")
         print(f"  scores finite: {bool(torch.isfinite(scores).all())}; peak memory so far {peak_gib():.2f} GiB")
-        cleared &= verdict("correct digits of the residual", -torch.tensor(posterior.evidence.residual).log10().item(), 5)
+        cleared &= verdict(
+            "correct digits of the residual", -torch.tensor(posterior.evidence.residual).log10().item(), 5
+        )
         cleared &= verdict("GiB below the limit of 6", 6 - peak_gib(), 0)
         del truth, posterior, scores
     return cleared

@@ -41,7 +41,11 @@ def main() -> bool:
                 rounds=3 if count > 100_000 or shape[0] > 5000 else 7,
             )
         plan = ours.plan
-        how = "pairwise" if plan.pairwise else f"{'rows' if plan.rows_first else 'cols'} first: {plan.first}+{plan.second}"
+        how = (
+            "pairwise"
+            if plan.pairwise
+            else f"{'rows' if plan.rows_first else 'cols'} first: {plan.first}+{plan.second}"
+        )
         ratio = best["masked"] / best["ours"]
         print(
             f"{shape[0]}x{shape[1]}, T={count}: masked {1e3 * best['masked']:.1f} ms, ours {1e3 * best['ours']:.2f} ms "

@@ -4,6 +4,7 @@ Against BoTorch's LatentKroneckerGP with its documented iterative settings, and 
 on the mean. The truth is our own solution at relative residual 1e-12, itself checked by its residual.
 """
 
+import contextlib
 import sys
 import time
 import warnings
@@ -90,10 +91,8 @@ def rls_minres(prior, data, accuracy, truth, rows, cols):
                     reached = time.perf_counter() - start - checks
                     raise Enough
 
-        try:
+        with contextlib.suppress(Enough):
             minres(a, data.values.numpy(), rtol=1e-14, maxiter=5000, callback=look)
-        except Enough:
-            pass
         return reached or time.perf_counter() - start - checks, steps
 
 
@@ -109,8 +108,10 @@ def run(scale: float) -> bool:
     mean_error = float((found_mean - mean).norm() / mean.norm())
     variance_error = float(((found_variance - variance) / variance).abs().max())
     rank = getattr(getattr(posterior.conditional.solver, "preconditioner", None), "rank", None)
-    print(f"ours: {({k: round(v, 3) for k, v in times.items()})} s, {posterior.evidence}, preconditioner rank {rank}")
-    print(f"ours: relative error of means {mean_error:.1e}, largest of variances {variance_error:.1e}, {peak_gib():.2f} GiB")
+    print(f"ours: { ({k: round(v, 3) for k, v in times.items()}) } s, {posterior.evidence}, preconditioner rank {rank}")
+    print(
+        f"ours: relative error of means {mean_error:.1e}, largest of variances {variance_error:.1e}, {peak_gib():.2f} GiB"
+    )
     cleared = verdict("ours: digits of the mean (at least 4)", -torch.tensor(mean_error).log10().item(), 4)
     cleared &= verdict("ours: digits of the variance (at least 4)", -torch.tensor(variance_error).log10().item(), 4)
 
@@ -134,8 +135,12 @@ def run(scale: float) -> bool:
     cleared &= verdict("variance, fit included: times faster per cell than BoTorch", theirs_var / ours_var, 5)
 
     solve_time, steps = rls_minres(prior, data, max(mean_error, 1e-15), mean, rows, cols)
-    print(f"MINRES: {steps} steps, {solve_time:.2f} s to relative error {mean_error:.1e} of the mean ({accuracy:g} needed)")
-    cleared &= verdict("mean: times faster than MINRES at equal accuracy", solve_time / (times["fit"] + times["mean"]), 5)
+    print(
+        f"MINRES: {steps} steps, {solve_time:.2f} s to relative error {mean_error:.1e} of the mean ({accuracy:g} needed)"
+    )
+    cleared &= verdict(
+        "mean: times faster than MINRES at equal accuracy", solve_time / (times["fit"] + times["mean"]), 5
+    )
     return cleared
 
 

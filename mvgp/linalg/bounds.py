@@ -16,6 +16,7 @@ def spectral_bounds(op: LinearOperator) -> tuple[float, float]:
 
     They hold for every principal submatrix too, since its spectrum interlaces.
     """
+    op = op.detach()
     if isinstance(op, ChebyshevLinearOperator):
         grid = torch.cos(torch.linspace(0, torch.pi, 513, dtype=op.dtype, device=op.device))
         values = chebyshev.evaluate(chebyshev.coefficients(op.values), grid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
@@ -12,6 +14,20 @@ from .query import Query
 
 CHUNK_BYTES = 8 * 2**20  # one batch of right-hand sides; larger ones leave the cache
 CHUNK_LEAST = 16  # right-hand sides of a batch in any case
+
+
+class _Solve(torch.autograd.Function):
+    """x = A^-1 b for the constant symmetric A = K_TT + D; its gradient is another solve."""
+
+    @staticmethod
+    def forward(ctx: Any, rhs: Tensor, conditional: ConditionalCovariance) -> Tensor:
+        ctx.conditional = conditional
+        own = rhs.to(conditional.noise.dtype)  # an operator may have been converted, its solver keeps its precision
+        return conditional.solver.solve(own, conditional.tolerance).checked().value.to(rhs.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.conditional.solve(gradients[0]), None
 
 
 class ConditionalCovariance:
@@ -39,7 +55,8 @@ class ConditionalCovariance:
 
     def solve(self, rhs: Tensor) -> Tensor:
         """(T, C): (K_TT + D)^-1 times (T, C); raises when the tolerance is missed."""
-        return self.solver.solve(rhs, self.tolerance).checked().value
+        found: Tensor = _Solve.apply(rhs, self)
+        return found
 
     @property
     def closed_form(self) -> SpectralKroneckerLinearOperator | None:

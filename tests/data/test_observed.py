@@ -92,7 +92,10 @@ BAD = {
     "row that is no number": (dict(rows=[NAN], cols=[0], values=[1]), r"rows\[0\].*nan"),
     "boolean rows": (dict(rows=[True], cols=[0], values=[1]), "booleans"),
     "rows in a table": (dict(rows=[[0]], cols=[0], values=[1]), r"rows.*\(1, 1\)"),
-    "duplicate": (dict(rows=[2, 0, 1, 0], cols=[1, 1, 1, 1], values=[1, 2, 3, 4]), r"\(0, 1\): entry 3 repeats entry 1"),
+    "duplicate": (
+        dict(rows=[2, 0, 1, 0], cols=[1, 1, 1, 1], values=[1, 2, 3, 4]),
+        r"\(0, 1\): entry 3 repeats entry 1",
+    ),
     "nan value": (dict(rows=[0, 1], cols=[0, 0], values=[1.0, NAN]), r"values\[1\].*nan"),
     "infinite value": (dict(rows=[0], cols=[0], values=[INF]), r"values\[0\].*inf"),
     "complex value": (dict(rows=[0], cols=[0], values=[1j]), "real"),

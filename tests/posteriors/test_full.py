@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 
 import mvgp
@@ -54,7 +55,9 @@ PRIORS = {
         DiffusionKernel(COLS, method="chebyshev", tolerance=1e-13) + precomputed(N),
         row_inputs=torch.linspace(0, 3, M),
     ),
-    "product": lambda: mvgp.MatrixGP(DiffusionKernel(ROWS) * precomputed(M), gpytorch.kernels.RBFKernel(), col_inputs=X),
+    "product": lambda: mvgp.MatrixGP(
+        DiffusionKernel(ROWS) * precomputed(M), gpytorch.kernels.RBFKernel(), col_inputs=X
+    ),
 }
 
 
@@ -206,7 +209,9 @@ def test_gpytorch_gets_the_variance_of_missing_cells_wrong_and_we_do_not():
         def forward(self, index):
             m, n = index.squeeze(1).long() // 5, index.squeeze(1).long() % 5
             covariance = rows(x).to_dense()[m][:, m] * cols(y).to_dense()[n][:, n]
-            return gpytorch.distributions.MultivariateNormal(torch.zeros(len(index)).double(), covariance)
+            return gpytorch.distributions.MultivariateNormal(
+                torch.zeros(len(index)).double(), to_linear_operator(covariance)
+            )
 
     data = mvgp.ObservedMatrix.from_dense(truth)
     prior = mvgp.MatrixGP(rows, cols, x, y)
@@ -316,7 +321,10 @@ BAD = [
     (lambda p: mvgp.FullGP(p, gaussian(1.0), tolerance=0.0), "tolerance"),
     (lambda p: mvgp.FullGP(p, gaussian(1.0), method="spectral").fit(observe([1])), "every cell observed"),
     (lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(torch.zeros(M, N)), "expected mvgp.ObservedMatrix, got Tensor"),
-    (lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(mvgp.ObservedMatrix([0], [0], [1.0], (N, M))), r"\(7, 11\).*\(11, 7\)"),
+    (
+        lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(mvgp.ObservedMatrix([0], [0], [1.0], (N, M))),
+        r"\(7, 11\).*\(11, 7\)",
+    ),
     (lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(observe([1])).mean([0], [N]), r"cols\[0\].*\[0, 11\), got 11"),
     (lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(observe([1])).variance([0, 1], [0]), "differ in length: 2 and 1"),
     (lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(observe([1])).scores([-1]), r"rows\[0\].*got -1"),

@@ -1,0 +1,194 @@
+import warnings
+
+import gpytorch
+import pytest
+import torch
+from linear_operator.operators import to_linear_operator
+
+from mvgp.errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
+from mvgp.linalg import Evidence, PairIndex, Solution, SpectralLinearOperator, conjugate_gradients, leading
+from mvgp.linalg.bounds import spectral_bounds
+from mvgp.linalg.factor import Factor
+from mvgp.linalg.psd import eigenpairs
+from mvgp.linalg.solvers import make_solver
+from mvgp.linalg.woodbury import WoodburyPreconditioner
+
+
+def spd(size, condition, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    q = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64)).Q
+    return q @ torch.diag(torch.logspace(0, -torch.tensor(condition).log10().item(), size).double()) @ q.T
+
+
+def rbf(size, seed, scale=0.2):
+    x = torch.rand(size, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.exp(-((x - x.T) ** 2) / (2 * scale**2))
+
+
+def dense_system(row, col, pairs, noise):
+    k = row[pairs.rows][:, pairs.rows] * col[pairs.cols][:, pairs.cols]
+    return k + torch.diag(noise.expand(len(pairs)))
+
+
+@pytest.mark.parametrize("condition", [2, 1e3, 1e6])
+def test_conjugate_gradients_reach_a_tolerance_that_is_measured(condition):
+    a = spd(60, condition)
+    b = torch.randn(60, 5, dtype=torch.float64)
+    b[:, 3] = 0
+    solution = conjugate_gradients(lambda x: a @ x, b, tolerance=1e-10)
+    assert solution.evidence.converged
+    assert (solution.value[:, 3] == 0).all()
+    residual = (b - a @ solution.value).norm(dim=0) / b.norm(dim=0).clamp_min(1e-300)
+    assert residual.max() <= 1e-10
+    assert solution.evidence.residual == pytest.approx(residual.max().item(), rel=0.5)
+    assert solution.checked() is solution
+
+
+def test_conjugate_gradients_go_below_where_linear_cg_stalls():
+    """A well-conditioned system takes about ten steps to 1e-8 (linear_operator's ends at 1e-6)."""
+    a = spd(200, 1.9)
+    solution = conjugate_gradients(lambda x: a @ x, torch.randn(200, 1, dtype=torch.float64), tolerance=1e-8)
+    assert solution.evidence.converged
+    assert solution.evidence.iterations <= 14
+
+
+def test_a_preconditioner_saves_iterations_and_columns_leave_when_done():
+    a = spd(100, 1e4)
+    b = torch.randn(100, 3, dtype=torch.float64)
+    b[:, 0] = a @ torch.linalg.eigh(a).eigenvectors[:, 7]  # an eigenvector: one step
+    widths = []
+
+    def product(x):
+        widths.append(x.shape[1])
+        return a @ x
+
+    plain = conjugate_gradients(product, b, tolerance=1e-8)
+    assert widths[0] == 3
+    assert 2 in widths
+    inverse = torch.linalg.inv(a + 1e-4 * torch.eye(100))
+    quick = conjugate_gradients(lambda x: a @ x, b, tolerance=1e-8, preconditioner=lambda r: inverse @ r)
+    assert quick.evidence.converged
+    assert quick.evidence.iterations < plain.evidence.iterations / 3
+
+
+def test_missing_the_tolerance_speaks_up():
+    a = spd(80, 1e6)
+    b = torch.randn(80, 2, dtype=torch.float64)
+    solution = conjugate_gradients(lambda x: a @ x, b, tolerance=1e-10, max_iterations=5)
+    assert not solution.evidence.converged
+    with pytest.raises(ConvergenceError, match=r"cg ended with relative residual .* after \d+ iterations"):
+        solution.checked()
+    with pytest.warns(RuntimeWarning, match="cholesky ended"):
+        Solution(b, Evidence("cholesky", 1e-3, 1e-8)).checked()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        conjugate_gradients(lambda x: x, b, tolerance=1e-10).checked()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("gram", ["grid", "pairs"])
+def test_woodbury_inverts_what_its_eigenpairs_span(weighted, gram, monkeypatch):
+    from mvgp.linalg import woodbury
+
+    if gram == "pairs":
+        monkeypatch.setattr(woodbury, "GRAM_ENTRIES", 0)
+    row, col = rbf(20, 1), rbf(30, 2)
+    cells = torch.randperm(600)[:200].sort().values
+    pairs = PairIndex(cells // 30, cells % 30, (20, 30))
+    noise = torch.full((200,), 0.1).double() if not weighted else torch.rand(200).double() + 0.05
+    parts = [
+        eigenpairs(op[active][:, active], "k") for op, active in ((row, pairs.active_rows), (col, pairs.active_cols))
+    ]
+    inverse = WoodburyPreconditioner(*parts, pairs, noise)
+    rhs = torch.randn(200, 3, dtype=torch.float64)
+    truth = torch.linalg.solve(dense_system(row, col, pairs, noise), rhs)
+    assert 10 < inverse.rank < 200
+    # what was left out is at most a tenth of the noise, so is the relative error
+    assert ((inverse(rhs) - truth).norm(dim=0) <= 0.1 * truth.norm(dim=0)).all()
+    monkeypatch.setattr(woodbury, "CUTOFF", 1e-12)
+    torch.testing.assert_close(WoodburyPreconditioner(*parts, pairs, noise)(rhs), truth, atol=1e-7, rtol=0)
+    monkeypatch.setattr(woodbury, "CUTOFF", 1e12)
+    torch.testing.assert_close(WoodburyPreconditioner(*parts, pairs, noise)(rhs), rhs / noise.unsqueeze(1))
+
+
+@pytest.mark.parametrize("method", ["cholesky", "cg", "auto"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_solvers_agree(method, weighted):
+    row, col = rbf(25, 1), rbf(40, 2)
+    cells = torch.randperm(1000)[:400]
+    pairs = PairIndex(cells // 40, cells % 40, (25, 40))
+    noise = torch.tensor(0.05).double() if not weighted else torch.rand(400).double() + 0.05
+    solver = make_solver(to_linear_operator(row), to_linear_operator(col), pairs, noise, method=method)
+    rhs = torch.randn(400, 4, dtype=torch.float64)
+    solution = solver.solve(rhs, 1e-10).checked()
+    torch.testing.assert_close(
+        solution.value, torch.linalg.solve(dense_system(row, col, pairs, noise), rhs), rtol=1e-6, atol=1e-7
+    )
+
+
+def test_large_factors_are_sketched(monkeypatch):
+    """Above the limit for dense eigenpairs a random Krylov subspace serves the preconditioner."""
+    monkeypatch.setattr(leading, "EXACT_LIMIT", 10)
+    monkeypatch.setattr("mvgp.linalg.solvers.EXACT_LIMIT", 10)
+    monkeypatch.setattr(leading, "SKETCH", 12)
+    row, col = rbf(25, 1), rbf(40, 2)
+    everything = torch.arange(40)
+    values, vectors = leading.leading_eigenpairs(Factor(to_linear_operator(col), everything, everything), "k")
+    truth, _ = eigenpairs(col, "k")
+    torch.testing.assert_close(values[:5], truth[:5], rtol=1e-6, atol=0)
+    torch.testing.assert_close(vectors.T @ vectors, torch.eye(len(values)).double(), atol=1e-10, rtol=0)
+    cells = torch.randperm(1000)[:400]
+    pairs = PairIndex(cells // 40, cells % 40, (25, 40))
+    noise = torch.tensor(0.05).double()
+    solver = make_solver(to_linear_operator(row), to_linear_operator(col), pairs, noise, method="cg")
+    rhs = torch.randn(400, 2, dtype=torch.float64)
+    solution = solver.solve(rhs, 1e-9).checked()
+    assert solution.evidence.iterations < 40
+    torch.testing.assert_close(
+        solution.value, torch.linalg.solve(dense_system(row, col, pairs, noise), rhs), rtol=1e-6, atol=1e-6
+    )
+
+
+def test_low_rank_factors_are_compressed():
+    row, col = rbf(300, 1, scale=1.0), rbf(200, 2, scale=1.0)
+    cells = torch.randperm(60_000)[:4000].sort().values
+    pairs = PairIndex(cells // 200, cells % 200, (300, 200))
+    solver = make_solver(to_linear_operator(row), to_linear_operator(col), pairs, torch.tensor(0.1).double())
+    assert isinstance(solver.op.row_op, SpectralLinearOperator)
+    assert solver.op.row_op.vectors.shape[1] < 40
+    rhs = torch.randn(4000, 1, dtype=torch.float64)
+    value = solver.solve(rhs, 1e-9).checked().value
+    truth = dense_system(row, col, pairs, torch.tensor(0.1).double()) @ value
+    assert ((truth - rhs).norm() / rhs.norm()) < 1e-8
+
+
+def test_factors_that_are_no_covariances_are_refused():
+    bad = torch.diag(torch.tensor([1.0, -0.5])).double()
+    with pytest.raises(NotPositiveSemidefiniteError, match="row kernel.*-0.5"):
+        eigenpairs(bad, "row kernel")
+    pairs = PairIndex(torch.tensor([0, 1]), torch.tensor([0, 0]), (2, 1))
+    one = to_linear_operator(torch.ones(1, 1).double())
+    with pytest.raises(NotPositiveSemidefiniteError, match="smallest noise variance is 0.1"):
+        make_solver(to_linear_operator(bad), one, pairs, torch.tensor(0.1).double())
+    with pytest.raises(InputError, match="every cell observed"):
+        make_solver(to_linear_operator(bad), one, pairs[:1], torch.tensor(0.1).double(), method="spectral")
+
+
+def test_bounds_hold():
+    from mvgp.kernels import DiffusionKernel, Graph
+
+    graph = Graph([(0, 1), (1, 2), (2, 3), (3, 4)], 6)
+    scaled = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()).double()
+    x = torch.randn(6, 1).double()
+    kernels = [
+        DiffusionKernel(graph, 0.7, 0.3),
+        DiffusionKernel(graph, 0.7, 0.3, method="chebyshev"),
+        DiffusionKernel(graph) + DiffusionKernel(graph, method="chebyshev"),
+    ]
+    ops = [kernel(torch.arange(6)).evaluate_kernel() for kernel in kernels] + [scaled(x).evaluate_kernel()]
+    for op in ops:
+        low, high = spectral_bounds(op)
+        values = torch.linalg.eigvalsh(op.to_dense())
+        assert low <= values.min() + 1e-9
+        assert values.max() <= high + 1e-9
+    assert spectral_bounds(ops[1])[0] == pytest.approx(torch.exp(torch.tensor(-1.4)).item() + 0.3)
