@@ -43,7 +43,7 @@ class DiffusionKernel(GraphKernel):
 
     @property
     def time(self) -> Tensor:
-        """(*batch_shape,) diffusion time."""
+        """(...,) diffusion time."""
         return self._get_parameter("time")
 
     @time.setter

@@ -85,7 +85,7 @@ class GraphKernel(Kernel):
 
     @property
     def shift(self) -> Tensor:
-        """(*batch_shape,) weight of the identity."""
+        """(...,) weight of the identity."""
         return self._get_parameter("shift")
 
     @shift.setter
@@ -99,7 +99,7 @@ class GraphKernel(Kernel):
 
     @abstractmethod
     def spectrum(self, eigenvalues: Tensor) -> Tensor:
-        """F at Laplacian eigenvalues (n,) in [0, 2]: (*batch_shape, n), differentiable in the parameters."""
+        """F at Laplacian eigenvalues (n,) in [0, 2]: (..., n), differentiable in the parameters."""
 
     def _function(self, eigenvalues: Tensor) -> Tensor:
         return self.spectrum(eigenvalues) + self.shift.unsqueeze(-1)
@@ -110,7 +110,7 @@ class GraphKernel(Kernel):
         return self.method == "eigen" or (self.method == "auto" and self.num_nodes <= EIGEN_SIZE)
 
     def operator(self) -> LinearOperator:
-        """K over all nodes, (*batch_shape, N, N), lazy."""
+        """K over all nodes, (..., N, N), lazy."""
         dtype, device = self.raw_shift.dtype, self.raw_shift.device
         if self.uses_eigenpairs:
             values, vectors = self.graph.eigenpairs(dtype, device)
@@ -145,7 +145,7 @@ class GraphKernel(Kernel):
 
     @staticmethod
     def _entries(op: LinearOperator, first: Tensor, second: Tensor) -> Tensor:
-        """(*batch, n): entries of ``op`` at pairs of nodes, one by one."""
+        """(..., n): entries of ``op`` at pairs of nodes, one by one."""
         batch = first.shape[:-1]
         if not op.batch_shape:
             return op._get_indices(first, second)

@@ -39,7 +39,7 @@ class GraphMaternKernel(GraphKernel):
 
     @property
     def nu(self) -> Tensor:
-        """(*batch_shape,) smoothness."""
+        """(...,) smoothness."""
         return self._get_parameter("nu")
 
     @nu.setter
@@ -48,7 +48,7 @@ class GraphMaternKernel(GraphKernel):
 
     @property
     def reach(self) -> Tensor:
-        """(*batch_shape,) lengthscale along links."""
+        """(...,) lengthscale along links."""
         return self._get_parameter("reach")
 
     @reach.setter

@@ -32,7 +32,7 @@ class RegularizedLaplacianKernel(GraphKernel):
 
     @property
     def scale(self) -> Tensor:
-        """(*batch_shape,) strength of the smoothing."""
+        """(...,) strength of the smoothing."""
         return self._get_parameter("scale")
 
     @scale.setter

@@ -46,7 +46,7 @@ class SpectralKroneckerLinearOperator(LinearOperator):
     Any function of a Kronecker product of two covariances with known eigenpairs has this form; its
     diagonal is :math:`U^{\circ 2} s (V^{\circ 2})^T`, with nothing MN x MN stored.
 
-    :param spectrum: (*batch, R, S).
+    :param spectrum: (..., R, S).
     :param row_vectors: (M, R).
     :param col_vectors: (N, S).
     """
@@ -63,14 +63,14 @@ class SpectralKroneckerLinearOperator(LinearOperator):
         return self
 
     def _to_spectrum(self, dense: Tensor) -> Tensor:
-        """(*batch, M N, C) to its coordinates (*batch, C, R, S)."""
+        """(..., M N, C) to its coordinates (..., C, R, S)."""
         grid = dense.mT.unflatten(-1, (self.row_vectors.shape[0], self.col_vectors.shape[0]))
         return self.row_vectors.mT @ grid @ self.col_vectors
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         is_vector = rhs.dim() == 1
         rhs = rhs.unsqueeze(-1) if is_vector else rhs
-        inner = self.spectrum.unsqueeze(-3) * self._to_spectrum(rhs)  # (*batch, C, R, S)
+        inner = self.spectrum.unsqueeze(-3) * self._to_spectrum(rhs)  # (..., C, R, S)
         out = (self.row_vectors @ inner @ self.col_vectors.mT).flatten(-2).mT
         return out.squeeze(-1) if is_vector else out
 
@@ -80,8 +80,8 @@ class SpectralKroneckerLinearOperator(LinearOperator):
     def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
         width = self.col_vectors.shape[0]
         spectrum = self.spectrum[batch_indices] if batch_indices else self.spectrum
-        rows = self.row_vectors[row_index // width] * self.row_vectors[col_index // width]  # (*index, R)
-        cols = self.col_vectors[row_index % width] * self.col_vectors[col_index % width]  # (*index, S)
+        rows = self.row_vectors[row_index // width] * self.row_vectors[col_index // width]  # (..., R)
+        cols = self.col_vectors[row_index % width] * self.col_vectors[col_index % width]  # (..., S)
         return ((rows.unsqueeze(-2) @ spectrum).squeeze(-2) * cols).sum(-1)
 
     def _expand_batch(self, batch_shape: Any) -> SpectralKroneckerLinearOperator:

@@ -19,7 +19,7 @@ class ChebyshevLinearOperator(LinearOperator):
     of columns; the gradient with respect to the values is :math:`\langle L, T_k(S) R \rangle` mapped
     back from coefficients to values.
 
-    :param values: (*batch, n) values of f at ``chebyshev.nodes(n)``; gradients flow to them.
+    :param values: (..., n) values of f at ``chebyshev.nodes(n)``; gradients flow to them.
     :param matrix: S, constant.
     :param tolerance: relative size of the tail of the series that a product may drop.
     """
@@ -36,7 +36,7 @@ class ChebyshevLinearOperator(LinearOperator):
 
     @property
     def series(self) -> Tensor:
-        """(*batch, degree + 1): the coefficients that a product uses."""
+        """(..., degree + 1): the coefficients that a product uses."""
         series = chebyshev.coefficients(self.values)
         return series[..., : chebyshev.degree_needed(series, self.tolerance) + 1]
 
@@ -85,11 +85,11 @@ class ChebyshevLinearOperator(LinearOperator):
 
     def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
         rows, cols, *batches = torch.broadcast_tensors(row_index, col_index, *batch_indices)
-        values = self.values[tuple(batches)] if batches else self.values  # (*index, n) or (n,)
+        values = self.values[tuple(batches)] if batches else self.values  # (..., n) or (n,)
         distinct, back = torch.unique(cols, return_inverse=True)
         count = self.values.shape[-1]
         if torch.equal(rows, cols):
-            moments = chebyshev.diagonal_moments(self.matrix, distinct, count)[back]  # (*index, n)
+            moments = chebyshev.diagonal_moments(self.matrix, distinct, count)[back]  # (..., n)
         else:
             moments = values.new_empty(*rows.shape, count)
             for start in range(0, len(distinct), NARROW):
@@ -115,14 +115,14 @@ class ChebyshevLinearOperator(LinearOperator):
 
 
 def _batch_into_columns(dense: Tensor) -> Tensor:
-    """(*batch, N, C) to (N, B C)."""
+    """(..., N, C) to (N, B C)."""
     if dense.dim() == 2:
         return dense
     return dense.reshape(-1, *dense.shape[-2:]).permute(1, 0, 2).reshape(dense.shape[-2], -1)
 
 
 def _columns_into_batch(dense: Tensor, batch: torch.Size, width: int) -> Tensor:
-    """(N, B C) to (*batch, N, C)."""
+    """(N, B C) to (..., N, C)."""
     if not batch:
         return dense
     return dense.reshape(dense.shape[0], -1, width).permute(1, 0, 2).reshape(*batch, dense.shape[0], width)

@@ -11,13 +11,13 @@ from torch import Tensor
 
 
 class SpectralLinearOperator(LinearOperator):
-    r""":math:`U \operatorname{diag}(s) U^T` with U (N, R) and s (*batch, R).
+    r""":math:`U \operatorname{diag}(s) U^T` with U (N, R) and s (..., R).
 
     One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the
     family, so that no structure is lost.
 
     :param vectors: (N, R).
-    :param spectrum: (*batch, R).
+    :param spectrum: (..., R).
     """
 
     def __init__(self, spectrum: Tensor, vectors: Tensor) -> None:
@@ -52,9 +52,9 @@ class SpectralLinearOperator(LinearOperator):
         return SpectralLinearOperator(self.spectrum * factor.unsqueeze(-1), self.vectors)
 
     def block(self, rows: Tensor | slice, cols: Tensor | slice) -> Tensor:
-        """(*batch, Q, P): the dense entries at ``rows`` x ``cols``."""
+        """(..., Q, P): the dense entries at ``rows`` x ``cols``."""
         return (self.vectors[rows] * self.spectrum.unsqueeze(-2)) @ self.vectors[cols].mT
 
     def root(self) -> LinearOperator:
-        r"""The root :math:`U \operatorname{diag}(s)^{1/2}`, (*batch, N, R); the spectrum must not be negative."""
+        r"""The root :math:`U \operatorname{diag}(s)^{1/2}`, (..., N, R); the spectrum must not be negative."""
         return DenseLinearOperator(self.vectors * self.spectrum.sqrt().unsqueeze(-2))

@@ -40,7 +40,7 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
     def _matmul(self, rhs: Tensor) -> Tensor:
         if rhs.dim() == 1:
             return self._matmul(rhs.unsqueeze(-1)).squeeze(-1)
-        seen = self.cross.mT._matmul(rhs)  # (*batch, T, C)
+        seen = self.cross.mT._matmul(rhs)  # (..., T, C)
         flat = self.conditional.solve(seen.movedim(-2, 0).flatten(1))
         inner = flat.unflatten(1, (*seen.shape[:-2], seen.shape[-1])).movedim(0, -2)
         return self.prior._matmul(rhs) - self.cross._matmul(inner)
