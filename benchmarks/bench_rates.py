@@ -19,14 +19,14 @@ def main() -> bool:
     pattern = Pattern(*random_pairs(shape, count, 0), shape)
     left, right = torch.randn(1000, 512, dtype=dtype), torch.randn(6000, 512, dtype=dtype)
     sparse, wide = pattern.matrix(torch.randn(count, dtype=dtype)), torch.randn(6000, BLOCK, dtype=dtype)
-    flat, cells = torch.randn(shape[0] * shape[1], dtype=dtype), pattern.rows * shape[1] + pattern.cols
+    some = torch.randperm(n)
     work = {
         "GEMM": (n**3, lambda: a @ a),
         "GEMV": (n**2, lambda: a @ v),
         "SPARSE (graph)": (graph.nnz * NARROW, lambda: graph @ narrow),
         "SPARSE (pairs)": (count * BLOCK, lambda: sparse @ wide),
         "SAMPLED": (count * 512, lambda: pattern.sample(left, right)),
-        "MOVE": (count, lambda: flat[cells]),
+        "MOVE": (n**2, lambda: a[some][:, some]),
     }
     best = compare({name: call for name, (_, call) in work.items()}, rounds=7)
     for name, (size, _) in work.items():
