@@ -1,10 +1,21 @@
 """mvgp: matrix-variate Gaussian processes on GPyTorch."""
 
 from .data import ObservedMatrix
-from .models import FullGP
+from .models import FactorGP, FullGP, TraceGP
 from .posteriors import GaussianPosterior
 from .priors import MatrixGP
+from .solvers import SpectralElasticNet, TraceBall
 
 __version__ = "0.1.0"
 
-__all__ = ["FullGP", "GaussianPosterior", "MatrixGP", "ObservedMatrix", "__version__"]
+__all__ = [
+    "FactorGP",
+    "FullGP",
+    "GaussianPosterior",
+    "MatrixGP",
+    "ObservedMatrix",
+    "SpectralElasticNet",
+    "TraceBall",
+    "TraceGP",
+    "__version__",
+]

@@ -46,3 +46,21 @@ def random_edges(rng, num_nodes, count):
     """Random links that leave the last node isolated and repeat some links in both directions."""
     edges = rng.integers(0, num_nodes - 1, (count, 2))
     return np.concatenate([edges, edges[:3, ::-1], edges[3:5]])
+
+
+def conic_optimum(k_rows, k_cols, rows, cols, targets, weights, *, trace=0.0, ridge=0.0, radius=None):
+    """The smallest objective of (5) or (6) by an interior-point solver, independent of ours."""
+    import cvxpy as cp
+
+    g_rows, g_cols = (np.linalg.cholesky(np.asarray(k)) for k in (k_rows, k_cols))
+    b = cp.Variable((g_rows.shape[0], g_cols.shape[0]))
+    psi = g_rows @ b @ g_cols.T
+    picked = cp.hstack([psi[int(m), int(n)] for m, n in zip(rows, cols, strict=True)])
+    loss = 0.5 * cp.sum(cp.multiply(np.asarray(weights), cp.square(picked - np.asarray(targets))))
+    objective = loss + ridge / 2 * cp.sum_squares(b)
+    if radius is None:
+        problem = cp.Problem(cp.Minimize(objective + trace * cp.normNuc(b)))
+    else:
+        problem = cp.Problem(cp.Minimize(objective), [cp.normNuc(b) <= radius])
+    problem.solve(solver="CLARABEL", tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
+    return float(problem.value)

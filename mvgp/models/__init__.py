@@ -1,5 +1,7 @@
 """Models: recipes that turn a prior and a likelihood into a posterior."""
 
+from .factor_gp import FactorGP
 from .full_gp import FullGP
+from .trace_gp import PathPoint, TraceGP
 
-__all__ = ["FullGP"]
+__all__ = ["FactorGP", "FullGP", "PathPoint", "TraceGP"]

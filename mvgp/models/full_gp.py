@@ -12,7 +12,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from ..data import ObservedMatrix
 from ..errors import InputError
 from ..linalg.solvers import Method
-from ..posteriors import GaussianPosterior
+from ..posteriors import FullPosterior
 from ..posteriors.full import full_posterior
 from ..priors import MatrixGP
 
@@ -68,7 +68,7 @@ class FullGP(gpytorch.Module):
         found: MultivariateNormal = self.prior(rows, cols)
         return found
 
-    def fit(self, data: ObservedMatrix) -> GaussianPosterior:
+    def fit(self, data: ObservedMatrix) -> FullPosterior:
         """The posterior given ``data``, with the hyperparameters as they are now."""
         if not isinstance(data, ObservedMatrix):
             raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")

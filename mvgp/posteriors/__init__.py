@@ -1,6 +1,15 @@
 """Posteriors: objects that answer questions about every cell of the matrix."""
 
 from .covariance import PosteriorCovarianceLinearOperator
+from .factor import FactorPosterior
+from .full import FullPosterior
 from .gaussian import GaussianPosterior
+from .trace import TracePosterior
 
-__all__ = ["GaussianPosterior", "PosteriorCovarianceLinearOperator"]
+__all__ = [
+    "FactorPosterior",
+    "FullPosterior",
+    "GaussianPosterior",
+    "PosteriorCovarianceLinearOperator",
+    "TracePosterior",
+]

@@ -46,6 +46,25 @@ class SparseCoefficients:
         return self._matrix_t @ dense
 
 
+class LowRankCoefficients:
+    """A = left right^T: the trace-constrained mean.
+
+    :param left: (M, R).
+    :param right: (N, R).
+    """
+
+    def __init__(self, left: Tensor, right: Tensor) -> None:
+        self.left, self.right = left, right
+
+    def times(self, dense: Tensor) -> Tensor:
+        """See :class:`Coefficients`."""
+        return self.left @ (self.right.mT @ dense)
+
+    def times_t(self, dense: Tensor) -> Tensor:
+        """See :class:`Coefficients`."""
+        return self.right @ (self.left.mT @ dense)
+
+
 def row_scores(coefficients: Coefficients, row_side: AxisQuery, col_side: AxisQuery, rows: Tensor) -> Tensor:
     """(R, N*): psi at the row positions ``rows`` (R,), all column positions; one chunk of rows' memory."""
     inner = coefficients.times_t(row_side.columns(rows).contiguous())  # (N, R)

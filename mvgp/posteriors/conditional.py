@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..linalg import PairIndex, PairLinearOperator, SpectralKroneckerLinearOperator, root
-from ..linalg.solvers import Solver, SpectralSolver
+from ..linalg import (
+    KroneckerLinearOperator,
+    PairIndex,
+    PairLinearOperator,
+    SpectralKroneckerLinearOperator,
+    root,
+)
+from ..linalg.solvers import Method, Solver, SpectralSolver, make_solver
+from .covariance import PosteriorCovarianceLinearOperator
 from .query import Query
 
 CHUNK_BYTES = 8 * 2**20  # one batch of right-hand sides; larger ones leave the cache
@@ -38,8 +46,9 @@ class ConditionalCovariance:
     :param ops: the prior covariances (K_M, K_N).
     :param pairs: the T observed cells.
     :param noise: () or (T,) noise variances, the diagonal of D.
-    :param solver: of :math:`K_{TT} + D`.
-    :param tolerance: relative residual of its solutions.
+    :param tolerance: relative residual of solutions with :math:`K_{TT} + D`.
+    :param method: how they are computed.
+    :param max_iterations: limit for conjugate gradients.
     """
 
     def __init__(
@@ -47,11 +56,18 @@ class ConditionalCovariance:
         ops: tuple[LinearOperator, LinearOperator],
         pairs: PairIndex,
         noise: Tensor,
-        solver: Solver,
+        *,
         tolerance: float,
+        method: Method = "auto",
+        max_iterations: int = 1000,
     ) -> None:
         self.ops, self.pairs, self.noise = ops, pairs, noise
-        self.solver, self.tolerance = solver, tolerance
+        self.tolerance, self._method, self._max_iterations = tolerance, method, max_iterations
+
+    @cached_property
+    def solver(self) -> Solver:
+        """Of :math:`K_{TT} + D`; made when first needed, since a mean alone may never ask."""
+        return make_solver(*self.ops, self.pairs, self.noise, method=self._method, max_iterations=self._max_iterations)
 
     def solve(self, rhs: Tensor) -> Tensor:
         """(T, C): (K_TT + D)^-1 times (T, C); raises when the tolerance is missed."""
@@ -69,6 +85,18 @@ class ConditionalCovariance:
     def cross(self, query: Query) -> PairLinearOperator:
         """K_*T (Q, T), lazy."""
         return PairLinearOperator(query.row_side.cross(), query.col_side.cross(), query.pairs, self.pairs)
+
+    def operator(self, query: Query) -> LinearOperator:
+        """S at the query's cells, (Q, Q), lazy."""
+        prior = PairLinearOperator(query.row_side.covariance(), query.col_side.covariance(), query.pairs)
+        return PosteriorCovarianceLinearOperator(prior, self.cross(query), self, query)
+
+    def everywhere(self, query: Query) -> LinearOperator:
+        """S over the whole grid, (M N, M N), lazy; ``query`` is every cell, row by row."""
+        closed = self.closed_form
+        if closed is not None:
+            return closed
+        return PosteriorCovarianceLinearOperator(KroneckerLinearOperator(*self.ops), self.cross(query), self, query)
 
     def variance(self, query: Query) -> Tensor:
         """(Q,): the diagonal of S, between 0 and the prior's variance; exact up to the solver's tolerance."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from .conditional import ConditionalCovariance
 from .query import Query
+
+if TYPE_CHECKING:
+    from .conditional import ConditionalCovariance
 
 
 class PosteriorCovarianceLinearOperator(LinearOperator):

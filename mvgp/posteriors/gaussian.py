@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -10,12 +10,32 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..data.checks import check_index
-from ..linalg import Evidence, KroneckerLinearOperator, PairIndex, PairLinearOperator
+from ..linalg import PairIndex
 from ..priors import MatrixGP
 from .coefficients import CHUNK, Coefficients, pair_means, row_scores
-from .conditional import ConditionalCovariance
-from .covariance import PosteriorCovarianceLinearOperator
 from .query import AxisQuery, Query
+
+
+class PosteriorCovariance(Protocol):
+    """What a posterior needs of its covariance S."""
+
+    pairs: PairIndex
+
+    def operator(self, query: Query) -> LinearOperator:
+        """S at the query's cells, (Q, Q)."""
+        ...
+
+    def everywhere(self, query: Query) -> LinearOperator:
+        """S over the whole grid, (M N, M N); ``query`` is every cell."""
+        ...
+
+    def variance(self, query: Query) -> Tensor:
+        """(Q,): its diagonal."""
+        ...
+
+    def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """(num_samples, Q): joint samples with mean 0."""
+        ...
 
 
 class GaussianPosterior:
@@ -29,7 +49,6 @@ class GaussianPosterior:
     :param ops: its covariances (K_M, K_N).
     :param coefficients: A, the representer coefficients of the mean.
     :param conditional: the covariance.
-    :param evidence: how well the mean was solved for.
     """
 
     def __init__(
@@ -37,11 +56,10 @@ class GaussianPosterior:
         prior: MatrixGP,
         ops: tuple[LinearOperator, LinearOperator],
         coefficients: Coefficients,
-        conditional: ConditionalCovariance,
-        evidence: Evidence,
+        conditional: PosteriorCovariance,
     ) -> None:
         self.prior, self._ops = prior, ops
-        self.coefficients, self.conditional, self.evidence = coefficients, conditional, evidence
+        self.coefficients, self.conditional = coefficients, conditional
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,9 +73,8 @@ class GaussianPosterior:
     def __call__(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> MultivariateNormal:
         """The joint posterior at pairs (``rows``, ``cols``): mean (Q,), lazy covariance (Q, Q)."""
         query = self._query(rows, cols, row_inputs, col_inputs)
-        prior = PairLinearOperator(query.row_side.covariance(), query.col_side.covariance(), query.pairs)
-        covariance = PosteriorCovarianceLinearOperator(prior, self.conditional.cross(query), self.conditional, query)
-        return MultivariateNormal(query.prior_mean() + pair_means(self.coefficients, query), covariance)
+        mean = query.prior_mean() + pair_means(self.coefficients, query)
+        return MultivariateNormal(mean, self.conditional.operator(query))
 
     @torch.no_grad()
     def mean(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> Tensor:
@@ -94,27 +111,20 @@ class GaussianPosterior:
         row_side, col_side = (
             AxisQuery(axis, op) for axis, op in zip((self.prior.row_axis, self.prior.col_axis), self._ops, strict=True)
         )
-        mean = self.prior.mean_module
         cols = torch.arange(self.shape[1], device=chosen.device)
         out = torch.empty(len(chosen), self.shape[1], dtype=self.prior.dtype, device=chosen.device)
         for start in range(0, len(chosen), CHUNK):
             part = chosen[start : start + CHUNK]
             out[start : start + CHUNK] = row_scores(self.coefficients, row_side, col_side, part)
-            out[start : start + CHUNK] += mean.row_part(part).expand(len(part)).unsqueeze(1)
-            out[start : start + CHUNK] += mean.col_part(cols)
+            out[start : start + CHUNK] += self.prior.mean_module.block(part, cols)
         return out
 
     @torch.no_grad()
     def covariance(self) -> LinearOperator:
         """S over all cells, (M N, M N), row-major, applied lazily."""
-        closed = self.conditional.closed_form
-        if closed is not None:
-            return closed
         everything = PairIndex.complete(self.shape, self._ops[0].device)
-        query = self._query(everything.rows, everything.cols, None, None)
-        prior = KroneckerLinearOperator(*self._ops)
-        return PosteriorCovarianceLinearOperator(prior, self.conditional.cross(query), self.conditional, query)
+        return self.conditional.everywhere(self._query(everything.rows, everything.cols, None, None))
 
     def __repr__(self) -> str:
         m, n = self.shape
-        return f"{type(self).__name__}({m} x {n}, {len(self.conditional.pairs)} observed, {self.evidence.method})"
+        return f"{type(self).__name__}({m} x {n}, {len(self.conditional.pairs)} observed)"

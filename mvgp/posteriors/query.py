@@ -101,8 +101,8 @@ class Query:
     def prior_mean(self) -> Tensor:
         """(Q,)"""
         mean = self.prior.mean_module
-        row_part = mean.row_part(None if self.row_side.is_new else self.pairs.rows)
-        return (row_part + mean.col_part(None if self.col_side.is_new else self.pairs.cols)).expand(len(self))
+        rows = None if self.row_side.is_new else self.pairs.rows
+        return mean.at(rows, None if self.col_side.is_new else self.pairs.cols).expand(len(self))
 
     def prior_variance(self) -> Tensor:
         """(Q,)"""

@@ -1,6 +1,6 @@
 """Priors over matrices: a Kronecker covariance and a mean."""
 
 from .matrix_gp import MatrixGP
-from .means import ConstantMean, MatrixMean, RowBiasMean, ZeroMean
+from .means import BiasedMean, ConstantMean, GivenMean, MatrixMean, RowBiasMean, ZeroMean
 
-__all__ = ["ConstantMean", "MatrixGP", "MatrixMean", "RowBiasMean", "ZeroMean"]
+__all__ = ["BiasedMean", "ConstantMean", "GivenMean", "MatrixGP", "MatrixMean", "RowBiasMean", "ZeroMean"]

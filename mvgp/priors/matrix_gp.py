@@ -60,6 +60,9 @@ class MatrixGP(gpytorch.Module):
         bias = getattr(self.mean_module, "bias", None)
         if bias is not None and len(bias) != len(self.row_axis):
             raise InputError(f"mean: expected a bias for each of {len(self.row_axis)} rows, got {len(bias)}")
+        given = getattr(self.mean_module, "matrix", None)
+        if given is not None and tuple(given.shape) != self.shape:
+            raise InputError(f"mean: expected a matrix of shape {self.shape}, got {tuple(given.shape)}")
 
     @property
     def row_kernel(self) -> Kernel:
@@ -101,8 +104,7 @@ class MatrixGP(gpytorch.Module):
     def mean_matrix(self) -> Tensor:
         """(M, N): the prior mean b."""
         rows, cols = (torch.arange(size, device=self.mean_module.zero.device) for size in self.shape)
-        row_part = self.mean_module.row_part(rows).expand(len(rows))
-        return row_part.unsqueeze(1) + self.mean_module.col_part(cols).expand(len(cols))
+        return self.mean_module.block(rows, cols).expand(self.shape)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         r"""(M, N): an exact sample :math:`b + G_M E G_N^T`, E standard normal, G the roots of the kernels."""

@@ -1,4 +1,4 @@
-r"""Prior means :math:`b_{mn}` of a matrix. Each is a sum of a row part and a column part."""
+r"""Prior means :math:`b_{mn}` of a matrix."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
+from ..data.checks import as_tensor
 from ..errors import InputError
 
 
@@ -32,9 +33,17 @@ class MatrixMean(gpytorch.Module):
         """(Q,) or (): :math:`c_n` at ``cols`` (Q,)."""
         return self.zero
 
+    def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
+        """(R, C), or broadcastable to it: the mean at all of ``rows`` (R,) x ``cols`` (C,)."""
+        return self.row_part(rows).unsqueeze(-1) + self.col_part(cols)
+
+    def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
+        """(Q,) or (): the mean at pairs, each (Q,), or None for new inputs."""
+        return self.row_part(rows) + self.col_part(cols)
+
     def forward(self, rows: Tensor, cols: Tensor) -> Tensor:
         """(Q,): the mean at pairs (``rows``, ``cols``), each (Q,)."""
-        return (self.row_part(rows) + self.col_part(cols)).expand(len(rows))
+        return self.at(rows, cols).expand(len(rows))
 
 
 class ZeroMean(MatrixMean):
@@ -86,3 +95,66 @@ class RowBiasMean(MatrixMean):
         if rows is None:
             raise InputError("a row-bias mean has no bias for new row inputs; put those rows into the prior")
         return self.bias[rows]
+
+
+class GivenMean(MatrixMean):
+    """b is a given matrix (M, N): data, not a parameter.
+
+    :param matrix: (M, N), finite.
+    """
+
+    matrix: Tensor
+
+    def __init__(self, matrix: Any, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__(dtype)
+        given = as_tensor(matrix, "matrix").to(dtype)
+        if given.dim() != 2 or not torch.isfinite(given).all():
+            raise InputError(f"matrix: expected finite numbers of shape (M, N), got shape {tuple(given.shape)}")
+        self.register_buffer("matrix", given, persistent=False)
+
+    def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
+        """(R, C): the entries at ``rows`` x ``cols``."""
+        rows, cols = self._known(rows, cols)
+        return self.matrix[rows][:, cols]
+
+    def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
+        """(Q,): the entries at pairs."""
+        return self.matrix[self._known(rows, cols)]
+
+    @staticmethod
+    def _known(rows: Tensor | None, cols: Tensor | None) -> tuple[Tensor, Tensor]:
+        if rows is None or cols is None:
+            raise InputError("a given mean has no entries for new inputs; put those rows and columns into the prior")
+        return rows, cols
+
+
+class BiasedMean(MatrixMean):
+    """Another mean plus a bias of each row and of each column, as a fit has found them.
+
+    :param base: the mean they are added to.
+    :param row_bias: (M,); a new row has none.
+    :param col_bias: (N,); a new column has none.
+    """
+
+    row_bias: Tensor
+    col_bias: Tensor
+
+    def __init__(self, base: MatrixMean, row_bias: Tensor, col_bias: Tensor) -> None:
+        super().__init__(row_bias.dtype)
+        self.base = base
+        self.register_buffer("row_bias", row_bias)
+        self.register_buffer("col_bias", col_bias)
+
+    def _row(self, rows: Tensor | None) -> Tensor:
+        return self.zero if rows is None else self.row_bias[rows]
+
+    def _col(self, cols: Tensor | None) -> Tensor:
+        return self.zero if cols is None else self.col_bias[cols]
+
+    def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
+        """See :class:`MatrixMean`."""
+        return self.base.block(rows, cols) + self._row(rows).unsqueeze(-1) + self._col(cols)
+
+    def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
+        """See :class:`MatrixMean`."""
+        return self.base.at(rows, cols) + self._row(rows) + self._col(cols)

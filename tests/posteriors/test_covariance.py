@@ -7,7 +7,6 @@ from linear_operator.test.linear_operator_test_case import LinearOperatorTestCas
 
 import mvgp
 from mvgp.linalg import PairIndex, PairLinearOperator
-from mvgp.linalg.solvers import make_solver
 from mvgp.posteriors import PosteriorCovarianceLinearOperator
 from mvgp.posteriors.conditional import ConditionalCovariance
 from mvgp.posteriors.query import Query
@@ -31,8 +30,7 @@ class TestPosteriorCovariance(LinearOperatorTestCase, unittest.TestCase):
         ops = prior.row_axis.covariance(), prior.col_axis.covariance()
         pairs = PairIndex(torch.tensor([0, 1, 3]), torch.tensor([2, 1, 1]), (4, 3))
         noise = torch.tensor(0.5)
-        solver = make_solver(*ops, pairs, noise)
-        conditional = ConditionalCovariance(ops, pairs, noise, solver, tolerance=1e-5)
+        conditional = ConditionalCovariance(ops, pairs, noise, tolerance=1e-5)
         query = Query(prior, ops, *self.queried)
         of_query = PairLinearOperator(*ops, query.pairs)
         return PosteriorCovarianceLinearOperator(of_query, conditional.cross(query), conditional, query)

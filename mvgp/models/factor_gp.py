@@ -1,0 +1,82 @@
+"""FactorGP: the factor Gaussian process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpytorch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import GaussianLikelihood
+
+from ..data import ObservedMatrix
+from ..errors import InputError
+from ..posteriors import FactorPosterior
+from ..posteriors.factor import factor_posterior
+from ..priors import MatrixGP
+
+
+class FactorGP(gpytorch.Module):
+    r"""Row factors and column factors with GP priors: :math:`\psi = U V^T`, equation (7), of user-chosen rank.
+
+    Not convex: several restarts, best kept. The mean is a maximum a posteriori; variances are a Laplace
+    approximation and for small problems only.
+
+    :param prior: the matrix-variate prior whose kernels are those of the factors.
+    :param likelihood: gpytorch's ``GaussianLikelihood``.
+    :param rank: number of factors.
+    :param restarts: random starts.
+    :param max_iterations: of L-BFGS, for each start.
+    :param seed: of the starts.
+
+    Example:
+        >>> import gpytorch, mvgp, torch
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> prior = mvgp.MatrixGP(kernel, gpytorch.kernels.RBFKernel(), col_inputs=torch.rand(5, 2))
+        >>> data = mvgp.ObservedMatrix([0, 2, 1], [1, 4, 4], [0.5, -1.0, 2.0], shape=(3, 5))
+        >>> posterior = mvgp.FactorGP(prior, gpytorch.likelihoods.GaussianLikelihood(), rank=2).fit(data)
+        >>> posterior.mean([0, 1], [1, 4]).shape
+        torch.Size([2])
+
+    """
+
+    def __init__(
+        self,
+        prior: MatrixGP,
+        likelihood: GaussianLikelihood,
+        rank: int,
+        *,
+        restarts: int = 3,
+        max_iterations: int = 1000,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not isinstance(prior, MatrixGP):
+            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+        if not isinstance(likelihood, GaussianLikelihood):
+            raise InputError(f"likelihood: expected a GaussianLikelihood, got {type(likelihood).__name__}")
+        for name, value in (("rank", rank), ("restarts", restarts), ("max_iterations", max_iterations)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"{name}: expected a positive whole number, got {value!r}")
+        self.prior, self.likelihood = prior, likelihood
+        self.rank, self.restarts, self.max_iterations, self.seed = rank, restarts, max_iterations, seed
+
+    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
+        """The matrix-variate prior at pairs (``rows``, ``cols``)."""
+        found: MultivariateNormal = self.prior(rows, cols)
+        return found
+
+    def fit(self, data: ObservedMatrix) -> FactorPosterior:
+        """The best of several maxima a posteriori."""
+        if not isinstance(data, ObservedMatrix):
+            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
+        return factor_posterior(
+            self.prior,
+            data,
+            noise[0],
+            rank=self.rank,
+            restarts=self.restarts,
+            max_iterations=self.max_iterations,
+            seed=self.seed,
+        )

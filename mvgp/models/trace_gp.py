@@ -1,0 +1,185 @@
+"""TraceGP: the trace-constrained matrix-variate GP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import GaussianLikelihood
+from tqdm.auto import tqdm
+
+from ..data import ObservedMatrix
+from ..errors import InputError
+from ..posteriors import TracePosterior
+from ..posteriors.trace import Solver, TraceProblem, trace_posterior, trace_problem
+from ..priors import MatrixGP
+from ..solvers import Penalty, SpectralElasticNet, TraceBall
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """One point of a regularisation path.
+
+    :param strength: lam / lam_max.
+    :param posterior: the posterior there.
+    """
+
+    strength: float
+    posterior: TracePosterior
+
+
+class TraceGP(gpytorch.Module):
+    r"""The recipe prior x likelihood x penalty; :meth:`fit` returns the trace-constrained posterior.
+
+    The mean solves equation (5) with :math:`\lambda = \text{strength} \cdot \lambda_{\max}` and
+    :math:`\alpha = \text{trace\_share}`; above :math:`\lambda_{\max}` a pure trace norm gives zero. The covariance is
+    that of the plain posterior, with the likelihood's own noise.
+
+    :param prior: the matrix-variate prior.
+    :param likelihood: gpytorch's ``GaussianLikelihood``.
+    :param strength: of the penalty, relative to lam_max.
+    :param trace_share: 1 for the trace norm alone, 0 for the plain MV-GP.
+    :param penalty: an absolute penalty instead: ``SpectralElasticNet`` or ``TraceBall``.
+    :param row_bias: penalty of a bias of each row, estimated jointly; 0 is the paper's free bias, None for no bias.
+    :param col_bias: penalty of a bias of each column (popularity of an item), positive; None for no bias.
+    :param solver: ``proximal`` for any size, ``dense`` and ``hybrid`` for comparison.
+    :param tolerance: relative duality gap; 1e-4 in double precision, 1e-3 in single.
+    :param max_iterations: of the solver.
+    :param strict: whether missing the tolerance is an error rather than a warning.
+
+    Example:
+        >>> import gpytorch, mvgp, torch
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> prior = mvgp.MatrixGP(kernel, gpytorch.kernels.RBFKernel(), col_inputs=torch.rand(5, 2))
+        >>> data = mvgp.ObservedMatrix([0, 2, 1], [1, 4, 4], [0.5, -1.0, 2.0], shape=(3, 5))
+        >>> model = mvgp.TraceGP(prior, gpytorch.likelihoods.GaussianLikelihood(), strength=0.5, trace_share=1.0)
+        >>> posterior = model.fit(data)
+        >>> posterior.rank, posterior.certificate.converged
+        (1, True)
+
+    """
+
+    def __init__(
+        self,
+        prior: MatrixGP,
+        likelihood: GaussianLikelihood,
+        *,
+        strength: float | None = None,
+        trace_share: float | None = None,
+        penalty: SpectralElasticNet | TraceBall | None = None,
+        row_bias: float | None = None,
+        col_bias: float | None = None,
+        solver: Solver = "proximal",
+        tolerance: float | None = None,
+        max_iterations: int = 2000,
+        strict: bool = False,
+    ) -> None:
+        super().__init__()
+        if not isinstance(prior, MatrixGP):
+            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+        if not isinstance(likelihood, GaussianLikelihood):
+            raise InputError(f"likelihood: expected a GaussianLikelihood, got {type(likelihood).__name__}")
+        if penalty is not None and not (strength is None and trace_share is None):
+            raise InputError("give either penalty, or strength and trace_share")
+        if penalty is not None and not isinstance(penalty, SpectralElasticNet | TraceBall):
+            raise InputError(f"penalty: expected SpectralElasticNet or TraceBall, got {type(penalty).__name__}")
+        if solver not in ("proximal", "dense", "hybrid"):
+            raise InputError(f"solver: expected 'proximal', 'dense' or 'hybrid', got {solver!r}")
+        if strength is not None and not 0 < strength < float("inf"):
+            raise InputError(f"strength: expected a positive number, got {strength!r}")
+        if trace_share is not None and not 0 <= trace_share <= 1:
+            raise InputError(f"trace_share: expected a number from 0 to 1, got {trace_share!r}")
+        if tolerance is not None and not tolerance > 0:
+            raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
+        self.prior, self.likelihood, self.penalty = prior, likelihood, penalty
+        self.strength = 0.1 if strength is None else strength
+        self.trace_share = 1.0 if trace_share is None else trace_share
+        self.row_bias, self.col_bias = row_bias, col_bias
+        self.solver: Solver = solver
+        self.tolerance, self.max_iterations, self.strict = tolerance, max_iterations, strict
+
+    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
+        """The prior at pairs (``rows``, ``cols``)."""
+        found: MultivariateNormal = self.prior(rows, cols)
+        return found
+
+    def fit(self, data: ObservedMatrix, *, start: TracePosterior | None = None) -> TracePosterior:
+        """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
+        given = self._problem(data)
+        penalty = self.penalty or self._penalty(given, self.strength)
+        return self._solve(given, penalty, start)
+
+    def path(
+        self,
+        data: ObservedMatrix,
+        strengths: int | Sequence[float] = 30,
+        *,
+        lowest: float = 1e-3,
+        max_rank: int | None = None,
+        after: PathPoint | None = None,
+        progress: bool = False,
+    ) -> Iterator[PathPoint]:
+        """Warm-started posteriors over decreasing strengths; stop asking to end it early.
+
+        :param strengths: how many, log-spaced from 1 down to ``lowest``; or the strengths themselves.
+        :param max_rank: the path ends after the first point whose rank exceeds it.
+        :param after: the last point of a path that was interrupted; it goes on with the next strength.
+        :param progress: whether to show a progress bar.
+        """
+        if self.penalty is not None:
+            raise InputError("a path goes over strengths; a model with an absolute penalty has none")
+        wanted = path_strengths(strengths, lowest)
+        if after is not None:
+            wanted = [s for s in wanted if s < after.strength * (1 - 1e-9)]
+        given = self._problem(data)
+        last = after.posterior if after else None
+        for strength in tqdm(wanted, desc="path", disable=not progress):
+            last = self._solve(given, self._penalty(given, strength), last)
+            yield PathPoint(strength, last)
+            if max_rank is not None and last.rank > max_rank:
+                return
+
+    def _problem(self, data: ObservedMatrix) -> TraceProblem:
+        if not isinstance(data, ObservedMatrix):
+            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
+        if noise.numel() != 1:
+            raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+        tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
+        return trace_problem(
+            self.prior, data, noise[0], row_bias=self.row_bias, col_bias=self.col_bias, tolerance=tolerance
+        )
+
+    def _penalty(self, given: TraceProblem, strength: float) -> SpectralElasticNet:
+        if given.lam_max == 0:
+            raise InputError("the data equal the prior mean (and biases) exactly: there is nothing to fit")
+        return SpectralElasticNet(strength * given.lam_max, self.trace_share)
+
+    def _solve(self, given: TraceProblem, penalty: Penalty, start: TracePosterior | None) -> TracePosterior:
+        return trace_posterior(
+            given,
+            penalty,
+            solver=self.solver,
+            tolerance=self.tolerance or (1e-4 if self.prior.dtype == torch.float64 else 1e-3),
+            max_iterations=self.max_iterations,
+            strict=self.strict,
+            start=start,
+        )
+
+
+def path_strengths(strengths: int | Sequence[float], lowest: float) -> list[float]:
+    """Decreasing strengths, as given or log-spaced from 1 to ``lowest``."""
+    if isinstance(strengths, int):
+        if strengths < 1 or not 0 < lowest < 1:
+            raise InputError(f"expected at least one strength and 0 < lowest < 1, got {strengths} and {lowest!r}")
+        count = max(strengths - 1, 1)
+        return [lowest ** (k / count) for k in range(strengths)]
+    found = [float(s) for s in strengths]
+    if not found or any(not s > 0 for s in found) or sorted(found, reverse=True) != found:
+        raise InputError(f"strengths: expected positive numbers in decreasing order, got {found}")
+    return found

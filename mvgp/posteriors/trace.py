@@ -1,0 +1,172 @@
+"""The trace-constrained posterior: a low-rank mean, and the covariance of the plain posterior."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..data import ObservedMatrix
+from ..errors import ConvergenceError, InputError
+from ..priors import BiasedMean, MatrixGP
+from ..solvers import (
+    BiasedSquaredLoss,
+    Certificate,
+    MeanProblem,
+    MeanSolution,
+    Penalty,
+    SpectralElasticNet,
+    SquaredLoss,
+    solve_dense,
+    solve_hybrid,
+    solve_proximal,
+    solve_ridge,
+)
+from ..solvers.ridge import RidgeSolution
+from ..solvers.spectrum import leading_values, random_images
+from .coefficients import Coefficients, LowRankCoefficients, SparseCoefficients
+from .conditional import ConditionalCovariance
+from .full import condition
+from .gaussian import GaussianPosterior
+
+Solver = Literal["proximal", "dense", "hybrid"]
+
+
+class TracePosterior(GaussianPosterior):
+    r"""Section 3: the mean solves the spectral elastic net, equation (5); the covariance is equation (3).
+
+    :param certificate: evidence for the mean: duality gap, iterations, rank.
+    :param penalty: the penalty it solves.
+    :param solution: what a neighbouring problem can start from.
+    """
+
+    def __init__(self, *parts: Any, certificate: Certificate, penalty: Penalty, solution: Any) -> None:
+        super().__init__(*parts)
+        self.certificate, self.penalty, self.solution = certificate, penalty, solution
+
+    @property
+    def rank(self) -> int:
+        """Rank of the mean (before prior mean and biases)."""
+        return self.certificate.rank
+
+    @property
+    def trace_norm(self) -> float:
+        """||B||_*: the radius of the ball whose constraint form, equation (6), has the same mean."""
+        if not isinstance(self.solution, MeanSolution):
+            raise InputError("without a trace norm (trace_share = 0) the mean is not of low rank")
+        return float(self.solution.mean.values.double().sum())
+
+    @property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """(M, R) and (N, R): their product is the mean, up to prior mean and biases."""
+        if not isinstance(self.solution, MeanSolution):
+            raise InputError("without a trace norm (trace_share = 0) the mean is not of low rank; use scores or mean")
+        mean = self.solution.mean
+        return mean.left_image * mean.values.sqrt(), mean.right_image * mean.values.sqrt()
+
+
+@dataclass(frozen=True)
+class TraceProblem:
+    """Data and prior, ready for any penalty.
+
+    :param prior: a copy of the prior.
+    :param conditional: the covariance.
+    :param problem: loss and kernels.
+    :param lam_max: largest singular value of the loss's gradient at B = 0.
+    """
+
+    prior: MatrixGP
+    conditional: ConditionalCovariance
+    problem: MeanProblem
+    lam_max: float
+
+
+@torch.no_grad()
+def trace_problem(
+    prior: MatrixGP,
+    data: ObservedMatrix,
+    noise: Tensor,
+    *,
+    row_bias: float | None,
+    col_bias: float | None,
+    tolerance: float,
+) -> TraceProblem:
+    """Set up the loss; the biases are optimised out of it."""
+    prior = copy.deepcopy(prior)
+    conditional = condition(prior, data, noise, tolerance=tolerance)
+    pairs = conditional.pairs
+    values = data.values.to(dtype=prior.dtype, device=pairs.rows.device)
+    targets = values - prior.mean_module(pairs.rows, pairs.cols)
+    weights = None if data.weights is None else data.weights.to(targets)
+    loss: SquaredLoss | BiasedSquaredLoss
+    if row_bias is None and col_bias is None:
+        loss = SquaredLoss(targets, weights)
+    else:
+        loss = BiasedSquaredLoss(targets, weights, pairs.rows, pairs.cols, data.shape, row_bias, col_bias)
+    problem = MeanProblem(*conditional.ops, data.pattern.to(targets.device), loss)
+    gradient = loss(torch.zeros_like(targets)).gradient
+    if not bool((gradient != 0).any()):
+        return TraceProblem(prior, conditional, problem, 0.0)
+    found = leading_values(problem, gradient, random_images(problem, 16, seed=0), accuracy=1e-7, max_passes=200)
+    return TraceProblem(prior, conditional, problem, float(found.values[0]))
+
+
+@torch.no_grad()
+def trace_posterior(
+    given: TraceProblem,
+    penalty: Penalty,
+    *,
+    solver: Solver,
+    tolerance: float,
+    max_iterations: int,
+    strict: bool,
+    start: TracePosterior | None = None,
+) -> TracePosterior:
+    """Solve for the mean; a certificate that misses its tolerance warns, or raises when ``strict``."""
+    problem = given.problem
+    coefficients: Coefficients
+    solution: MeanSolution | RidgeSolution
+    if isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
+        if penalty.ridge == 0:
+            raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
+        warm_ridge = start.solution if start and isinstance(start.solution, RidgeSolution) else None
+        solution = solve_ridge(problem, penalty.ridge, tolerance=tolerance, start=warm_ridge)
+        coefficients = SparseCoefficients(problem.pattern, solution.coefficients)
+    else:
+        warm = start.solution if start and isinstance(start.solution, MeanSolution) else None
+        if solver == "proximal":
+            solution = solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=warm)
+        elif solver == "dense":
+            solution = solve_dense(problem, penalty, tolerance=tolerance)
+        else:
+            solution = solve_hybrid(problem, penalty, tolerance=tolerance)
+        mean = solution.mean
+        coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
+    certificate = solution.certificate
+    if not certificate.converged:
+        message = (
+            f"the mean's relative duality gap is {certificate.relative_gap:.1e} after {certificate.iterations} "
+            f"iterations, the tolerance is {certificate.tolerance:.1e}; allow more iterations, loosen the tolerance, "
+            "use float64, or approach this strength along a path"
+        )
+        if strict:
+            raise ConvergenceError(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    prior = given.prior
+    if isinstance(problem.loss, BiasedSquaredLoss):
+        prior = copy.deepcopy(prior)
+        prior.mean_module = BiasedMean(prior.mean_module, *problem.loss.biases(solution.psi))
+    conditional = given.conditional
+    return TracePosterior(
+        prior,
+        conditional.ops,
+        coefficients,
+        conditional,
+        certificate=certificate,
+        penalty=penalty,
+        solution=solution,
+    )

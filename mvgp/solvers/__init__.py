@@ -1,0 +1,30 @@
+"""Solvers of the posterior mean: a loss on the observed pairs plus a penalty on singular values."""
+
+from .biases import BiasedSquaredLoss
+from .certificate import Certificate
+from .dense import solve_dense
+from .hybrid import solve_hybrid
+from .losses import Loss, LossValue, SquaredLoss
+from .low_rank import LowRank
+from .penalties import Penalty, SpectralElasticNet, TraceBall
+from .problem import MeanProblem
+from .proximal import MeanSolution, solve_proximal
+from .ridge import solve_ridge
+
+__all__ = [
+    "BiasedSquaredLoss",
+    "Certificate",
+    "Loss",
+    "LossValue",
+    "LowRank",
+    "MeanProblem",
+    "MeanSolution",
+    "Penalty",
+    "SpectralElasticNet",
+    "SquaredLoss",
+    "TraceBall",
+    "solve_dense",
+    "solve_hybrid",
+    "solve_proximal",
+    "solve_ridge",
+]

@@ -1,0 +1,86 @@
+r"""Certificate of optimality: how far the objective can still be from its minimum.
+
+For any iterate, with theta the gradient of the loss, Y its dual image with singular values y and any c in [0, 1],
+equation (11) bounds the minimum from below by :math:`-f^*(c\,\theta) - h^*(c\,Y)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .losses import LossValue
+from .penalties import Penalty
+
+SCALES = 65  # values of c that are tried; any of them gives a valid bound
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Evidence for a fitted mean.
+
+    :param primal: objective reached.
+    :param dual: lower bound on the smallest possible objective.
+    :param tolerance: relative gap that was asked for.
+    :param iterations: steps taken.
+    :param rank: rank of the mean.
+    :param solver: which solver it was.
+    """
+
+    primal: float
+    dual: float
+    tolerance: float
+    iterations: int
+    rank: int
+    solver: str
+
+    @property
+    def gap(self) -> float:
+        """Primal - dual, at least 0."""
+        return max(self.primal - self.dual, 0.0)
+
+    @property
+    def relative_gap(self) -> float:
+        """(primal - dual) / primal"""
+        return self.gap / self.primal if self.primal > 0 else 0.0
+
+    @property
+    def converged(self) -> bool:
+        """Whether the relative gap is within the tolerance."""
+        return self.relative_gap <= self.tolerance
+
+
+def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> float:
+    """The best bound over c in [0, 1] from the (leading) singular values of Y, equation (11)."""
+    values = singular_values.double()
+    largest = float(values.max()) if values.numel() else 0.0
+    scales = torch.linspace(0, 1, SCALES).tolist()
+    trace = getattr(penalty, "trace", None)
+    if trace is not None and largest > trace:  # without a ridge only c <= l1 / y_1 is feasible
+        scales = [c * trace / largest for c in scales] + [trace / largest + (1 - trace / largest) * c for c in scales]
+    bounds = [-loss.conjugate(c) - penalty.conjugate(values, c) for c in scales]
+    best = max(range(len(bounds)), key=lambda i: bounds[i])
+    return _refined(loss, values, penalty, scales, bounds, best)
+
+
+def _refined(
+    loss: LossValue, values: Tensor, penalty: Penalty, scales: list[float], bounds: list[float], best: int
+) -> float:
+    """Golden-section search around the best c: the bound is concave in c."""
+    ordered = sorted(scales)
+    place = ordered.index(scales[best])
+    low, high = ordered[max(place - 1, 0)], ordered[min(place + 1, len(ordered) - 1)]
+    found = bounds[best]
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(40):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        at_a = -loss.conjugate(a) - penalty.conjugate(values, a)
+        at_b = -loss.conjugate(b) - penalty.conjugate(values, b)
+        found = max(found, at_a, at_b)
+        if at_a < at_b:
+            low = a
+        else:
+            high = b
+    return found

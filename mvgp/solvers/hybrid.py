@@ -1,0 +1,83 @@
+"""The algorithm the paper used (Laue 2012): greedy rank-one steps and local optimisation of the factors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from .certificate import Certificate, dual_bound
+from .factored import FactoredProblem
+from .losses import LossValue
+from .low_rank import LowRank, from_images
+from .penalties import Penalty, SpectralElasticNet
+from .problem import MeanProblem
+from .proximal import MeanSolution
+from .spectrum import leading_values, random_images
+
+
+def solve_hybrid(
+    problem: MeanProblem,
+    penalty: Penalty,
+    *,
+    tolerance: float,
+    max_iterations: int = 200,
+    local_iterations: int = 200,
+) -> MeanSolution:
+    """Grow B by the gradient's top singular pairs, polish the factors by L-BFGS, until the gap closes.
+
+    :param max_iterations: growth steps.
+    :param local_iterations: of L-BFGS, in each.
+    """
+    if not isinstance(penalty, SpectralElasticNet) or penalty.trace == 0:
+        raise InputError("the hybrid solver takes a SpectralElasticNet with alpha > 0")
+    factored = FactoredProblem(problem)
+    d_rows, d_cols = factored.sizes
+    x = torch.zeros(d_rows, 0, dtype=problem.dtype, device=problem.device)
+    z = torch.zeros(d_cols, 0, dtype=problem.dtype, device=problem.device)
+    mean = LowRank.zero(problem)
+    at = problem.loss(mean.psi(problem))
+    images = random_images(problem, 8, seed=0)
+    found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
+    certificate = _certificate(penalty, mean, at, found.values, tolerance, 0)
+    for iteration in range(1, max_iterations + 1):
+        if certificate.converged:
+            break
+        # the top pair of the smooth part's gradient enters with a small weight, downhill
+        images = torch.cat([found.right_image[:, -8:], random_images(problem, 8, seed=iteration)], dim=1)
+        parts = [(penalty.ridge, mean)]
+        top = leading_values(problem, at.gradient, images, accuracy=1e-6, max_passes=200, parts=parts)
+        u, v = _primal(factored, top.left[:, :1], top.right[:, :1])
+        size = ((top.values[:1] - penalty.trace).clamp_min(1e-3 * penalty.trace) / problem.lipschitz()).sqrt()
+        x, z = torch.cat([x, -u * size], dim=1), torch.cat([z, v * size], dim=1)
+        x, z, _, _ = factored.minimise(x, z, penalty.trace, penalty.ridge, max_iterations=local_iterations)
+        u, s, v = svd_of_product(x, z)
+        x, z = u * s.sqrt(), v * s.sqrt()
+        mean = from_images(problem, factored.row_root._matmul(u), factored.col_root._matmul(v), s)
+        at = problem.loss(mean.psi(problem))
+        images = torch.cat([mean.right_image, random_images(problem, 8, seed=iteration)], dim=1)
+        found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
+        certificate = _certificate(penalty, mean, at, found.values, tolerance, iteration)
+    spare = random_images(problem, 8, seed=0)
+    return MeanSolution(mean, mean.psi(problem), at, certificate, spare, problem.lipschitz())
+
+
+def _certificate(
+    penalty: Penalty, mean: LowRank, at: LossValue, values: Tensor, tolerance: float, iteration: int
+) -> Certificate:
+    primal = at.value + penalty.value(mean.values)
+    return Certificate(primal, dual_bound(at, values, penalty), tolerance, iteration, mean.rank, "hybrid")
+
+
+def _primal(factored: FactoredProblem, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """U = G_M^T C and V = G_N^T D."""
+    return factored.row_root.mT._matmul(left), factored.col_root.mT._matmul(right)
+
+
+def svd_of_product(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U, s, V of X Z^T from its factors; null directions are dropped."""
+    qx, rx = torch.linalg.qr(x)
+    qz, rz = torch.linalg.qr(z)
+    u, s, vt = torch.linalg.svd(rx @ rz.mT, full_matrices=False)
+    kept = s > 1e-7 * s[:1].clamp_min(1e-300)
+    return qx @ u[:, kept], s[kept], qz @ vt[kept].mT

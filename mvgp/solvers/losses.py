@@ -1,0 +1,69 @@
+r"""Losses on the observed pairs.
+
+Every loss here is :math:`f(\psi) = \tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2 + \text{extra}`: a squared distance
+to targets that may themselves depend on :math:`\psi`, because something (a bias, a ranking) has been
+optimised out. Its gradient is :math:`\theta = w (\psi - r(\psi))`, and :math:`w`-Lipschitz.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LossValue:
+    """A loss at one psi.
+
+    :param value: f(psi).
+    :param gradient: (T,) theta.
+    :param linear: <theta, r(psi)>, the part of f*(c theta) that is linear in c.
+    :param quadratic: twice the part that is quadratic in c: sum theta^2 / w, and what a penalised bias adds.
+    """
+
+    value: float
+    gradient: Tensor
+    linear: float
+    quadratic: float
+
+    def conjugate(self, scale: float) -> float:
+        """f*(scale theta), for scale in [0, 1]."""
+        return scale**2 / 2 * self.quadratic + scale * self.linear
+
+
+class Loss(Protocol):
+    """A convex differentiable function of psi at the T observed pairs."""
+
+    @property
+    def curvature(self) -> float:
+        """Lipschitz constant of the gradient: the largest weight."""
+        ...
+
+    def __call__(self, psi: Tensor) -> LossValue:
+        """Value, gradient and conjugate at ``psi`` (T,)."""
+        ...
+
+
+class SquaredLoss:
+    r""":math:`f(\psi) = \tfrac12 \sum_t w_t (\psi_t - r_t)^2`.
+
+    :param targets: (T,) r.
+    :param weights: (T,) w, or None for 1.
+    """
+
+    def __init__(self, targets: Tensor, weights: Tensor | None = None) -> None:
+        self.targets, self.weights = targets, weights
+
+    @property
+    def curvature(self) -> float:
+        """See :class:`Loss`."""
+        return 1.0 if self.weights is None else float(self.weights.max())
+
+    def __call__(self, psi: Tensor) -> LossValue:
+        """See :class:`Loss`."""
+        off = psi - self.targets
+        gradient = off if self.weights is None else self.weights * off
+        square = float((gradient.double() * off.double()).sum())
+        return LossValue(square / 2, gradient, float((gradient.double() * self.targets.double()).sum()), square)

@@ -1,0 +1,67 @@
+"""MeanProblem: a loss on the observed pairs, and the kernels through which B reaches them."""
+
+from __future__ import annotations
+
+import torch
+from linear_operator import LinearOperator
+from torch import Tensor
+
+from ..linalg.bounds import spectral_bounds
+from ..linalg.csr import BLOCK, Pattern
+from ..linalg.factor import Factor
+from .losses import Loss
+
+
+class MeanProblem:
+    r"""minimise :math:`f(\psi_T) + h(B)` over B, with :math:`\psi = G_M B G_N^T`.
+
+    Solvers keep B in *dual coordinates*, :math:`B = G_M^T A G_N`: then :math:`\psi = K_M A K_N`, the gradient of
+    the loss in B has the dual coordinates :math:`\Theta` (the sparse matrix of theta), and no root is needed.
+
+    :param row_op: K_M (M, M).
+    :param col_op: K_N (N, N).
+    :param pattern: where the T observed pairs are.
+    :param loss: f.
+    """
+
+    def __init__(self, row_op: LinearOperator, col_op: LinearOperator, pattern: Pattern, loss: Loss) -> None:
+        self.row_op, self.col_op, self.pattern, self.loss = row_op, col_op, pattern, loss
+        self.dtype: torch.dtype = row_op.dtype
+        self.device: torch.device = row_op.device
+        everything = [torch.arange(size, device=self.device) for size in pattern.shape]
+        self._rows = Factor(row_op, everything[0], everything[0])
+        self._cols = Factor(col_op, everything[1], everything[1])
+        self._lazy_rows = self._rows.lazy_seconds(BLOCK) < self._rows.dense_seconds(BLOCK)
+        self._lazy_cols = self._cols.lazy_seconds(BLOCK) < self._cols.dense_seconds(BLOCK)
+
+    def rows_times(self, dense: Tensor) -> Tensor:
+        """(M, b): K_M times (M, b), densely or lazily, whichever is cheaper."""
+        return self._rows.apply(dense, self._lazy_rows)
+
+    def cols_times(self, dense: Tensor) -> Tensor:
+        """(N, b): K_N times (N, b)."""
+        return self._cols.apply(dense, self._lazy_cols)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        return self.pattern.shape
+
+    def lipschitz(self) -> float:
+        """A bound on the Lipschitz constant of the gradient in B."""
+        high_rows, high_cols = spectral_bounds(self.row_op)[1], spectral_bounds(self.col_op)[1]
+        return high_rows * high_cols * self.loss.curvature
+
+    def sparse(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Theta (M, N) and its transpose, as CSR tensors."""
+        return self.pattern.matrix(theta), self.pattern.matrix_t(theta)
+
+
+def times(sparse: Tensor, dense: Tensor) -> Tensor:
+    """A CSR tensor times a dense matrix, in blocks of columns that stay in cache."""
+    if dense.shape[1] <= BLOCK:
+        return sparse @ dense
+    out = dense.new_empty(sparse.shape[0], dense.shape[1])
+    for start in range(0, dense.shape[1], BLOCK):
+        out[:, start : start + BLOCK] = sparse @ dense[:, start : start + BLOCK].contiguous()
+    return out
