@@ -51,7 +51,9 @@ def factor_posterior(
     max_iterations: int,
     seed: int,
 ) -> FactorPosterior:
-    r"""Equation (7) times noise / 2: :math:`\tfrac12 \sum w (r - u \cdot v)^2 + \tfrac{\sigma^2}{2} (\|X\|^2 + \|Z\|^2)`.
+    r"""Equation (7) times noise / 2.
+
+    :math:`\tfrac12 \sum w (r - u \cdot v)^2 + \tfrac{\sigma^2}{2} (\|X\|^2 + \|Z\|^2)` in whitened factors.
 
     At sufficient rank its global optimum is that of the trace norm with lam = noise and alpha = 1.
     """

@@ -7,6 +7,8 @@ is an upper bound on the objective with the spectral elastic net, and meets it a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from linear_operator import LinearOperator
@@ -49,9 +51,20 @@ class FactoredProblem:
         return value, grad_x, grad_z
 
     def minimise(
-        self, x: Tensor, z: Tensor, l1: float, l2: float, *, max_iterations: int, gradient_tolerance: float = 1e-8
+        self,
+        x: Tensor,
+        z: Tensor,
+        l1: float,
+        l2: float,
+        *,
+        max_iterations: int,
+        gradient_tolerance: float = 1e-8,
+        watch: Callable[[float], None] | None = None,
     ) -> tuple[Tensor, Tensor, float, int]:
-        """A local minimum near (X, Z): the factors, the value, and the evaluations used."""
+        """A local minimum near (X, Z): the factors, the value, and the evaluations used.
+
+        :param watch: called with the value after every evaluation.
+        """
         rank, cut = x.shape[1], x.numel()
 
         def flat(a: Tensor, b: Tensor) -> np.ndarray:
@@ -63,6 +76,8 @@ class FactoredProblem:
 
         def call(vector: np.ndarray) -> tuple[float, np.ndarray]:
             value, grad_x, grad_z = self.objective(*factors(vector), l1, l2)
+            if watch:
+                watch(value)
             return value, flat(grad_x, grad_z)
 
         first = call(flat(x, z))[0]
