@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import gpytorch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 
 from ..data import ObservedMatrix
@@ -13,9 +9,10 @@ from ..errors import InputError
 from ..posteriors import FactorPosterior
 from ..posteriors.factor import factor_posterior
 from ..priors import MatrixGP
+from .recipe import GaussianRecipe
 
 
-class FactorGP(gpytorch.Module):
+class FactorGP(GaussianRecipe):
     r"""Row factors and column factors with GP priors: :math:`\psi = U V^T`, equation (7), of user-chosen rank.
 
     Not convex: several restarts, best kept. The mean is a maximum a posteriori; variances are a Laplace
@@ -50,31 +47,18 @@ class FactorGP(gpytorch.Module):
         max_iterations: int = 1000,
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        if not isinstance(prior, MatrixGP):
-            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
-        if not isinstance(likelihood, GaussianLikelihood):
-            raise InputError(f"likelihood: expected a GaussianLikelihood, got {type(likelihood).__name__}")
+        super().__init__(prior, likelihood)
         for name, value in (("rank", rank), ("restarts", restarts), ("max_iterations", max_iterations)):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name}: expected a positive whole number, got {value!r}")
-        self.prior, self.likelihood = prior, likelihood
         self.rank, self.restarts, self.max_iterations, self.seed = rank, restarts, max_iterations, seed
-
-    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
-        """The matrix-variate prior at pairs (``rows``, ``cols``)."""
-        found: MultivariateNormal = self.prior(rows, cols)
-        return found
 
     def fit(self, data: ObservedMatrix) -> FactorPosterior:
         """The best of several maxima a posteriori."""
-        if not isinstance(data, ObservedMatrix):
-            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
-        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
         return factor_posterior(
             self.prior,
             data,
-            noise[0],
+            self._noise_for(data),
             rank=self.rank,
             restarts=self.restarts,
             max_iterations=self.max_iterations,

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import gpytorch
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 
 from ..data import ObservedMatrix
@@ -15,9 +11,10 @@ from ..linalg.solvers import Method
 from ..posteriors import FullPosterior
 from ..posteriors.full import full_posterior
 from ..priors import MatrixGP
+from .recipe import GaussianRecipe
 
 
-class FullGP(gpytorch.Module):
+class FullGP(GaussianRecipe):
     r"""The recipe prior x Gaussian likelihood; :meth:`fit` returns the exact posterior.
 
     :param prior: the matrix-variate prior.
@@ -48,38 +45,21 @@ class FullGP(gpytorch.Module):
         method: Method = "auto",
         max_iterations: int = 1000,
     ) -> None:
-        super().__init__()
-        if not isinstance(prior, MatrixGP):
-            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
-        if not isinstance(likelihood, GaussianLikelihood):
-            raise InputError(
-                f"likelihood: FullGP takes gpytorch.likelihoods.GaussianLikelihood, got {type(likelihood).__name__} "
-                "(for known noise of each entry, give the data weights)"
-            )
+        super().__init__(prior, likelihood)
         if method not in ("auto", "cholesky", "spectral", "cg"):
             raise InputError(f"method: expected 'auto', 'cholesky', 'spectral' or 'cg', got {method!r}")
         if tolerance is not None and not tolerance > 0:
             raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
-        self.prior, self.likelihood = prior, likelihood
         self.tolerance, self.method, self.max_iterations = tolerance, method, max_iterations
-
-    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
-        """The prior at pairs (``rows``, ``cols``)."""
-        found: MultivariateNormal = self.prior(rows, cols)
-        return found
 
     def fit(self, data: ObservedMatrix) -> FullPosterior:
         """The posterior given ``data``, with the hyperparameters as they are now."""
-        if not isinstance(data, ObservedMatrix):
-            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
-        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
-        if noise.numel() != 1:
-            raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+        noise = self._noise_for(data)
         tolerance = self.tolerance or (1e-8 if self.prior.dtype == torch.float64 else 1e-5)
         return full_posterior(
             self.prior,
             data,
-            noise[0],
+            noise,
             tolerance=tolerance,
             method=self.method,
             max_iterations=self.max_iterations,

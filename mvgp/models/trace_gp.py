@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import gpytorch
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from tqdm.auto import tqdm
 
@@ -18,6 +15,7 @@ from ..posteriors import TracePosterior
 from ..posteriors.trace import Solver, TraceProblem, trace_posterior, trace_problem
 from ..priors import MatrixGP
 from ..solvers import Penalty, SpectralElasticNet, TraceBall
+from .recipe import GaussianRecipe
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class PathPoint:
     posterior: TracePosterior
 
 
-class TraceGP(gpytorch.Module):
+class TraceGP(GaussianRecipe):
     r"""The recipe prior x likelihood x penalty; :meth:`fit` returns the trace-constrained posterior.
 
     The mean solves equation (5) with :math:`\lambda = \text{strength} \cdot \lambda_{\max}` and
@@ -79,11 +77,7 @@ class TraceGP(gpytorch.Module):
         max_iterations: int = 2000,
         strict: bool = False,
     ) -> None:
-        super().__init__()
-        if not isinstance(prior, MatrixGP):
-            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
-        if not isinstance(likelihood, GaussianLikelihood):
-            raise InputError(f"likelihood: expected a GaussianLikelihood, got {type(likelihood).__name__}")
+        super().__init__(prior, likelihood)
         if penalty is not None and not (strength is None and trace_share is None):
             raise InputError("give either penalty, or strength and trace_share")
         if penalty is not None and not isinstance(penalty, SpectralElasticNet | TraceBall):
@@ -96,17 +90,12 @@ class TraceGP(gpytorch.Module):
             raise InputError(f"trace_share: expected a number from 0 to 1, got {trace_share!r}")
         if tolerance is not None and not tolerance > 0:
             raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
-        self.prior, self.likelihood, self.penalty = prior, likelihood, penalty
+        self.penalty = penalty
         self.strength = 0.1 if strength is None else strength
         self.trace_share = 1.0 if trace_share is None else trace_share
         self.row_bias, self.col_bias = row_bias, col_bias
         self.solver: Solver = solver
         self.tolerance, self.max_iterations, self.strict = tolerance, max_iterations, strict
-
-    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
-        """The prior at pairs (``rows``, ``cols``)."""
-        found: MultivariateNormal = self.prior(rows, cols)
-        return found
 
     def fit(self, data: ObservedMatrix, *, start: TracePosterior | None = None) -> TracePosterior:
         """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
@@ -145,14 +134,10 @@ class TraceGP(gpytorch.Module):
                 return
 
     def _problem(self, data: ObservedMatrix) -> TraceProblem:
-        if not isinstance(data, ObservedMatrix):
-            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
-        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
-        if noise.numel() != 1:
-            raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+        noise = self._noise_for(data)
         tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
         return trace_problem(
-            self.prior, data, noise[0], row_bias=self.row_bias, col_bias=self.col_bias, tolerance=tolerance
+            self.prior, data, noise, row_bias=self.row_bias, col_bias=self.col_bias, tolerance=tolerance
         )
 
     def _penalty(self, given: TraceProblem, strength: float) -> SpectralElasticNet:

@@ -88,7 +88,7 @@ def everything():
     return cells // N, cells % N
 
 
-def close(found, truth, tolerance=1e-8):
+def assert_close(found, truth, tolerance=1e-8):
     torch.testing.assert_close(found, truth, atol=tolerance, rtol=0)
 
 
@@ -104,16 +104,16 @@ def test_equals_dense_conditioning(name, method, cells, weighted, data):
     assert posterior.evidence.converged
     mean, covariance = oracle(prior, observed, noise)
     rows, cols = everything()
-    close(posterior.mean(rows, cols), mean)
-    close(posterior.scores().flatten(), mean)
-    close(posterior.variance(rows, cols), covariance.diagonal())
+    assert_close(posterior.mean(rows, cols), mean)
+    assert_close(posterior.scores().flatten(), mean)
+    assert_close(posterior.variance(rows, cols), covariance.diagonal())
     pick = torch.randperm(M * N)[: data.draw(st.integers(1, 12))]
     joint = posterior(rows[pick], cols[pick])
-    close(joint.mean, mean[pick])
-    close(joint.covariance_matrix, covariance[pick][:, pick])
-    close(joint.lazy_covariance_matrix.diagonal(), covariance.diagonal()[pick])
+    assert_close(joint.mean, mean[pick])
+    assert_close(joint.covariance_matrix, covariance[pick][:, pick])
+    assert_close(joint.lazy_covariance_matrix.diagonal(), covariance.diagonal()[pick])
     vectors = torch.randn(M * N, 2, dtype=torch.float64)
-    close(posterior.covariance() @ vectors, covariance @ vectors, 1e-7)
+    assert_close(posterior.covariance() @ vectors, covariance @ vectors, 1e-7)
 
 
 @pytest.mark.parametrize("name", PRIORS)
@@ -122,13 +122,13 @@ def test_full_grid_takes_the_spectral_shortcut(name):
     posterior = mvgp.FullGP(prior, gaussian(0.2), method="spectral").fit(data)
     mean, covariance = oracle(prior, data, 0.2)
     rows, cols = everything()
-    close(posterior.mean(rows, cols), mean)
-    close(posterior.variance(rows, cols), covariance.diagonal())
+    assert_close(posterior.mean(rows, cols), mean)
+    assert_close(posterior.variance(rows, cols), covariance.diagonal())
     op = posterior.covariance()
     assert isinstance(op, SpectralKroneckerLinearOperator)
-    close(op.to_dense(), covariance)
-    close(op.diagonal(), covariance.diagonal())
-    close(posterior(rows[:9], cols[:9]).covariance_matrix, covariance[:9, :9])
+    assert_close(op.to_dense(), covariance)
+    assert_close(op.diagonal(), covariance.diagonal())
+    assert_close(posterior(rows[:9], cols[:9]).covariance_matrix, covariance[:9, :9])
 
 
 def test_the_method_follows_size_and_structure():
@@ -148,8 +148,8 @@ def test_the_method_follows_size_and_structure():
     assert posterior.evidence.iterations < 20
     exact = mvgp.FullGP(prior, gaussian(0.1), method="cholesky").fit(data)
     rows, cols = torch.arange(60), torch.arange(60)
-    close(posterior.mean(rows, cols), exact.mean(rows, cols), 1e-7)
-    close(posterior.variance(rows, cols), exact.variance(rows, cols), 1e-7)
+    assert_close(posterior.mean(rows, cols), exact.mean(rows, cols), 1e-7)
+    assert_close(posterior.variance(rows, cols), exact.variance(rows, cols), 1e-7)
     few = mvgp.ObservedMatrix([0], [0], [1.0], shape)
     assert mvgp.FullGP(prior, gaussian(0.1)).fit(few).evidence.method == "cholesky"
 
@@ -169,14 +169,14 @@ def test_new_inputs_on_either_axis():
         (dict(col_inputs=y[N:]), (q_rows, q_cols + N)),
     ]
     for inputs, (rows, cols) in cases:
-        close(small.mean(q_rows, q_cols, **inputs), large.mean(rows, cols))
-        close(small.variance(q_rows, q_cols, **inputs), large.variance(rows, cols))
+        assert_close(small.mean(q_rows, q_cols, **inputs), large.mean(rows, cols))
+        assert_close(small.variance(q_rows, q_cols, **inputs), large.variance(rows, cols))
         ours, theirs = small(q_rows, q_cols, **inputs), large(rows, cols)
-        close(ours.covariance_matrix, theirs.covariance_matrix)
+        assert_close(ours.covariance_matrix, theirs.covariance_matrix)
         torch.manual_seed(1)
         samples = small.sample(q_rows, q_cols, 4000, **inputs)
-        close(samples.mean(0), theirs.mean, 0.1)
-        close(samples.T.cov(), theirs.covariance_matrix, 0.1)
+        assert_close(samples.mean(0), theirs.mean, 0.1)
+        assert_close(samples.T.cov(), theirs.covariance_matrix, 0.1)
 
 
 def test_rows_and_columns_without_an_observation_fall_back_to_what_the_kernel_knows():
@@ -186,9 +186,9 @@ def test_rows_and_columns_without_an_observation_fall_back_to_what_the_kernel_kn
     isolated = M - 1  # no link: the data say nothing about it
     cols = torch.arange(N)
     rows = torch.full((N,), isolated)
-    close(posterior.mean(rows, cols), torch.zeros(N).double())
+    assert_close(posterior.mean(rows, cols), torch.zeros(N).double())
     k_rows, k_cols = prior.row_axis.covariance().diagonal(), prior.col_axis.covariance().diagonal()
-    close(posterior.variance(rows, cols), (k_rows[isolated] * k_cols).detach())
+    assert_close(posterior.variance(rows, cols), (k_rows[isolated] * k_cols).detach())
 
 
 @pytest.mark.filterwarnings("ignore:The input matches the stored training data")
@@ -221,11 +221,11 @@ def test_gpytorch_gets_the_variance_of_missing_cells_wrong_and_we_do_not():
             rows(x).to_dense(), cols(y).to_dense(), data.rows, data.cols, data.values, 0.1
         )
     at = torch.arange(30) // 5, torch.arange(30) % 5
-    close(ours.mean(*at), mean)
-    close(ours.variance(*at), covariance.diagonal())
+    assert_close(ours.mean(*at), mean)
+    assert_close(ours.variance(*at), covariance.diagonal())
     with torch.no_grad(), gpytorch.settings.observation_nan_policy("mask"):
         theirs = Grid().eval()(torch.arange(30).double().unsqueeze(1))
-        close(theirs.mean, mean, 1e-6)
+        assert_close(theirs.mean, mean, 1e-6)
         assert (theirs.variance - covariance.diagonal()).abs().max() > 0.1
         assert (theirs.variance - covariance.diagonal()).max() < 1e-6  # too certain, everywhere
 
@@ -239,10 +239,10 @@ def test_samples_have_the_posterior_covariance():
     samples = posterior.sample(rows, cols, 6000, generator=torch.Generator().manual_seed(0))
     joint = posterior(rows, cols)
     for found in (samples, joint.rsample(torch.Size([6000]))):
-        close(found.mean(0), mean[pick], 0.08)
-        close(found.T.cov(), covariance[pick][:, pick], 0.12)
+        assert_close(found.mean(0), mean[pick], 0.08)
+        assert_close(found.T.cov(), covariance[pick][:, pick], 0.12)
     again = posterior.sample(rows, cols, 3, generator=torch.Generator().manual_seed(0))
-    close(again, posterior.sample(rows, cols, 3, generator=torch.Generator().manual_seed(0)), 0)
+    assert_close(again, posterior.sample(rows, cols, 3, generator=torch.Generator().manual_seed(0)), 0)
 
 
 def test_variances_stay_between_zero_and_the_prior():
@@ -275,19 +275,19 @@ def test_a_posterior_does_not_change_with_its_recipe():
     before = posterior.mean(*everything()), posterior.variance(*everything())
     prior.row_kernel.time = 5.0
     model.likelihood.noise = 3.0
-    close(posterior.mean(*everything()), before[0], 0)
-    close(posterior.variance(*everything()), before[1], 0)
+    assert_close(posterior.mean(*everything()), before[0], 0)
+    assert_close(posterior.variance(*everything()), before[1], 0)
     assert (model.fit(data).mean(*everything()) - before[0]).abs().max() > 0.01
 
 
 def test_posteriors_and_their_operators_pickle():
     posterior = mvgp.FullGP(PRIORS["graph x inputs"](), gaussian(0.1)).fit(observe([1, 5, 40]))
     other = pickle.loads(pickle.dumps(posterior))
-    close(other.mean(*everything()), posterior.mean(*everything()), 0)
+    assert_close(other.mean(*everything()), posterior.mean(*everything()), 0)
     joint = posterior(torch.tensor([0, 1]), torch.tensor([1, 2]))
     op = pickle.loads(pickle.dumps(joint.lazy_covariance_matrix))
     assert isinstance(op, PosteriorCovarianceLinearOperator)
-    close(op.to_dense(), joint.covariance_matrix, 0)
+    assert_close(op.to_dense(), joint.covariance_matrix, 0)
 
 
 def test_the_covariance_of_all_cells_is_lazy():
@@ -305,7 +305,7 @@ def test_the_covariance_of_all_cells_is_lazy():
     vector[cells[0]] = 1
     column = (op @ vector).squeeze(1)
     near = cells[:20]
-    close(column[near], posterior(near // n, near % n).covariance_matrix[:, 0])
+    assert_close(column[near], posterior(near // n, near % n).covariance_matrix[:, 0])
 
 
 def test_missing_the_tolerance_is_an_error_with_the_residual():
