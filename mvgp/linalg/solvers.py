@@ -73,15 +73,18 @@ class SpectralSolver:
     ) -> None:
         self.op, self.row_pairs, self.col_pairs = op, row_pairs, col_pairs
         self.noise = noise  # ()
-        products = row_pairs[0].unsqueeze(1) * col_pairs[0]
-        self.shrink = products / (products + noise)  # (R, S)
+        self.products = row_pairs[0].unsqueeze(1) * col_pairs[0]  # (R, S)
+        self.shrink = self.products / (self.products + noise)  # (R, S)
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """See :class:`Solver`."""
         (_, u), (_, v) = self.row_pairs, self.col_pairs
         grid = self.op.left.scatter(rhs)  # (C, M, N)
-        smooth = u @ (self.shrink * (u.mT @ grid @ v)) @ v.mT
-        value = (rhs - self.op.left.gather(smooth)) / self.noise
+        inner = u.mT @ grid @ v  # (C, R, S)
+        if u.shape[0] == u.shape[1] and v.shape[0] == v.shape[1]:
+            value = self.op.left.gather(u @ (inner / (self.products + self.noise)) @ v.mT)
+        else:  # what the eigenpairs leave out sees the noise alone
+            value = (rhs - self.op.left.gather(u @ (self.shrink * inner) @ v.mT)) / self.noise
         back = self.op._matmul(value) + self.noise * value
         return Solution(value, Evidence(self.method, _residual(back, rhs), tolerance))
 
@@ -134,12 +137,16 @@ def make_solver(
     closed_form = complete and noise.dim() == 0
     if method == "spectral" and not closed_form:
         raise InputError("method='spectral' needs every cell observed, with equal weights")
-    if method == "cholesky" or (method == "auto" and len(pairs) <= CHOLESKY_LIMIT):
-        return CholeskySolver(op, each)
     if method == "spectral" or (method == "auto" and closed_form and max(pairs.active_shape) <= EXACT_LIMIT):
+        if max(pairs.active_shape) > EXACT_LIMIT:
+            raise InputError(
+                f"method='spectral' needs at most {EXACT_LIMIT} rows and columns, got {pairs.active_shape}"
+            )
         product = op.product
         row_pairs = leading_eigenpairs(product.row, "row kernel")
         return SpectralSolver(op, row_pairs, leading_eigenpairs(product.col, "column kernel"), noise)
+    if method == "cholesky" or (method == "auto" and len(pairs) <= CHOLESKY_LIMIT):
+        return CholeskySolver(op, each)
 
     row_low, row_high = spectral_bounds(row_op)
     col_low, col_high = spectral_bounds(col_op)

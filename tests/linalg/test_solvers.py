@@ -169,6 +169,8 @@ def test_factors_that_are_no_covariances_are_refused():
     pairs = PairIndex(torch.tensor([0, 1]), torch.tensor([0, 0]), (2, 1))
     one = to_linear_operator(torch.ones(1, 1).double())
     with pytest.raises(NotPositiveSemidefiniteError, match="smallest noise variance is 0.1"):
+        make_solver(to_linear_operator(bad), one, pairs, torch.tensor(0.1).double(), method="cholesky")
+    with pytest.raises(NotPositiveSemidefiniteError, match="row kernel"):
         make_solver(to_linear_operator(bad), one, pairs, torch.tensor(0.1).double())
     with pytest.raises(InputError, match="every cell observed"):
         make_solver(to_linear_operator(bad), one, pairs[:1], torch.tensor(0.1).double(), method="spectral")

@@ -144,6 +144,7 @@ def test_the_method_follows_size_and_structure():
     assert len(data) > 3000
     posterior = mvgp.FullGP(prior, gaussian(0.1)).fit(data)
     assert posterior.evidence.method == "cg"
+    assert mvgp.FullGP(PRIORS["precomputed"](), gaussian(0.1)).fit(observe(range(M * N))).evidence.method == "spectral"
     assert posterior.conditional.solver.preconditioner is not None
     assert posterior.evidence.iterations < 20
     exact = mvgp.FullGP(prior, gaussian(0.1), method="cholesky").fit(data)
