@@ -92,7 +92,7 @@ def solve_proximal(
         energy = float((psi_fresh - psi_ahead).double().square().sum()) * problem.loss.curvature
         curvature = energy / length if length > 0 else 0.0
         if curvature > lipschitz and lipschitz < most:  # the step was too long for the curvature met on the way
-            lipschitz = min(most, max(1.1 * curvature, 1.3 * lipschitz))
+            lipschitz = min(most, max(1.2 * curvature, 1.3 * lipschitz))
             continue
         at_fresh = problem.loss(psi_fresh)
         reached = at_fresh.value + penalty.value(fresh.values)
@@ -104,7 +104,7 @@ def solve_proximal(
         now_before = fresh_now
         if watch:
             watch(objective)
-        easier = max(0.8 * lipschitz, min(1.3 * curvature, lipschitz))
+        easier = max(0.9 * lipschitz, min(1.5 * curvature, lipschitz))
         following = (1 + (1 + 4 * momentum**2 * easier / lipschitz) ** 0.5) / 2
         beta, momentum, lipschitz = (momentum - 1) / following, following, easier
         stalled = stalled + 1 if change < 0.05 * tolerance else 0
