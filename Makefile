@@ -45,7 +45,7 @@ docs: $(VENV)/.docs  ## the documentation site, warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 bench: $(VENV)/.bench  ## every benchmark; each prints ratios against a peer in one run
-	@for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+	@status=0; for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || status=1; done; exit $$status
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache
