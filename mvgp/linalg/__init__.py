@@ -1,4 +1,4 @@
-"""Lazy linear algebra underneath the models. It knows nothing of Gaussian processes."""
+"""Lazy linear algebra: operators, roots and solvers, without a notion of priors or data."""
 
 from .cg import conjugate_gradients
 from .evidence import Evidence, Solution

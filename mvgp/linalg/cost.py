@@ -1,8 +1,8 @@
 """The cost model behind the choice of a method: estimated seconds on one ordinary machine.
 
-Only ratios matter. The rates are multiply-adds per second in double precision on two cores, measured
-by ``benchmarks/bench_rates.py``; single precision is about twice as fast everywhere, so the
-choices do not depend on it.
+Only ratios matter. The rates are round numbers for multiply-adds per second in double precision on two
+cores; ``benchmarks/bench_rates.py`` prints what a machine does beside them (gathers and single vectors came
+out slower than assumed here). Single precision is about twice as fast everywhere, so it does not sway a choice.
 """
 
 from __future__ import annotations
