@@ -1,7 +1,7 @@
 """mvgp: matrix-variate Gaussian processes on GPyTorch."""
 
 from .data import ObservedMatrix
-from .models import FactorGP, FullGP, TraceGP
+from .models import FactorGP, FullGP, PairwiseSVM, TraceGP
 from .posteriors import GaussianPosterior
 from .priors import MatrixGP
 from .solvers import SpectralElasticNet, TraceBall
@@ -14,6 +14,7 @@ __all__ = [
     "GaussianPosterior",
     "MatrixGP",
     "ObservedMatrix",
+    "PairwiseSVM",
     "SpectralElasticNet",
     "TraceBall",
     "TraceGP",

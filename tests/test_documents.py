@@ -61,7 +61,7 @@ def test_every_public_name_is_documented():
         mvgp,
         *(
             importlib.import_module(f"mvgp.{p}")
-            for p in ("kernels", "linalg", "solvers", "priors", "posteriors", "models")
+            for p in ("kernels", "likelihoods", "linalg", "metrics", "solvers", "priors", "posteriors", "models")
         ),
     ]
     for package in packages:
@@ -72,7 +72,19 @@ def test_every_public_name_is_documented():
 
 def test_imports_point_downstream():
     """data and kernels stand on linalg; priors on those; posteriors on priors; models on posteriors."""
-    order = ["errors", "linalg", "data", "kernels", "solvers", "priors", "posteriors", "models", "datasets"]
+    order = [
+        "errors",
+        "linalg",
+        "data",
+        "kernels",
+        "likelihoods",
+        "solvers",
+        "priors",
+        "posteriors",
+        "models",
+        "metrics",
+        "datasets",
+    ]
     rank = {name: place for place, name in enumerate(order)}
     rank["data"] = rank["kernels"]  # side by side
     for path in (ROOT / "mvgp").rglob("*.py"):

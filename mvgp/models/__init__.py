@@ -2,6 +2,8 @@
 
 from .factor_gp import FactorGP
 from .full_gp import FullGP
+from .pair_ranker import PairRanker
+from .pairwise_svm import PairwiseSVM
 from .trace_gp import PathPoint, TraceGP
 
-__all__ = ["FactorGP", "FullGP", "PathPoint", "TraceGP"]
+__all__ = ["FactorGP", "FullGP", "PairRanker", "PairwiseSVM", "PathPoint", "TraceGP"]

@@ -8,8 +8,10 @@ from .losses import Loss, LossValue, SquaredLoss
 from .low_rank import LowRank
 from .penalties import Penalty, SpectralElasticNet, TraceBall
 from .problem import MeanProblem
-from .proximal import MeanSolution, solve_proximal
+from .proximal import solve_proximal
+from .ranking import RetargetedLoss
 from .ridge import solve_ridge
+from .solution import MeanSolution
 
 __all__ = [
     "BiasedSquaredLoss",
@@ -20,6 +22,7 @@ __all__ = [
     "MeanProblem",
     "MeanSolution",
     "Penalty",
+    "RetargetedLoss",
     "SpectralElasticNet",
     "SquaredLoss",
     "TraceBall",

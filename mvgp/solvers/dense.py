@@ -11,7 +11,7 @@ from .losses import LossValue
 from .low_rank import LowRank, from_images
 from .penalties import Penalty
 from .problem import MeanProblem
-from .proximal import MeanSolution
+from .solution import MeanSolution
 
 
 def solve_dense(

@@ -12,7 +12,7 @@ from .losses import LossValue
 from .low_rank import LowRank, from_images
 from .penalties import Penalty, SpectralElasticNet
 from .problem import MeanProblem
-from .proximal import MeanSolution
+from .solution import MeanSolution
 from .spectrum import leading_values, random_images
 
 

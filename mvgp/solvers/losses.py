@@ -7,7 +7,7 @@ optimised out. Its gradient is :math:`\theta = w (\psi - r(\psi))`, and :math:`w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from torch import Tensor
@@ -67,3 +67,23 @@ class SquaredLoss:
         gradient = off if self.weights is None else self.weights * off
         square = float((gradient.double() * off.double()).sum())
         return LossValue(square / 2, gradient, float((gradient.double() * self.targets.double()).sum()), square)
+
+
+class SingleLoss:
+    """A loss of double precision behind a face of single precision.
+
+    :param loss: takes and gives double precision.
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+    @property
+    def curvature(self) -> float:
+        """See :class:`Loss`."""
+        return self.loss.curvature
+
+    def __call__(self, psi: Tensor) -> LossValue:
+        """See :class:`Loss`."""
+        found = self.loss(psi.double())
+        return replace(found, gradient=found.gradient.float())

@@ -51,6 +51,11 @@ class LowRank:
             return torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)
         return problem.pattern.sample(self.left_image * self.values, self.right_image)
 
+    def moved_to(self, problem: MeanProblem) -> LowRank:
+        """The same matrix in another problem's precision, its images computed anew."""
+        left, right, values = (x.to(problem.dtype) for x in (self.left, self.right, self.values))
+        return LowRank(left, right, values, problem.rows_times(left), problem.cols_times(right))
+
     def dual_times(self, dense: Tensor) -> Tensor:
         """(M, b): C diag(s) D^T times (N, b)."""
         return self.left @ (self.values.unsqueeze(1) * (self.right.mT @ dense))
@@ -85,24 +90,31 @@ def inner(a: LowRank, b: LowRank) -> float:
     return float((of_left.double() * (a.right.mT @ b.right_image).double()).sum())
 
 
-def orthonormal(dual: Tensor, image: Tensor, lead: int = 0) -> tuple[Tensor, Tensor]:
+def orthonormal(dual: Tensor, image: Tensor, lead: int = 0, *, trusted: bool = False) -> tuple[Tensor, Tensor]:
     r"""A basis Q of the span of W with :math:`Q^T K Q = I`, for W (n, b) with K W = ``image`` (n, b); and K Q.
 
     The first ``lead`` columns are taken first and lose nothing to the others, which are made orthogonal to
     them and dropped where nothing of them is left.
+
+    :param trusted: whether the first ``lead`` columns are orthonormal already.
     """
-    if lead in (0, dual.shape[1]):
+    if lead == 0 or (lead == dual.shape[1] and not trusted):
         return _orthonormal_block(dual, image)
-    first, first_image = _orthonormal_block(dual[:, :lead], image[:, :lead])
+    first, first_image = dual[:, :lead], image[:, :lead]
+    if not trusted:
+        first, first_image = _orthonormal_block(first, first_image)
     rest, rest_image = dual[:, lead:], image[:, lead:]
-    before = (rest * rest_image).sum(0).clamp_min(0).sqrt()
-    for _ in range(2):  # twice is enough for orthogonality to rounding
+    for _ in range(2):  # what is left of a column holds rounding errors: take it to full length and repeat
+        before = _lengths(rest, rest_image)
         share = first_image.mT @ rest
         rest, rest_image = rest - first @ share, rest_image - first_image @ share
-    left_over = (rest * rest_image).sum(0).clamp_min(0).sqrt()
-    kept = left_over > 100 * torch.finfo(dual.dtype).eps * before
-    rest, rest_image = _orthonormal_block(rest[:, kept], rest_image[:, kept])
+        kept = _lengths(rest, rest_image) > torch.finfo(dual.dtype).eps ** 0.5 * before
+        rest, rest_image = _orthonormal_block(rest[:, kept], rest_image[:, kept])
     return torch.cat([first, rest], dim=1), torch.cat([first_image, rest_image], dim=1)
+
+
+def _lengths(dual: Tensor, image: Tensor) -> Tensor:
+    return (dual * image).sum(0).clamp_min(0).sqrt()
 
 
 def _orthonormal_block(dual: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:

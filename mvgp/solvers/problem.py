@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 from ..linalg.bounds import spectral_bounds
 from ..linalg.csr import BLOCK, Pattern
 from ..linalg.factor import Factor
-from .losses import Loss
+from .losses import Loss, SingleLoss
 
 
 class MeanProblem:
@@ -51,6 +53,12 @@ class MeanProblem:
         """A bound on the Lipschitz constant of the gradient in B."""
         high_rows, high_cols = spectral_bounds(self.row_op)[1], spectral_bounds(self.col_op)[1]
         return high_rows * high_cols * self.loss.curvature
+
+    @cached_property
+    def single(self) -> MeanProblem:
+        """The same problem in single precision."""
+        rows, cols = self.row_op.to(torch.float32), self.col_op.to(torch.float32)
+        return MeanProblem(rows, cols, self.pattern, SingleLoss(self.loss))
 
     def sparse(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Theta (M, N) and its transpose, as CSR tensors."""

@@ -1,42 +1,30 @@
-"""The solver for large problems: accelerated proximal gradient on a low-rank iterate."""
+"""The solver for large problems: low rank, lazy kernels, and evidence at the end of every round."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from .certificate import Certificate, dual_bound
-from .losses import LossValue
-from .low_rank import LowRank, inner
-from .penalties import Penalty
+from .conjugate import conjugate_steps
+from .core import core_step
+from .iterate import Iterate
+from .low_rank import LowRank
+from .low_rank_steps import proximal_steps
+from .penalties import Penalty, SpectralElasticNet
 from .problem import MeanProblem
-from .spectrum import StepDual, Triplets, random_images, subspace_pass
+from .solution import MeanSolution
+from .spectrum import StepDual, Triplets, krylov_images, random_images, subspace_pass
 
-SPARE = 8  # directions carried along beyond the rank, from which new ones grow
-CONFIRM = 5  # further passes that have to confirm a certificate
-
-
-@dataclass(frozen=True)
-class MeanSolution:
-    """A fitted mean with its evidence.
-
-    :param mean: B.
-    :param psi: (T,) at the observed pairs.
-    :param loss: the loss there.
-    :param certificate: the evidence.
-    :param spare: (N, p) right images of directions that nearly entered; they speed up a warm start.
-    :param lipschitz: curvature met on the way, likewise.
-    """
-
-    mean: LowRank
-    psi: Tensor
-    loss: LossValue
-    certificate: Certificate
-    spare: Tensor
-    lipschitz: float
+SPARE = 64  # directions carried along beyond the rank, from which new ones grow; a quarter of the rank if that is more
+DEPTH = 4  # of the Krylov space in which they are found
+CONFIRM = 8, 16  # width and depth of the one that has to confirm a certificate
+STEPS = 10  # steps in the whole space between two problems in subspaces
+CORE_STEPS = 30  # most steps of a problem in subspaces
+LARGE = 1_000_000  # cells from which a rough solution in single precision comes first
+ROUGH = 1e-2  # its relative duality gap
 
 
 def solve_proximal(
@@ -48,119 +36,109 @@ def solve_proximal(
     start: MeanSolution | None = None,
     watch: Callable[[float], None] | None = None,
 ) -> MeanSolution:
-    r"""Accelerated proximal gradient with restarts, every step on the leading singular subspace only.
+    r"""Rounds of three parts until the duality gap is closed.
 
-    A step needs the singular values of :math:`Z = Y - \nabla f(Y) / L` above the threshold. One pass of block
-    subspace iteration, started from the previous step's singular vectors and a few spare directions,
-    costs one product with each kernel; the rank follows by itself.
+    1. Within the span of the current and the gradient's leading singular vectors the problem is small, and
+       solved by accelerated proximal gradient on its core; the rank follows by itself.
+    2. A pass of block subspace iteration for the leading singular values of the gradient: the certificate.
+    3. A few steps in the whole space: conjugate gradients on the factors, or, for a trace-norm ball,
+       accelerated proximal gradient.
 
     :param tolerance: on the relative duality gap.
+    :param max_iterations: bound on the steps and passes in the whole space.
     :param start: a solution of a neighbouring problem, for a warm start.
     :param watch: called with the objective after every step.
     """
-    most = problem.lipschitz()
+    now = _start(problem, penalty, start)
+    iteration = 0
+    if problem.dtype == torch.float64 and problem.shape[0] * problem.shape[1] >= LARGE and tolerance < ROUGH:
+        rough, _, iteration = _rounds(
+            problem.single, penalty, _moved(now, problem.single), ROUGH, max_iterations, 0, watch
+        )
+        now = _moved(rough, problem)
+    now, certificate, _ = _rounds(problem, penalty, now, tolerance, max_iterations, iteration, watch)
+    return MeanSolution(now.mean, now.psi, now.at, certificate, now.spare, now.lipschitz)
+
+
+def _rounds(
+    problem: MeanProblem,
+    penalty: Penalty,
+    now: Iterate,
+    tolerance: float,
+    max_iterations: int,
+    iteration: int,
+    watch: Callable[[float], None] | None,
+) -> tuple[Iterate, Certificate, int]:
+    """Rounds from an iterate; the last one's certificate, and the iterations used in all."""
+    found, certificate = _certify(problem, penalty, now, tolerance, iteration)
+    while not certificate.converged and iteration < max_iterations:
+        goal = max(0.1 * tolerance, 0.03 * certificate.relative_gap)
+        now = core_step(
+            problem, penalty, now, found, tolerance=goal, max_steps=CORE_STEPS, spares=_spares(problem, now)
+        )
+        if watch:
+            watch(now.objective(penalty))
+        iteration += 1
+        found, certificate = _certify(problem, penalty, now, tolerance, iteration)
+        if certificate.converged or iteration >= max_iterations:
+            break
+        steps = min(STEPS, max_iterations - iteration - 1)
+        if isinstance(penalty, SpectralElasticNet):
+            now = conjugate_steps(problem, penalty, now, found, steps=steps, watch=watch)
+        else:
+            now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
+        iteration += steps
+        found = _triplets(problem, now, iteration)
+    return now, certificate, iteration
+
+
+def _spares(problem: MeanProblem, now: Iterate) -> int:
+    return min(max(SPARE, now.mean.rank // 4), *problem.shape)
+
+
+def _start(problem: MeanProblem, penalty: Penalty, start: MeanSolution | None) -> Iterate:
+    if start is not None and penalty.value(start.mean.values) < float("inf"):
+        return Iterate(start.mean, start.psi, problem.loss(start.psi), start.spare, start.lipschitz)
     # on matrices of low rank the observed share of the energy, not all of it, bounds the curvature
     share = len(problem.pattern) / (problem.shape[0] * problem.shape[1])
-    lipschitz = start.lipschitz if start else max(share, 0.01) * most
-    now = start.mean if start else LowRank.zero(problem)
-    psi = start.psi if start else now.psi(problem)
-    spare = start.spare if start else random_images(problem, SPARE, seed=0)
-    at = problem.loss(psi)
-    if not penalty.value(now.values) < float("inf"):  # a warm start from outside a ball
-        now = LowRank.zero(problem)
-        psi = now.psi(problem)
-        at = problem.loss(psi)
-    objective = at.value + penalty.value(now.values)
-    before, psi_before, momentum, beta, now_before = now, psi, 1.0, 0.0, 0.0
-    certificate = _certify(problem, penalty, now, at, spare, tolerance, 0)
-    iteration, stalled, next_check = 0, 0, 10
-    while iteration < max_iterations and not certificate.converged:
-        iteration += 1
-        psi_ahead = psi + beta * (psi - psi_before) if beta else psi
-        theta = problem.loss(psi_ahead).gradient
-        parts = [(1 + beta, now)] + ([(-beta, before)] if beta else [])
-        dual = StepDual(problem, theta, -1 / lipschitz, parts)
-        found = subspace_pass(problem, dual, torch.cat([now.right_image, spare], dim=1), lead=now.rank)
-        fresh, spare = _shrunk(problem, found, penalty, 1 / lipschitz)
-        psi_fresh = fresh.psi(problem)
-        fresh_now = inner(fresh, now)
-        length = (
-            _square(fresh) + (1 + beta) ** 2 * _square(now) + beta**2 * _square(before)
-            - 2 * (1 + beta) * fresh_now - 2 * beta * (1 + beta) * now_before
-            + (2 * beta * inner(fresh, before) if beta else 0.0)
-        )  # fmt: skip
-        energy = float((psi_fresh - psi_ahead).double().square().sum()) * problem.loss.curvature
-        curvature = energy / length if length > 0 else 0.0
-        if curvature > lipschitz and lipschitz < most:  # the step was too long for the curvature met on the way
-            lipschitz = min(most, max(1.2 * curvature, 1.3 * lipschitz))
-            continue
-        at_fresh = problem.loss(psi_fresh)
-        reached = at_fresh.value + penalty.value(fresh.values)
-        if reached > objective and beta:  # momentum overshoots: begin anew from here
-            momentum, beta = 1.0, 0.0
-            continue
-        change = abs(objective - reached) / max(abs(objective), 1e-300)
-        before, psi_before, now, psi, at, objective = now, psi, fresh, psi_fresh, at_fresh, reached
-        now_before = fresh_now
-        if watch:
-            watch(objective)
-        easier = max(0.9 * lipschitz, min(1.5 * curvature, lipschitz))
-        following = (1 + (1 + 4 * momentum**2 * easier / lipschitz) ** 0.5) / 2
-        beta, momentum, lipschitz = (momentum - 1) / following, following, easier
-        stalled = stalled + 1 if change < 0.05 * tolerance else 0
-        if iteration >= next_check or stalled >= 2:
-            certificate = _certify(problem, penalty, now, at, spare, tolerance, iteration)
-            next_check, stalled = iteration + max(10, iteration // 4), 0
-    if certificate.iterations != iteration:
-        certificate = _certify(problem, penalty, now, at, spare, tolerance, iteration)
-    return MeanSolution(now, psi, at, certificate, spare, lipschitz)
+    spare = random_images(problem, min(SPARE, *problem.shape), seed=0)
+    return Iterate.of(problem, LowRank.zero(problem), spare, max(share, 0.01) * problem.lipschitz())
 
 
-def _square(mean: LowRank) -> float:
-    """||B||_F^2"""
-    return float(mean.values.double().square().sum())
+def _moved(now: Iterate, problem: MeanProblem) -> Iterate:
+    """The iterate in another problem's precision."""
+    return Iterate.of(problem, now.mean.moved_to(problem), now.spare.to(problem.dtype), now.lipschitz)
 
 
-def _shrunk(problem: MeanProblem, found: Triplets, penalty: Penalty, step: float) -> tuple[LowRank, Tensor]:
-    """The proximal point, and the right images of the directions next in line."""
-    values = penalty.shrink(found.values, step)
-    rank = int((values > 0).sum())
-    mean = LowRank(
-        found.left[:, :rank],
-        found.right[:, :rank],
-        values[:rank],
-        found.left_image[:, :rank],
-        found.right_image[:, :rank],
-    )
-    wanted = max(SPARE, rank // 4)
-    left_over = found.right_image[:, rank : rank + wanted]
-    if left_over.shape[1] < wanted:
-        more = random_images(problem, wanted - left_over.shape[1], seed=rank + wanted)
-        left_over = torch.cat([left_over, more], dim=1)
-    return mean, left_over
+def _triplets(problem: MeanProblem, now: Iterate, seed: int, width: int | None = None, depth: int = DEPTH) -> Triplets:
+    """Leading singular triplets of the gradient, from a block Krylov space beside the iterate's own vectors."""
+    gradient = StepDual(problem, now.at.gradient)
+    width = width or max(_spares(problem, now) // DEPTH, 1)
+    start = now.spare[:, :width]
+    if start.shape[1] < width:
+        start = torch.cat([start, random_images(problem, width - start.shape[1], seed=seed + 1)], dim=1)
+    beside = krylov_images(problem, gradient, now.mean, start, depth)
+    return subspace_pass(problem, gradient, torch.cat([now.mean.right_image, beside], dim=1))
 
 
 def _certify(
-    problem: MeanProblem,
-    penalty: Penalty,
-    mean: LowRank,
-    at: LossValue,
-    spare: Tensor,
-    tolerance: float,
-    iterations: int,
-) -> Certificate:
-    """The duality gap at a mean.
+    problem: MeanProblem, penalty: Penalty, now: Iterate, tolerance: float, iterations: int
+) -> tuple[Triplets, Certificate]:
+    """Leading singular triplets of the gradient, and the duality gap.
 
-    Singular values from few passes are too small, which flatters the gap: one that seems closed has to be
-    confirmed by more passes.
+    Singular values from a small Krylov space are too small, which flatters the gap: one that seems closed has
+    to be confirmed from a deeper one.
     """
-    gradient = StepDual(problem, at.gradient)
-    found = subspace_pass(problem, gradient, torch.cat([mean.right_image, spare], dim=1))
-    primal = at.value + penalty.value(mean.values)
-    for left in range(CONFIRM, -1, -1):
-        dual = dual_bound(at, found.values, penalty)
-        certificate = Certificate(primal, dual, tolerance, iterations, mean.rank, "proximal")
-        if left == 0 or not certificate.converged:
-            break
-        found = subspace_pass(problem, gradient, found.right_image)
-    return certificate
+    primal = now.objective(penalty)
+
+    def certificate(found: Triplets) -> Certificate:
+        dual = dual_bound(now.at, found.values, penalty)
+        return Certificate(primal, dual, tolerance, iterations, now.mean.rank, "proximal")
+
+    found = _triplets(problem, now, iterations)
+    first = certificate(found)
+    if not first.converged:
+        return found, first
+    spare = found.right_image[:, now.mean.rank :]
+    deeper = _triplets(problem, replace(now, spare=spare), iterations, *CONFIRM)
+    return deeper, certificate(deeper)

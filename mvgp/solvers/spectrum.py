@@ -77,6 +77,33 @@ class StepDual:
         return out
 
 
+def krylov_images(problem: MeanProblem, apply: StepDual, mean: LowRank, images: Tensor, steps: int) -> Tensor:
+    """(N, p steps): right images of a block Krylov space of Z outside the singular subspaces of ``mean``.
+
+    At the optimum the singular values on those subspaces all equal the threshold; what decides about optimality
+    lies outside, at the edge of a bulk, where powers are slow and Krylov spaces are not.
+
+    :param images: (N, p) right images to start from.
+    """
+    dual, dual_image = mean.right, mean.right_image  # grows by a block each step
+    for _ in range(steps):
+        left = apply.times(images)
+        left_image = problem.rows_times(left)
+        share = mean.left_image.mT @ left
+        left, left_image = left - mean.left @ share, left_image - mean.left_image @ share
+        left, left_image = orthonormal(left, left_image)
+        right = apply.times_t(left_image)
+        right_image = problem.cols_times(right)
+        size = dual.shape[1]
+        dual, dual_image = orthonormal(
+            torch.cat([dual, right], dim=1), torch.cat([dual_image, right_image], dim=1), size, trusted=True
+        )
+        images = dual_image[:, size:]
+        if images.shape[1] == 0:  # the space is exhausted
+            break
+    return dual_image[:, mean.rank :]
+
+
 def leading_values(
     problem: MeanProblem,
     theta: Tensor,

@@ -1,0 +1,189 @@
+"""RankingLists: T entries grouped by task and by relevance level, once, for any number of projections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .checks import check_labels_of_lists, check_level, check_positive, check_task
+from .runs import is_ascending, pieces, split_places
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of every threshold: the entries that have to stay above it, or those that have to stay below.
+
+    :param entry: (n,) which of the T entries; entries of one threshold are neighbours.
+    :param threshold: (n,) the threshold of each, ascending.
+    :param start: (K + 1,) where the entries of each threshold begin.
+    """
+
+    entry: Tensor
+    threshold: Tensor
+    start: Tensor
+
+
+@dataclass(frozen=True)
+class RankingLists:
+    r"""Lists of entries to be ranked: one list for each task, in it a few relevance levels.
+
+    A *cell* is one level of one list. A *threshold* stands between two neighbouring cells of a list:
+    everything in the upper cell is at least the threshold, everything in the lower cell at most.
+    Two levels need one threshold for each list. Build it with :meth:`bipartite` or :meth:`graded`.
+
+    :param task_ids: (L,) the task of each list, ascending.
+    :param list_of: (T,) the list of each entry.
+    :param cell: (T,) the cell of each entry.
+    :param cell_list: (C,) the list of each cell.
+    :param cell_level: (C,) the relevance of each cell: 0 and 1, or the levels as given.
+    :param below_cell: (C,) the threshold under each cell; K where there is none.
+    :param above_cell: (C,) the threshold over each cell; K where there is none.
+    :param threshold_list: (K,) the list of each threshold.
+    :param upper: the entries above each threshold.
+    :param lower: the entries below each threshold.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import RankingLists
+        >>> lists = RankingLists.bipartite(torch.tensor([True, False, False]), torch.tensor([7, 7, 9]))
+        >>> lists.num_lists, lists.sizes.tolist(), lists.num_positive.tolist()
+        (2, [2, 1], [1, 0])
+
+    """
+
+    task_ids: Tensor
+    list_of: Tensor
+    cell: Tensor
+    cell_list: Tensor
+    cell_level: Tensor
+    below_cell: Tensor
+    above_cell: Tensor
+    threshold_list: Tensor
+    upper: Side
+    lower: Side
+
+    @classmethod
+    def bipartite(cls, positive: Any, task: Any) -> RankingLists:
+        """Positives over negatives in every task.
+
+        :param positive: (T,) bool.
+        :param task: (T,) whole numbers, in any order; sorted is quickest.
+        """
+        task = check_task(task)
+        positive = check_positive(positive, task)
+        task_ids, list_of, order = _number_tasks(task)
+        count = task_ids.numel()
+        lists = torch.arange(count, device=task.device)
+        none = torch.full_like(lists, count)
+        in_order = positive if order is None else positive[order]
+        top, bottom = split_places(in_order)
+        if order is not None:
+            top, bottom = order[top], order[bottom]
+        cell = torch.empty_like(list_of)  # cells 2l and 2l + 1, some of them empty
+        for piece in pieces(cell):
+            torch.add(positive[piece], list_of[piece], alpha=2, out=cell[piece])
+        return cls(
+            task_ids=task_ids,
+            list_of=list_of,
+            cell=cell,
+            cell_list=lists.repeat_interleave(2),
+            cell_level=torch.tensor([0, 1], device=task.device).repeat(count),
+            below_cell=torch.stack([none, lists], 1).reshape(-1),
+            above_cell=torch.stack([lists, none], 1).reshape(-1),
+            threshold_list=lists,
+            upper=_side(top, list_of.index_select(0, top), count),
+            lower=_side(bottom, list_of.index_select(0, bottom), count),
+        )
+
+    @classmethod
+    def graded(cls, level: Any, task: Any) -> RankingLists:
+        """Higher levels over lower ones in every task; a list may lack some of the levels.
+
+        :param level: (T,) whole numbers, the higher the more relevant.
+        :param task: (T,) whole numbers, in any order.
+        """
+        task = check_task(task)
+        level = check_level(level, task)
+        task_ids, list_of, _ = _number_tasks(task)
+        levels, level_rank = torch.unique(level, return_inverse=True)
+        keys, cell = torch.unique(list_of * max(levels.numel(), 1) + level_rank, return_inverse=True)
+        cell_list = keys // max(levels.numel(), 1)
+        cell_level = levels[keys % max(levels.numel(), 1)]
+        lowest = torch.ones_like(cell_list, dtype=torch.bool)  # (C,) no cell of the same list under it
+        lowest[1:] = cell_list[1:] != cell_list[:-1]
+        highest = torch.ones_like(lowest)
+        highest[:-1] = lowest[1:]
+        count = int(cell_list.numel() - task_ids.numel())
+        below = (~lowest).cumsum(0) - 1  # (C,) thresholds are numbered by the cell above them
+        above_cell = torch.full_like(below, count)
+        above_cell[~highest] = below[~lowest]
+        below_cell = below.masked_fill(lowest, count)
+        by_cell = torch.sort(cell, stable=True).indices
+        sides = []
+        for edge in (below_cell, above_cell):
+            threshold = edge[cell[by_cell]]
+            has = threshold < count
+            sides.append(_side(by_cell[has], threshold[has], count))
+        return cls(
+            task_ids,
+            list_of,
+            cell,
+            cell_list,
+            cell_level,
+            below_cell,
+            above_cell,
+            cell_list[~lowest],
+            sides[0],
+            sides[1],
+        )
+
+    @classmethod
+    def from_labels(cls, labels: Any, task: Any) -> RankingLists:
+        """Labels (T,) in {+1, -1}; see :meth:`bipartite`."""
+        task = check_task(task)
+        return cls.bipartite(check_labels_of_lists(labels, task), task)
+
+    @property
+    def num_lists(self) -> int:
+        """L"""
+        return int(self.task_ids.numel())
+
+    @property
+    def num_thresholds(self) -> int:
+        """K"""
+        return int(self.threshold_list.numel())
+
+    @property
+    def sizes(self) -> Tensor:
+        """(L,) how many entries each list has."""
+        return torch.bincount(self.list_of, minlength=self.num_lists)
+
+    @property
+    def num_positive(self) -> Tensor:
+        """(L,) how many entries of each list are above its lowest level."""
+        lowest = self.below_cell[self.cell] == self.num_thresholds
+        return torch.bincount(self.list_of[~lowest], minlength=self.num_lists)
+
+    def __len__(self) -> int:
+        return int(self.list_of.numel())
+
+
+def _number_tasks(task: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Task of each list (L,), list of each entry (T,), and the order (T,) that sorts them: None if they are."""
+    order = None
+    if not is_ascending(task):
+        order = torch.sort(task, stable=True).indices
+        task = task[order]
+    task_ids, list_of = torch.unique_consecutive(task, return_inverse=True)
+    if order is not None:
+        list_of = torch.empty_like(list_of).index_copy_(0, order, list_of)
+    return task_ids, list_of, order
+
+
+def _side(entry: Tensor, threshold: Tensor, count: int) -> Side:
+    start = torch.zeros(count + 1, dtype=torch.long, device=threshold.device)
+    start[1:].index_add_(0, threshold, start.new_ones(1).expand(threshold.shape))
+    return Side(entry, threshold, start.cumsum(0))

@@ -1,0 +1,182 @@
+"""What the ranking likelihoods share: a noise, a target set, and whole lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import Likelihood
+from gpytorch.settings import num_likelihood_samples
+from torch import Tensor
+
+from ..errors import InputError
+from .checks import check_noise, check_scores, check_task, check_weight
+from .distribution import RankedLevels
+from .lists import RankingLists
+from .targets import Retargeting, TargetSet
+
+
+class RankingLikelihood(Likelihood):
+    """Base of the list-wise likelihoods. A subclass says how labels become lists, and builds the distribution.
+
+    :param target: the set of scores that count as a correct ranking.
+    :param noise: sigma^2, the variance of a score with weight 1.
+    :param list_sizes: how many entries the list of each task has, indexed by task; see :meth:`expected_log_prob`.
+    :param noise_constraint: gpytorch constraint of the noise; greater than 1e-4 when left out.
+    """
+
+    has_analytic_marginal = False
+
+    def __init__(
+        self, target: TargetSet, noise: float, list_sizes: Any = None, noise_constraint: Interval | None = None
+    ) -> None:
+        super().__init__()
+        if not callable(getattr(target, "projection", None)):
+            raise InputError(f"target: expected a TargetSet with a method projection, got {type(target).__name__}")
+        self.target = target
+        self.register_parameter("raw_noise", torch.nn.Parameter(torch.zeros(1, dtype=torch.float64)))
+        self.register_constraint("raw_noise", GreaterThan(1e-4) if noise_constraint is None else noise_constraint)
+        self.noise = check_noise(noise)
+        self.register_buffer("list_sizes", None if list_sizes is None else check_task(list_sizes))
+
+    @property
+    def noise(self) -> Tensor:
+        """(1,) sigma^2"""
+        found: Tensor = self.raw_noise_constraint.transform(self.raw_noise)
+        return found
+
+    @noise.setter
+    def noise(self, value: Any) -> None:
+        value = torch.as_tensor(value, dtype=self.raw_noise.dtype, device=self.raw_noise.device)
+        inner = self.raw_noise_constraint.inverse_transform(value).expand(self.raw_noise.shape)
+        self.initialize(raw_noise=inner.clone())
+
+    # Retargeting: equations (8) and (9) ----------------------------------------------------------
+
+    def lists(self, labels: Any, task: Any) -> RankingLists:
+        """The entries grouped by ``task`` (T,) and label (T,)."""
+        raise NotImplementedError
+
+    def retargeting(self, labels: Any, task: Any, weight: Any = None) -> Retargeting:
+        """The map psi (T,) -> r (T,) of equation (8), grouped once: for solvers that call it many times.
+
+        :param labels: (T,).
+        :param task: (T,) whole numbers.
+        :param weight: (T,) positive, or None for 1.
+        """
+        lists = self.lists(labels, task)
+        checked = check_weight(weight, len(lists))
+        if checked is not None and not self.target.supports_weights:
+            raise InputError(f"weight: {type(self.target).__name__} takes none, got weights")
+        return self.target.projection(lists, checked)
+
+    def retarget(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
+        """(T,) r: the scores of the target set nearest to ``scores`` (T,), equation (8)."""
+        return self.retargeting(labels, task, weight)(check_scores(scores, len(torch.as_tensor(task))))
+
+    def loss(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
+        r"""() :math:`\tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2`, equation (9); its gradient is :math:`w (\psi - r)`.
+
+        Divided by the noise and negated it is, up to a constant, the largest log-density of any scores that
+        rank correctly: maximum likelihood for r instead of the average over r in :meth:`log_prob`.
+        """
+        retarget = self.retargeting(labels, task, weight)
+        scores = check_scores(scores, len(torch.as_tensor(task)))
+        off = scores - retarget(scores.detach())  # the gradient through r is zero, by the envelope theorem
+        checked = check_weight(weight, scores.numel())
+        square = off.square() if checked is None else checked.to(off) * off.square()
+        return square.sum() / 2
+
+    # The generative model ------------------------------------------------------------------------
+
+    def log_prob(self, scores: Any, labels: Any, task: Any = None, weight: Any = None, counts: Any = None) -> Tensor:
+        """() log p(labels | scores) of the generative model, scores (T,); see :mod:`mvgp.likelihoods.distribution`.
+
+        The margin of the target set has no part in it: it is a device of the loss, and with it the probabilities of all
+        labellings would not sum to 1.
+        """
+        scores = check_scores(scores, len(torch.as_tensor(labels)))
+        found: Tensor = self.forward(scores, task=task, weight=weight, counts=counts).log_prob(torch.as_tensor(labels))
+        return found
+
+    def expected_log_prob(
+        self, observations: Tensor, function_dist: MultivariateNormal, *params: Any, **lists: Any
+    ) -> Tensor:
+        """(..., L) expected log-probability of each *list*, over joint samples of its scores.
+
+        A list-wise likelihood does not split into entries, so there is one number for each list. Their sum is what
+        gpytorch's ``VariationalELBO`` wants; it divides by the number of entries, as for any other likelihood.
+        Batches may be made of lists, never of parts of lists: the order within half a list is not half of what the
+        whole list says. Hence either give ``list_sizes`` to the constructor, and every call is checked against it,
+        or promise ``complete_lists=True``.
+
+        :param observations: (..., T) labels.
+        :param function_dist: the distribution of the scores (..., T).
+        :param params: ignored, as gpytorch passes inputs here.
+        :param lists: ``task``, ``weight``, ``counts`` as in :meth:`forward`, and ``complete_lists``.
+        """
+        samples = self._list_log_probs(observations, function_dist, **lists)
+        return samples.mean(0)
+
+    def log_marginal(
+        self, observations: Tensor, function_dist: MultivariateNormal, *params: Any, **lists: Any
+    ) -> Tensor:
+        """(..., L) logarithm of the expected probability of each list; the arguments of :meth:`expected_log_prob`."""
+        samples = self._list_log_probs(observations, function_dist, **lists)
+        return samples.logsumexp(0) - torch.tensor(float(samples.shape[0])).to(samples).log()
+
+    def _list_log_probs(
+        self, observations: Tensor, function_dist: MultivariateNormal, complete_lists: bool = False, **lists: Any
+    ) -> Tensor:
+        self._check_whole_lists(lists.get("task"), function_dist.event_shape[-1], complete_lists)
+        return self._draw_likelihood_samples(function_dist, **lists).log_prob_of_lists(observations)
+
+    def _check_whole_lists(self, task: Any, length: int, complete_lists: bool) -> None:
+        if self.list_sizes is None:
+            if not complete_lists:
+                raise InputError(
+                    "a list-wise likelihood needs whole lists: give the constructor list_sizes=torch.bincount(task) of "
+                    "all data so that batches can be checked, or complete_lists=True to this call"
+                )
+            return
+        given = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
+        found, sizes = torch.unique(given, return_counts=True)
+        for number, size in zip(found.tolist(), sizes.tolist(), strict=True):
+            wanted = int(self.list_sizes[number]) if 0 <= number < len(self.list_sizes) else 0
+            if size != wanted:
+                raise InputError(
+                    f"task {number}: expected its whole list of {wanted} entries, got {size} in this batch"
+                )
+
+    def _draw_likelihood_samples(
+        self, function_dist: MultivariateNormal, *params: Any, sample_shape: Any = None, **lists: Any
+    ) -> RankedLevels:
+        # gpytorch's own draws entries independently while training; within a list their covariance matters
+        shape = torch.Size([num_likelihood_samples.value()]) if sample_shape is None else torch.Size(sample_shape)
+        found: RankedLevels = self.forward(function_dist.rsample(shape), *params, **lists)
+        return found
+
+    def forward(
+        self, function_samples: Tensor, *params: Any, task: Any = None, weight: Any = None, counts: Any = None
+    ) -> RankedLevels:
+        """The distribution of the labels given scores (..., T).
+
+        :param task: (T,) whole numbers; one list when left out.
+        :param weight: (T,) positive: the noise of a score is sigma^2 / w.
+        :param counts: how many entries of each level a list has, when that is known.
+        """
+        raise NotImplementedError
+
+    def _grouping(self, scores: Tensor, task: Any, weight: Any) -> tuple[Tensor, int, Tensor]:
+        """The list of each entry (T,), their number, and the standard deviation of each score (T,)."""
+        length = scores.shape[-1]
+        given = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
+        if given.numel() != length:
+            raise InputError(f"task: expected {length} entries, one for each score, got {given.numel()}")
+        task_ids, list_of = torch.unique(given.to(scores.device), return_inverse=True)
+        checked = check_weight(weight, length)
+        variance = self.noise.to(scores).expand(length)
+        scale = (variance if checked is None else variance / checked.to(scores)).sqrt()
+        return list_of, int(task_ids.numel()), scale

@@ -1,0 +1,148 @@
+"""PairwiseSVM: a support vector machine on pairs, as ProDiGe has it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any, Literal
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from ..data import ObservedMatrix
+from ..errors import ConvergenceError, InputError
+from ..linalg import PairIndex, PairLinearOperator
+from ..posteriors.coefficients import SparseCoefficients
+from ..priors import ConstantMean, MatrixGP
+from ..priors.means import ZeroMean
+from ..solvers.certificate import Certificate
+from ..solvers.hinge import solve_hinge
+from ..solvers.squared_hinge import solve_squared_hinge
+from .pair_ranker import PairRanker
+
+FEW = 3000  # pairs up to which the dense kernel matrix is built and the hinge loss used
+
+SVMSolver = Literal["auto", "svc", "newton"]
+
+
+class PairwiseSVM(gpytorch.Module):
+    r"""A classifier of pairs with kernel :math:`K_M(m, m') K_N(n, n')` and a bias, used to rank: the baseline ProDiGe.
+
+    With costs :math:`c_t` = cost x weight of the entry x weight of its class it minimises
+
+    .. math:: \tfrac12 \|f\|_K^2 + \sum_t c_t (1 - y_t f_t)_+ \quad \text{(svc)} \qquad \text{or} \qquad
+        \tfrac12 \|f\|_K^2 + \tfrac12 \sum_t c_t (1 - y_t f_t)_+^2 \quad \text{(newton).}
+
+    The second one needs products with :math:`K_{TT}` only, never the matrix itself. Mordelet and Vert, *ProDiGe:
+    Prioritization Of Disease Genes with multitask machine learning from positive and unlabeled examples*, 2011.
+
+    :param prior: its kernels are used; its mean has to be zero, the bias stands in for it.
+    :param cost: of an error on a negative with weight 1. A large cost fits the labels closely.
+    :param positive_weight: how much more an error on a positive costs; ``balanced`` gives both classes the same
+        total, however many negatives were sampled.
+    :param solver: ``svc`` (scikit-learn), ``newton``, or ``auto``: svc up to 3,000 pairs.
+    :param tolerance: relative duality gap; 1e-5 in double precision, 1e-3 in single.
+    :param max_iterations: Newton steps.
+    :param strict: whether missing the tolerance is an error rather than a warning.
+
+    Example:
+        >>> import gpytorch, mvgp, torch
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.models.pairwise_svm import PairwiseSVM
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> prior = mvgp.MatrixGP(kernel, gpytorch.kernels.RBFKernel(), col_inputs=torch.linspace(0, 1, 5))
+        >>> data = mvgp.ObservedMatrix([0, 2, 1, 1], [1, 4, 4, 0], [1, -1, -1, 1], shape=(3, 5))
+        >>> ranker = PairwiseSVM(prior, cost=10.0, solver="newton").fit(data)
+        >>> (ranker.mean([0, 2], [1, 4]) > 0).tolist(), ranker.certificate.converged
+        ([True, False], True)
+
+    """
+
+    def __init__(
+        self,
+        prior: MatrixGP,
+        *,
+        cost: float = 1.0,
+        positive_weight: float | Literal["balanced"] = "balanced",
+        solver: SVMSolver = "auto",
+        tolerance: float | None = None,
+        max_iterations: int = 100,
+        strict: bool = False,
+    ) -> None:
+        super().__init__()
+        if not isinstance(prior, MatrixGP):
+            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+        if not isinstance(prior.mean_module, ZeroMean):
+            raise InputError(
+                f"prior: expected a zero mean, which the machine's own bias replaces, got "
+                f"{type(prior.mean_module).__name__}"
+            )
+        if not _is_positive(cost):
+            raise InputError(f"cost: expected a positive number, got {cost!r}")
+        if positive_weight != "balanced" and not _is_positive(positive_weight):
+            raise InputError(f"positive_weight: expected a positive number or 'balanced', got {positive_weight!r}")
+        if solver not in ("auto", "svc", "newton"):
+            raise InputError(f"solver: expected 'auto', 'svc' or 'newton', got {solver!r}")
+        if tolerance is not None and not _is_positive(tolerance):
+            raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
+        self.prior, self.cost, self.positive_weight = prior, cost, positive_weight
+        self.solver: SVMSolver = solver
+        self.tolerance, self.max_iterations, self.strict = tolerance, max_iterations, strict
+
+    @torch.no_grad()
+    def fit(self, data: ObservedMatrix) -> PairRanker:
+        """The ranker given ``data``, whose values are +1 and -1."""
+        prior = copy.deepcopy(self.prior)
+        labels, weights = self._labels(data)
+        ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
+        pairs = PairIndex(data.rows.to(labels.device), data.cols.to(labels.device), data.shape)
+        op, costs = PairLinearOperator(*ops, pairs), self.cost * weights
+        tolerance = self.tolerance or (1e-5 if prior.dtype == torch.float64 else 1e-3)
+        if self.solver == "svc" or (self.solver == "auto" and len(data) <= FEW):
+            found = solve_hinge(op, labels, costs, tolerance=tolerance)
+        else:
+            found = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
+        self._speak_up(found.certificate)
+        prior.mean_module = ConstantMean(found.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
+        coefficients = SparseCoefficients(data.pattern.to(labels.device), found.coefficients)
+        return PairRanker(prior, ops, coefficients, pairs, bias=found.bias, certificate=found.certificate)
+
+    def _labels(self, data: Any) -> tuple[Tensor, Tensor]:
+        """(T,) labels and (T,) weights, those of the classes included."""
+        if not isinstance(data, ObservedMatrix):
+            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+        if data.shape != self.prior.shape:
+            raise InputError(f"data: expected shape {self.prior.shape} as in the prior, got {data.shape}")
+        bad = data.values.abs() != 1
+        if bad.any():
+            at = int(bad.nonzero()[0])
+            cell = (int(data.rows[at]), int(data.cols[at]))
+            raise InputError(f"data: expected labels +1 and -1, got {data.values[at].item()} at {cell}")
+        like = self.prior.mean_module.zero
+        labels = data.values.to(like)
+        positive = labels > 0
+        if positive.all() or not positive.any():
+            raise InputError(f"data: expected labels of both classes, got {len(data)} times {labels[0].item():+.0f}")
+        weights = torch.ones_like(labels) if data.weights is None else data.weights.to(like)
+        if self.positive_weight == "balanced":
+            ratio = float(weights[~positive].sum() / weights[positive].sum())
+        else:
+            ratio = float(self.positive_weight)
+        return labels, torch.where(positive, ratio * weights, weights)
+
+    def _speak_up(self, certificate: Certificate) -> None:
+        if certificate.converged:
+            return
+        message = (
+            f"the machine's relative duality gap is {certificate.relative_gap:.1e} after {certificate.iterations} "
+            f"iterations of {certificate.solver}, the tolerance is {certificate.tolerance:.1e}; allow more iterations, "
+            "loosen the tolerance, lower the cost, or use float64"
+        )
+        if self.strict:
+            raise ConvergenceError(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=4)  # past fit and its no_grad
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 < number < float("inf")
