@@ -1,6 +1,6 @@
 """mvgp: matrix-variate Gaussian processes on GPyTorch."""
 
-from .data import ObservedMatrix
+from .data import ObservedMatrix, PositiveUnlabelled
 from .models import FactorGP, FullGP, PairwiseSVM, TraceGP
 from .posteriors import GaussianPosterior
 from .priors import MatrixGP
@@ -15,6 +15,7 @@ __all__ = [
     "MatrixGP",
     "ObservedMatrix",
     "PairwiseSVM",
+    "PositiveUnlabelled",
     "SpectralElasticNet",
     "TraceBall",
     "TraceGP",

@@ -66,7 +66,7 @@ class RankedLevels(Distribution):
         return type(self)(scores, self.list_of, self.num_lists, self.scale, self.num_levels, self.counts)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """(*sample_shape, ..., T) levels, as floating-point numbers."""
+        """``(*sample_shape, ..., T)`` levels, as floating-point numbers."""
         with torch.no_grad():
             shape = torch.Size(sample_shape) + self.batch_shape
             noisy = self.scores + self.scale * torch.randn(
@@ -170,7 +170,7 @@ class RankedLabels(RankedLevels):
         return constraints.interval(-1, 1)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """(*sample_shape, ..., T) of +1 and -1, as floating-point numbers."""
+        """``(*sample_shape, ..., T)`` of +1 and -1, as floating-point numbers."""
         return 2 * super().sample(sample_shape) - 1
 
     def _checked(self, value: Tensor) -> Tensor:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from gpytorch.likelihoods import GaussianLikelihood
 
-from ..data import ObservedMatrix
+from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
+from ..likelihoods import RankingLikelihood
 from ..posteriors import FactorPosterior
 from ..posteriors.factor import factor_posterior
 from ..priors import MatrixGP
-from .recipe import GaussianRecipe
+from .recipe import Recipe
 
 
-class FactorGP(GaussianRecipe):
+class FactorGP(Recipe):
     r"""Row factors and column factors with GP priors: :math:`\psi = U V^T`, equation (7), of user-chosen rank.
 
     Not convex: several restarts, best kept. The mean is a maximum a posteriori; variances are a Laplace
     approximation and for small problems only.
 
     :param prior: the matrix-variate prior whose kernels are those of the factors.
-    :param likelihood: gpytorch's ``GaussianLikelihood``.
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood.
     :param rank: number of factors.
     :param restarts: random starts.
     :param max_iterations: of L-BFGS, for each start.
@@ -40,7 +41,7 @@ class FactorGP(GaussianRecipe):
     def __init__(
         self,
         prior: MatrixGP,
-        likelihood: GaussianLikelihood,
+        likelihood: GaussianLikelihood | RankingLikelihood,
         rank: int,
         *,
         restarts: int = 3,
@@ -55,10 +56,14 @@ class FactorGP(GaussianRecipe):
 
     def fit(self, data: ObservedMatrix) -> FactorPosterior:
         """The best of several maxima a posteriori."""
+        noise = self._noise_for(data)
+        if isinstance(data, PositiveUnlabelled):
+            raise InputError("data: FactorGP takes an ObservedMatrix; for whole lists use TraceGP")
         return factor_posterior(
             self.prior,
             data,
-            self._noise_for(data),
+            self.likelihood,
+            noise,
             rank=self.rank,
             restarts=self.restarts,
             max_iterations=self.max_iterations,

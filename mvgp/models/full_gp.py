@@ -5,21 +5,25 @@ from __future__ import annotations
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
 
-from ..data import ObservedMatrix
+from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
+from ..likelihoods import RankingLikelihood
+from ..linalg import Evidence
 from ..linalg.solvers import Method
 from ..posteriors import FullPosterior
 from ..posteriors.full import full_posterior
+from ..posteriors.trace import trace_posterior, trace_problem
 from ..priors import MatrixGP
-from .recipe import GaussianRecipe
+from ..solvers import SpectralElasticNet
+from .recipe import Recipe
 
 
-class FullGP(GaussianRecipe):
-    r"""The recipe prior x Gaussian likelihood; :meth:`fit` returns the exact posterior.
+class FullGP(Recipe):
+    r"""The recipe prior x likelihood; :meth:`fit` returns the exact posterior under Gaussian noise.
 
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``; its noise is the variance of an observation
-        with weight 1.
+        with weight 1. Or a ranking likelihood: values are labels, rows are tasks.
     :param tolerance: relative residual of every linear system; 1e-8 in double precision, 1e-5 in single.
     :param method: ``cholesky``, ``spectral``, ``cg``, or ``auto`` by size and structure.
     :param max_iterations: limit for conjugate gradients; missing the tolerance is an error.
@@ -39,7 +43,7 @@ class FullGP(GaussianRecipe):
     def __init__(
         self,
         prior: MatrixGP,
-        likelihood: GaussianLikelihood,
+        likelihood: GaussianLikelihood | RankingLikelihood,
         *,
         tolerance: float | None = None,
         method: Method = "auto",
@@ -53,9 +57,30 @@ class FullGP(GaussianRecipe):
         self.tolerance, self.method, self.max_iterations = tolerance, method, max_iterations
 
     def fit(self, data: ObservedMatrix) -> FullPosterior:
-        """The posterior given ``data``, with the hyperparameters as they are now."""
+        """The posterior given ``data``, with the hyperparameters as they are now.
+
+        With a ranking likelihood it is the posterior of :class:`TraceGP` without a trace norm, lam the noise: the
+        paper's "Hilbert" model, on one dual coefficient for each observed pair.
+        """
         noise = self._noise_for(data)
-        tolerance = self.tolerance or (1e-8 if self.prior.dtype == torch.float64 else 1e-5)
+        if isinstance(data, PositiveUnlabelled):
+            raise InputError("data: the mean over whole lists is found at low rank; use TraceGP, or an ObservedMatrix")
+        single = self.prior.dtype == torch.float32
+        tolerance = self.tolerance or (1e-5 if single else 1e-8)
+        if isinstance(self.likelihood, RankingLikelihood):
+            given = trace_problem(
+                self.prior, data, self.likelihood, noise, row_bias=None, col_bias=None, tolerance=tolerance
+            )
+            gap = self.tolerance or (1e-3 if single else 1e-4)
+            penalty = SpectralElasticNet(float(noise), 0.0)
+            found = trace_posterior(
+                given, penalty, solver="proximal", tolerance=gap, max_iterations=self.max_iterations, strict=False
+            )
+            proof = found.certificate
+            evidence = Evidence("ridge", proof.relative_gap, gap, proof.iterations)
+            return FullPosterior(
+                found.prior, found._ops, found.coefficients, found.conditional, evidence=evidence, certificate=proof
+            )
         return full_posterior(
             self.prior,
             data,

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
 from linear_operator import LinearOperator
 
-from ..errors import InputError
 from ..linalg import PairIndex
 from ..posteriors.coefficients import SparseCoefficients
 from ..posteriors.gaussian import GaussianPosterior
+from ..posteriors.no_covariance import NoCovariance
 from ..priors import MatrixGP
 from ..solvers.certificate import Certificate
 
-
-class NoCovariance:
-    """Stands where a posterior has its covariance, and says that there is none.
-
-    :param pairs: the observed pairs.
-    """
-
-    def __init__(self, pairs: PairIndex) -> None:
-        self.pairs = pairs
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise InputError(
-            "a support vector machine has scores (mean, scores) but no variance, covariance or samples; "
-            "for those fit FullGP or TraceGP"
-        )
-
-    operator = everywhere = variance = sample = _refuse
+REASON = (
+    "a support vector machine has scores (mean, scores) but no variance, covariance or samples; "
+    "for those fit FullGP or TraceGP"
+)
 
 
 class PairRanker(GaussianPosterior):
@@ -56,5 +41,5 @@ class PairRanker(GaussianPosterior):
         bias: float,
         certificate: Certificate,
     ) -> None:
-        super().__init__(prior, ops, coefficients, NoCovariance(pairs))
+        super().__init__(prior, ops, coefficients, NoCovariance(pairs, REASON))
         self.bias, self.certificate = bias, certificate

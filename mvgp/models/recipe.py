@@ -9,26 +9,28 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from ..data import ObservedMatrix
+from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
+from ..likelihoods import RankingLikelihood
 from ..priors import MatrixGP
 
 
-class GaussianRecipe(gpytorch.Module):
-    """A prior and a Gaussian likelihood, checked.
+class Recipe(gpytorch.Module):
+    """A prior and a likelihood, checked.
 
     :param prior: the matrix-variate prior.
-    :param likelihood: gpytorch's ``GaussianLikelihood``; its noise is the variance of an observation with weight 1.
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood of ours; its noise is the variance of
+        an observation (or of a score) with weight 1.
     """
 
-    def __init__(self, prior: MatrixGP, likelihood: GaussianLikelihood) -> None:
+    def __init__(self, prior: MatrixGP, likelihood: GaussianLikelihood | RankingLikelihood) -> None:
         super().__init__()
         if not isinstance(prior, MatrixGP):
             raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
-        if not isinstance(likelihood, GaussianLikelihood):
+        if not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
             raise InputError(
-                f"likelihood: {type(self).__name__} takes gpytorch.likelihoods.GaussianLikelihood, got "
-                f"{type(likelihood).__name__} (for known noise of each entry, give the data weights)"
+                f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood or a ranking likelihood, "
+                f"got {type(likelihood).__name__} (for known noise of each entry, give the data weights)"
             )
         self.prior, self.likelihood = prior, likelihood
 
@@ -39,7 +41,7 @@ class GaussianRecipe(gpytorch.Module):
 
     def _noise_for(self, data: Any) -> Tensor:
         """() noise variance of an observation with weight 1, once ``data`` is known to be data."""
-        if not isinstance(data, ObservedMatrix):
+        if not isinstance(data, ObservedMatrix | PositiveUnlabelled):
             raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
         noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
         if noise.numel() != 1:

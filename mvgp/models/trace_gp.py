@@ -9,13 +9,14 @@ import torch
 from gpytorch.likelihoods import GaussianLikelihood
 from tqdm.auto import tqdm
 
-from ..data import ObservedMatrix
+from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
+from ..likelihoods import RankingLikelihood
 from ..posteriors import TracePosterior
 from ..posteriors.trace import Solver, TraceProblem, trace_posterior, trace_problem
 from ..priors import MatrixGP
 from ..solvers import Penalty, SpectralElasticNet, TraceBall
-from .recipe import GaussianRecipe
+from .recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class PathPoint:
     posterior: TracePosterior
 
 
-class TraceGP(GaussianRecipe):
+class TraceGP(Recipe):
     r"""The recipe prior x likelihood x penalty; :meth:`fit` returns the trace-constrained posterior.
 
     The mean solves equation (5) with :math:`\lambda = \text{strength} \cdot \lambda_{\max}` and
@@ -38,7 +39,7 @@ class TraceGP(GaussianRecipe):
     that of the plain posterior, with the likelihood's own noise.
 
     :param prior: the matrix-variate prior.
-    :param likelihood: gpytorch's ``GaussianLikelihood``.
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks).
     :param strength: of the penalty, relative to lam_max.
     :param trace_share: 1 for the trace norm alone, 0 for the plain MV-GP.
     :param penalty: an absolute penalty instead: ``SpectralElasticNet`` or ``TraceBall``.
@@ -65,7 +66,7 @@ class TraceGP(GaussianRecipe):
     def __init__(
         self,
         prior: MatrixGP,
-        likelihood: GaussianLikelihood,
+        likelihood: GaussianLikelihood | RankingLikelihood,
         *,
         strength: float | None = None,
         trace_share: float | None = None,
@@ -97,7 +98,7 @@ class TraceGP(GaussianRecipe):
         self.solver: Solver = solver
         self.tolerance, self.max_iterations, self.strict = tolerance, max_iterations, strict
 
-    def fit(self, data: ObservedMatrix, *, start: TracePosterior | None = None) -> TracePosterior:
+    def fit(self, data: ObservedMatrix | PositiveUnlabelled, *, start: TracePosterior | None = None) -> TracePosterior:
         """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
         given = self._problem(data)
         penalty = self.penalty or self._penalty(given, self.strength)
@@ -105,7 +106,7 @@ class TraceGP(GaussianRecipe):
 
     def path(
         self,
-        data: ObservedMatrix,
+        data: ObservedMatrix | PositiveUnlabelled,
         strengths: int | Sequence[float] = 30,
         *,
         lowest: float = 1e-3,
@@ -133,11 +134,17 @@ class TraceGP(GaussianRecipe):
             if max_rank is not None and last.rank > max_rank:
                 return
 
-    def _problem(self, data: ObservedMatrix) -> TraceProblem:
+    def _problem(self, data: ObservedMatrix | PositiveUnlabelled) -> TraceProblem:
         noise = self._noise_for(data)
         tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
         return trace_problem(
-            self.prior, data, noise, row_bias=self.row_bias, col_bias=self.col_bias, tolerance=tolerance
+            self.prior,
+            data,
+            self.likelihood,
+            noise,
+            row_bias=self.row_bias,
+            col_bias=self.col_bias,
+            tolerance=tolerance,
         )
 
     def _penalty(self, given: TraceProblem, strength: float) -> SpectralElasticNet:

@@ -6,11 +6,12 @@ import copy
 from typing import Any
 
 import torch
+from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from ..data import ObservedMatrix
 from ..priors import MatrixGP
-from ..solvers import MeanProblem, SquaredLoss
+from ..solvers import MeanProblem
 from ..solvers.factored import FactoredProblem
 from ..solvers.hybrid import svd_of_product
 from ..solvers.low_rank import from_images
@@ -18,6 +19,7 @@ from .coefficients import LowRankCoefficients
 from .full import condition
 from .gaussian import GaussianPosterior
 from .laplace import LaplaceCovariance
+from .loss import make_loss
 
 
 class FactorPosterior(GaussianPosterior):
@@ -44,6 +46,7 @@ class FactorPosterior(GaussianPosterior):
 def factor_posterior(
     prior: MatrixGP,
     data: ObservedMatrix,
+    likelihood: Likelihood,
     noise: Tensor,
     *,
     rank: int,
@@ -62,8 +65,7 @@ def factor_posterior(
     pairs = conditional.pairs
     values = data.values.to(dtype=prior.dtype, device=pairs.rows.device)
     targets = values - prior.mean_module(pairs.rows, pairs.cols)
-    weights = None if data.weights is None else data.weights.to(targets)
-    problem = MeanProblem(*conditional.ops, data.pattern.to(targets.device), SquaredLoss(targets, weights))
+    problem = MeanProblem(*conditional.ops, data.pattern.to(targets.device), make_loss(prior, data, likelihood))
     factored = FactoredProblem(problem)
     generator = torch.Generator().manual_seed(seed)
     scale = float(targets.square().mean().sqrt().clamp_min(1e-6) / rank**0.5) ** 0.5

@@ -8,27 +8,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data import ObservedMatrix
-from ..errors import InputError
+from ..data import ObservedMatrix, PositiveUnlabelled
+from ..errors import InputError, SizeError
 from ..linalg import Evidence, PairIndex
 from ..linalg.solvers import Method
 from ..priors import MatrixGP
+from ..solvers import Certificate
 from .coefficients import SparseCoefficients
 from .conditional import ConditionalCovariance
 from .gaussian import GaussianPosterior
+from .no_covariance import NoCovariance
+
+MOST_CELLS = 2_000_000  # of whole lists whose covariance is offered
 
 
 class FullPosterior(GaussianPosterior):
     """The exact posterior, equations (2) and (3).
 
-    :param evidence: how well the linear system of the mean was solved.
+    :param evidence: how well the linear system of the mean was solved; for a ranking, its relative duality gap.
+    :param certificate: for a ranking, the evidence in full.
     """
 
     conditional: ConditionalCovariance
 
-    def __init__(self, *parts: Any, evidence: Evidence) -> None:
+    def __init__(self, *parts: Any, evidence: Evidence, certificate: Certificate | None = None) -> None:
         super().__init__(*parts)
-        self.evidence = evidence
+        self.evidence, self.certificate = evidence, certificate
 
 
 def condition(
@@ -51,6 +56,27 @@ def condition(
     pairs = PairIndex(data.rows.to(device), data.cols.to(device), data.shape)
     each = noise if data.weights is None else noise / data.weights.to(dtype=prior.dtype, device=device)
     return ConditionalCovariance(ops, pairs, each, tolerance=tolerance, method=method, max_iterations=max_iterations)
+
+
+def whole_list_condition(
+    prior: MatrixGP, data: PositiveUnlabelled, noise: Tensor, *, tolerance: float
+) -> ConditionalCovariance | NoCovariance:
+    """The same for whole lists: every cell of the listed rows, noise divided by its weight."""
+    if data.shape != prior.shape:
+        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
+    device = ops[0].device
+    if data.num_cells > MOST_CELLS:
+        reason = (
+            f"the covariance over whole lists is offered up to {MOST_CELLS:,} cells, these lists have "
+            f"{data.num_cells:,}; for variances fit the positives with sampled negatives (ObservedMatrix)"
+        )
+        return NoCovariance(PairIndex(data.rows.to(device), data.cols.to(device), data.shape), reason, SizeError)
+    pattern = data.pattern.to(device)
+    weights = torch.full((data.num_cells,), data.weight, dtype=prior.dtype, device=device)
+    weights[data.positions.to(device)] = 1.0
+    pairs = PairIndex(pattern.rows, pattern.cols, data.shape)
+    return ConditionalCovariance(ops, pairs, noise / weights, tolerance=tolerance, method="auto", max_iterations=1000)
 
 
 @torch.no_grad()

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
-from ..data import ObservedMatrix
+from ..data import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError
+from ..linalg.csr import Pattern
 from ..priors import BiasedMean, MatrixGP
 from ..solvers import (
     BiasedSquaredLoss,
@@ -20,7 +22,6 @@ from ..solvers import (
     MeanSolution,
     Penalty,
     SpectralElasticNet,
-    SquaredLoss,
     solve_dense,
     solve_hybrid,
     solve_proximal,
@@ -29,9 +30,9 @@ from ..solvers import (
 from ..solvers.ridge import RidgeSolution
 from ..solvers.spectrum import leading_values, random_images
 from .coefficients import Coefficients, LowRankCoefficients, SparseCoefficients
-from .conditional import ConditionalCovariance
-from .full import condition
-from .gaussian import GaussianPosterior
+from .full import condition, whole_list_condition
+from .gaussian import GaussianPosterior, PosteriorCovariance
+from .loss import Data, make_loss
 
 Solver = Literal["proximal", "dense", "hybrid"]
 
@@ -80,7 +81,7 @@ class TraceProblem:
     """
 
     prior: MatrixGP
-    conditional: ConditionalCovariance
+    conditional: PosteriorCovariance
     problem: MeanProblem
     lam_max: float
 
@@ -88,7 +89,8 @@ class TraceProblem:
 @torch.no_grad()
 def trace_problem(
     prior: MatrixGP,
-    data: ObservedMatrix,
+    data: Data,
+    likelihood: Likelihood,
     noise: Tensor,
     *,
     row_bias: float | None,
@@ -97,18 +99,15 @@ def trace_problem(
 ) -> TraceProblem:
     """Set up the loss; the biases are optimised out of it."""
     prior = copy.deepcopy(prior)
-    conditional = condition(prior, data, noise, tolerance=tolerance)
-    pairs = conditional.pairs
-    values = data.values.to(dtype=prior.dtype, device=pairs.rows.device)
-    targets = values - prior.mean_module(pairs.rows, pairs.cols)
-    weights = None if data.weights is None else data.weights.to(targets)
-    loss: SquaredLoss | BiasedSquaredLoss
-    if row_bias is None and col_bias is None:
-        loss = SquaredLoss(targets, weights)
-    else:
-        loss = BiasedSquaredLoss(targets, weights, pairs.rows, pairs.cols, data.shape, row_bias, col_bias)
-    problem = MeanProblem(*conditional.ops, data.pattern.to(targets.device), loss)
-    gradient = loss(torch.zeros_like(targets)).gradient
+    conditional = (
+        whole_list_condition(prior, data, noise, tolerance=tolerance)
+        if isinstance(data, PositiveUnlabelled)
+        else condition(prior, data, noise, tolerance=tolerance)
+    )
+    loss = make_loss(prior, data, likelihood, row_bias=row_bias, col_bias=col_bias)
+    ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
+    problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
+    gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     if not bool((gradient != 0).any()):
         return TraceProblem(prior, conditional, problem, 0.0)
     found = leading_values(problem, gradient, random_images(problem, 16, seed=0), accuracy=1e-7, max_passes=200)
@@ -131,10 +130,14 @@ def trace_posterior(
     coefficients: Coefficients
     solution: MeanSolution | RidgeSolution
     if isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
+        if not isinstance(problem.pattern, Pattern):
+            raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
         if penalty.ridge == 0:
             raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
         warm_ridge = start.solution if start and isinstance(start.solution, RidgeSolution) else None
-        solution = solve_ridge(problem, penalty.ridge, tolerance=tolerance, start=warm_ridge)
+        solution = solve_ridge(
+            problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=warm_ridge
+        )
         coefficients = SparseCoefficients(problem.pattern, solution.coefficients)
     else:
         warm = start.solution if start and isinstance(start.solution, MeanSolution) else None
@@ -160,12 +163,11 @@ def trace_posterior(
     if isinstance(problem.loss, BiasedSquaredLoss):
         prior = copy.deepcopy(prior)
         prior.mean_module = BiasedMean(prior.mean_module, *problem.loss.biases(solution.psi))
-    conditional = given.conditional
     return TracePosterior(
         prior,
-        conditional.ops,
+        (problem.row_op, problem.col_op),
         coefficients,
-        conditional,
+        given.conditional,
         certificate=certificate,
         penalty=penalty,
         solution=solution,

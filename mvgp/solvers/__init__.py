@@ -1,5 +1,6 @@
 """Solvers of the posterior mean: a loss on the observed pairs plus a penalty on singular values."""
 
+from .alternating import AlternatingSolution, solve_alternating
 from .biases import BiasedSquaredLoss
 from .certificate import Certificate
 from .dense import solve_dense
@@ -14,6 +15,7 @@ from .ridge import solve_ridge
 from .solution import MeanSolution
 
 __all__ = [
+    "AlternatingSolution",
     "BiasedSquaredLoss",
     "Certificate",
     "Loss",
@@ -26,6 +28,7 @@ __all__ = [
     "SpectralElasticNet",
     "SquaredLoss",
     "TraceBall",
+    "solve_alternating",
     "solve_dense",
     "solve_hybrid",
     "solve_proximal",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..linalg.cg import conjugate_gradients
-from .losses import LossValue
+from .losses import LossValue, weighted_square
 
 
 class BiasedSquaredLoss:
@@ -56,6 +56,10 @@ class BiasedSquaredLoss:
     def curvature(self) -> float:
         """See :class:`~mvgp.solvers.losses.Loss`."""
         return float(self.weights.max())
+
+    def bend(self, step: Tensor) -> float:
+        """See :class:`~mvgp.solvers.losses.Loss`."""
+        return weighted_square(step, self.weights)
 
     def _by_row(self, values: Tensor) -> Tensor:
         return values.new_zeros(self.shape[0]).index_add_(0, self.rows, values)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .iterate import Iterate
-from .losses import LossValue
+from .losses import LossValue, long_dot
 from .low_rank import LowRank, orthonormal
 from .penalties import SpectralElasticNet
 from .problem import MeanProblem, times
@@ -105,7 +105,7 @@ def balanced(factors: Factors) -> LowRank:
     right, right_image = orthonormal(factors.right, factors.right_image)
     core = (left_image.mT @ factors.left).double() @ (right_image.mT @ factors.right).double().mT
     u, values, v = torch.linalg.svd(core, full_matrices=False)
-    kept = values > torch.finfo(left.dtype).eps * values[0]
+    kept = values > torch.finfo(left.dtype).eps * values[:1]
     u, v = u[:, kept].to(left.dtype), v.mT[:, kept].to(left.dtype)
     return LowRank(left @ u, right @ v, values[kept].to(left.dtype), left_image @ u, right_image @ v)
 
@@ -153,7 +153,7 @@ def _line_search(
     first = slope(at, 0.0)
     if not first < 0:
         return 0.0, psi, at
-    bend = problem.loss.curvature * _dot(linear, linear) + 2 * _dot(at.gradient, square) + of_penalty[1]
+    bend = problem.loss.bend(linear) + 2 * _dot(at.gradient, square) + of_penalty[1]
     length = -first / bend if bend > 0 else 1.0
     low, slope_low, high, slope_high = 0.0, first, float("inf"), 0.0
     for _ in range(12):
@@ -210,5 +210,5 @@ def _lengths(dual: Tensor, image: Tensor) -> Tensor:
 def _dot(a: Tensor, b: Tensor) -> float:
     """<a, b>, long sums in double precision."""
     if a.dim() == 1:
-        return float(a.double() @ b.double())
+        return long_dot(a, b)
     return float((a * b).sum(0).double().sum())

@@ -12,6 +12,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+PIECE = 1 << 16  # entries summed at a time
+
 
 @dataclass(frozen=True)
 class LossValue:
@@ -41,9 +43,23 @@ class Loss(Protocol):
         """Lipschitz constant of the gradient: the largest weight."""
         ...
 
+    def bend(self, step: Tensor) -> float:
+        """A bound on the second derivative along ``step`` (T,): sum of w step^2."""
+        ...
+
     def __call__(self, psi: Tensor) -> LossValue:
         """Value, gradient and conjugate at ``psi`` (T,)."""
         ...
+
+
+def weighted_square(step: Tensor, weights: Tensor | None) -> float:
+    """Sum of w step^2, in double precision."""
+    return long_dot(step, step if weights is None else weights * step)
+
+
+def long_dot(a: Tensor, b: Tensor) -> float:
+    """<a, b> in double precision, in pieces that stay in cache."""
+    return sum(float(x.double() @ y.double()) for x, y in zip(a.split(PIECE), b.split(PIECE), strict=True))
 
 
 class SquaredLoss:
@@ -60,6 +76,10 @@ class SquaredLoss:
     def curvature(self) -> float:
         """See :class:`Loss`."""
         return 1.0 if self.weights is None else float(self.weights.max())
+
+    def bend(self, step: Tensor) -> float:
+        """See :class:`Loss`."""
+        return weighted_square(step, self.weights)
 
     def __call__(self, psi: Tensor) -> LossValue:
         """See :class:`Loss`."""
@@ -82,6 +102,10 @@ class SingleLoss:
     def curvature(self) -> float:
         """See :class:`Loss`."""
         return self.loss.curvature
+
+    def bend(self, step: Tensor) -> float:
+        """See :class:`Loss`."""
+        return self.loss.bend(step.double())
 
     def __call__(self, psi: Tensor) -> LossValue:
         """See :class:`Loss`."""

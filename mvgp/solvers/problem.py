@@ -9,6 +9,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..linalg.bounds import spectral_bounds
+from ..linalg.complete_rows import CompleteRows, RowBlock
 from ..linalg.csr import BLOCK, Pattern
 from ..linalg.factor import Factor
 from .losses import Loss, SingleLoss
@@ -26,7 +27,9 @@ class MeanProblem:
     :param loss: f.
     """
 
-    def __init__(self, row_op: LinearOperator, col_op: LinearOperator, pattern: Pattern, loss: Loss) -> None:
+    def __init__(
+        self, row_op: LinearOperator, col_op: LinearOperator, pattern: Pattern | CompleteRows, loss: Loss
+    ) -> None:
         self.row_op, self.col_op, self.pattern, self.loss = row_op, col_op, pattern, loss
         self.dtype: torch.dtype = row_op.dtype
         self.device: torch.device = row_op.device
@@ -60,14 +63,14 @@ class MeanProblem:
         rows, cols = self.row_op.to(torch.float32), self.col_op.to(torch.float32)
         return MeanProblem(rows, cols, self.pattern, SingleLoss(self.loss))
 
-    def sparse(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+    def sparse(self, theta: Tensor) -> tuple[Tensor | RowBlock, Tensor | RowBlock]:
         """Theta (M, N) and its transpose, as CSR tensors."""
         return self.pattern.matrix(theta), self.pattern.matrix_t(theta)
 
 
-def times(sparse: Tensor, dense: Tensor) -> Tensor:
-    """A CSR tensor times a dense matrix, in blocks of columns that stay in cache."""
-    if dense.shape[1] <= BLOCK:
+def times(sparse: Tensor | RowBlock, dense: Tensor) -> Tensor:
+    """A CSR tensor times a dense matrix, in blocks of columns that stay in cache; a dense block at once."""
+    if isinstance(sparse, RowBlock) or dense.shape[1] <= BLOCK:
         return sparse @ dense
     out = dense.new_empty(sparse.shape[0], dense.shape[1])
     for start in range(0, dense.shape[1], BLOCK):

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import torch
 
+from ..linalg.complete_rows import CompleteRows
 from .certificate import Certificate, dual_bound
-from .conjugate import conjugate_steps
+from .conjugate import Factors, balanced, conjugate_steps
 from .core import core_step
 from .iterate import Iterate
 from .low_rank import LowRank
@@ -71,7 +72,14 @@ def _rounds(
 ) -> tuple[Iterate, Certificate, int]:
     """Rounds from an iterate; the last one's certificate, and the iterations used in all."""
     found, certificate = _certify(problem, penalty, now, tolerance, iteration)
+    whole = isinstance(problem.pattern, CompleteRows)
     while not certificate.converged and iteration < max_iterations:
+        if whole:  # the loss costs more than the kernels, so that a core has nothing to save
+            steps = min(2 * STEPS, max_iterations - iteration)
+            now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
+            iteration += steps
+            found, certificate = _certify(problem, penalty, now, tolerance, iteration)
+            continue
         goal = max(0.1 * tolerance, 0.03 * certificate.relative_gap)
         now = core_step(
             problem, penalty, now, found, tolerance=goal, max_steps=CORE_STEPS, spares=_spares(problem, now)
@@ -100,14 +108,17 @@ def _start(problem: MeanProblem, penalty: Penalty, start: MeanSolution | None) -
     if start is not None and penalty.value(start.mean.values) < float("inf"):
         return Iterate(start.mean, start.psi, problem.loss(start.psi), start.spare, start.lipschitz)
     # on matrices of low rank the observed share of the energy, not all of it, bounds the curvature
-    share = len(problem.pattern) / (problem.shape[0] * problem.shape[1])
+    ones = torch.ones(len(problem.pattern), dtype=problem.dtype, device=problem.device)
+    share = problem.loss.bend(ones) / (problem.loss.curvature * problem.shape[0] * problem.shape[1])
     spare = random_images(problem, min(SPARE, *problem.shape), seed=0)
     return Iterate.of(problem, LowRank.zero(problem), spare, max(share, 0.01) * problem.lipschitz())
 
 
 def _moved(now: Iterate, problem: MeanProblem) -> Iterate:
-    """The iterate in another problem's precision."""
-    return Iterate.of(problem, now.mean.moved_to(problem), now.spare.to(problem.dtype), now.lipschitz)
+    """The iterate in another problem's precision, its vectors made orthonormal to that precision."""
+    mean = now.mean.moved_to(problem)
+    factors = Factors(mean.left * mean.values, mean.right, mean.left_image * mean.values, mean.right_image)
+    return Iterate.of(problem, balanced(factors), now.spare.to(problem.dtype), now.lipschitz)
 
 
 def _triplets(problem: MeanProblem, now: Iterate, seed: int, width: int | None = None, depth: int = DEPTH) -> Triplets:

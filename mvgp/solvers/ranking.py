@@ -12,7 +12,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ..errors import InputError
-from .losses import LossValue
+from .losses import LossValue, weighted_square
 
 
 class RetargetedLoss:
@@ -41,6 +41,10 @@ class RetargetedLoss:
     def curvature(self) -> float:
         """See :class:`~mvgp.solvers.losses.Loss`."""
         return 1.0 if self.weights is None else float(self.weights.max())
+
+    def bend(self, step: Tensor) -> float:
+        """See :class:`~mvgp.solvers.losses.Loss`."""
+        return weighted_square(step, self.weights)
 
     def targets(self, psi: Tensor) -> Tensor:
         """(T,) r(psi), equation (8)."""

@@ -39,6 +39,8 @@ def subspace_pass(problem: MeanProblem, apply: StepDual, images: Tensor, lead: i
     left = apply.times(images)  # (M, b): dual coordinates of Z V
     left_image = problem.rows_times(left)
     left, left_image = orthonormal(left, left_image, lead)
+    if not bool(left.any()):  # Z = 0
+        return Triplets(left[:, :0], images[:, :0], images.new_zeros(0), left[:, :0], images[:, :0])
     right = apply.times_t(left_image)  # (N, b): dual coordinates of Z^T Q
     right_image = problem.cols_times(right)
     squares, vectors = torch.linalg.eigh(scaled_gram(right, right_image))

@@ -1,0 +1,82 @@
+"""PositiveUnlabelled: known links, and every other item of their rows with a small weight."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..linalg.complete_rows import CompleteRows
+from .checks import check_index, check_names, check_no_duplicates, check_shape
+
+
+class PositiveUnlabelled:
+    """Positive pairs of an M x N matrix; every other item of a row that has a positive is in its list, unlabelled.
+
+    No negatives are sampled: the whole list enters with weight ``weight``, the positives with weight 1. Rows
+    without a positive say nothing and are left out.
+
+    :param rows: (P,) row of each positive, in [0, M).
+    :param cols: (P,) column of each positive, in [0, N).
+    :param shape: (M, N).
+    :param weight: of an unlabelled item, in (0, 1].
+    :param row_names: M distinct names, optional.
+    :param col_names: N distinct names, optional.
+
+    Example:
+        >>> import mvgp
+        >>> links = mvgp.PositiveUnlabelled([0, 2, 2], [1, 0, 3], shape=(3, 5), weight=0.05)
+        >>> len(links), links.num_cells
+        (3, 10)
+
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        cols: Any,
+        shape: Any,
+        weight: float = 0.05,
+        *,
+        row_names: Any = None,
+        col_names: Any = None,
+    ) -> None:
+        self.shape = check_shape(shape)
+        given_rows = check_index(rows, self.shape[0], "rows")
+        given_cols = check_index(cols, self.shape[1], "cols")
+        if given_rows.numel() != given_cols.numel() or given_rows.numel() == 0:
+            raise InputError(
+                f"expected as many rows as cols, at least one, got {given_rows.numel()} and {given_cols.numel()}"
+            )
+        if not 0 < weight <= 1:
+            raise InputError(f"weight: expected a number above 0 and at most 1, got {weight!r}")
+        key, order = torch.sort(given_rows * self.shape[1] + given_cols, stable=True)
+        check_no_duplicates(key, order, self.shape[1])
+        self.rows, self.cols = given_rows[order], given_cols[order]
+        self.weight = float(weight)
+        self.row_names = check_names(row_names, self.shape[0], "row_names")
+        self.col_names = check_names(col_names, self.shape[1], "col_names")
+
+    def __len__(self) -> int:
+        return int(self.rows.numel())
+
+    def __repr__(self) -> str:
+        return f"PositiveUnlabelled({len(self)} positives of {self.shape[0]} x {self.shape[1]}, weight {self.weight:g})"
+
+    @cached_property
+    def pattern(self) -> CompleteRows:
+        """Every cell of the rows that have a positive."""
+        return CompleteRows(self.rows.unique(), self.shape)
+
+    @property
+    def num_cells(self) -> int:
+        """How many cells are in some list."""
+        return len(self.pattern)
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """(P,): where the positives are among the cells of :attr:`pattern`."""
+        return torch.searchsorted(self.pattern.chosen, self.rows) * self.shape[1] + self.cols
