@@ -159,7 +159,7 @@ def main(parts: list[str]) -> bool:
         cleared &= verdict("sampled 1:1, share 1: AUC", best["AUC"]["AUC"], 0.92)
         cleared &= verdict("sampled 1:1, best share: MAP@100", best["MAP@100"]["MAP@100"], 0.14)
     if "whole" in parts:
-        strengths = [0.3, 0.15, 0.08, 0.05, 0.035]
+        strengths = [0.15, 0.08, 0.055, 0.04]
         began = time.perf_counter()
         model, seen = task.along(0.9, task.whole, strengths, 1e-2)
         until = max(seen, key=lambda found: found[1]["MAP@100"])[0]

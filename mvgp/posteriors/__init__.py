@@ -4,6 +4,7 @@ from .covariance import PosteriorCovarianceLinearOperator
 from .factor import FactorPosterior
 from .full import FullPosterior
 from .gaussian import GaussianPosterior
+from .ranks import TopTable
 from .trace import TracePosterior
 
 __all__ = [
@@ -11,5 +12,6 @@ __all__ = [
     "FullPosterior",
     "GaussianPosterior",
     "PosteriorCovarianceLinearOperator",
+    "TopTable",
     "TracePosterior",
 ]

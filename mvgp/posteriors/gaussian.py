@@ -10,10 +10,15 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..data.checks import check_index
+from ..errors import InputError
 from ..linalg import PairIndex
 from ..priors import MatrixGP
+from . import ranks
 from .coefficients import CHUNK, Coefficients, pair_means, row_scores
 from .query import AxisQuery, Query
+from .ranks import TopTable
+
+SAMPLE_BYTES = 128 * 2**20  # right-hand sides of a batch of samples of a row
 
 
 class PosteriorCovariance(Protocol):
@@ -118,6 +123,93 @@ class GaussianPosterior:
             out[start : start + CHUNK] = row_scores(self.coefficients, row_side, col_side, part)
             out[start : start + CHUNK] += self.prior.mean_module.block(part, cols)
         return out
+
+    @torch.no_grad()
+    def top(
+        self,
+        row: Any,
+        k: int = 20,
+        *,
+        exclude: Any = None,
+        level: float = 0.9,
+        num_samples: int = 1000,
+        seed: int = 0,
+    ) -> TopTable:
+        """The k best items of a row by posterior mean, each with its standard deviation and P(in the top k).
+
+        The probabilities and the intervals of ranks are shares of joint samples of the row's candidates: with S
+        samples, a probability p has a standard error of sqrt(p (1 - p) / S).
+
+        :param row: the row.
+        :param k: how many items; also the k of P(in the top k).
+        :param exclude: known positives that are no candidates: an ``ObservedMatrix``, whose entries above 0 count, a
+            ``PositiveUnlabelled`` or a pair (rows, cols). The names of items are taken from it, too.
+        :param level: probability of the intervals of ranks.
+        :param num_samples: S.
+        :param seed: of the samples; other random numbers are left alone.
+
+        Example:
+            >>> import gpytorch, mvgp, torch
+            >>> from mvgp.kernels import PrecomputedKernel
+            >>> two, four = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (2, 4))
+            >>> data = mvgp.ObservedMatrix([0, 0, 0], [0, 1, 2], [3.0, -3.0, 3.0], (2, 4))
+            >>> model = mvgp.FullGP(mvgp.MatrixGP(two, four), gpytorch.likelihoods.GaussianLikelihood().double())
+            >>> model.fit(data).top(0, k=2, exclude=([0], [0])).items.tolist()
+            [2, 3]
+
+        """
+        places, share = ranks.check_count(k, "k"), ranks.check_level(level)
+        items, samples = self._row_samples(row, exclude, num_samples, seed)
+        rows = torch.full_like(items, ranks.check_one(row, self.shape[0], "row"))
+        best = self.mean(rows, items).argsort(descending=True, stable=True)[:places]
+        chosen, at = items[best], rows[best]
+        low, high = ranks.rank_interval(samples, share, best)
+        names = getattr(exclude, "col_names", None)
+        return TopTable(
+            items=chosen,
+            names=None if names is None else tuple(names[item] for item in chosen.tolist()),
+            mean=self.mean(at, chosen),
+            std=self.variance(at, chosen).sqrt(),
+            top_probability=ranks.top_probability(samples, places)[best],
+            rank_low=low,
+            rank_high=high,
+            k=places,
+            level=share,
+        )
+
+    @torch.no_grad()
+    def top_probability(
+        self, row: Any, k: int = 20, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
+    ) -> Tensor:
+        """(N,): P(in the top k) of every item of a row; 0 for excluded ones. Arguments as for :meth:`top`."""
+        places = ranks.check_count(k, "k")
+        items, samples = self._row_samples(row, exclude, num_samples, seed)
+        out = torch.zeros(self.shape[1], dtype=torch.float64, device=samples.device)
+        out[items] = ranks.top_probability(samples, places)
+        return out
+
+    @torch.no_grad()
+    def rank_interval(
+        self, row: Any, level: float = 0.9, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """(N,) and (N,): best and worst rank of a credible interval of every item of a row; 0 for excluded ones."""
+        share = ranks.check_level(level)
+        items, samples = self._row_samples(row, exclude, num_samples, seed)
+        low, high = torch.zeros(2, self.shape[1], dtype=torch.long, device=samples.device)
+        low[items], high[items] = ranks.rank_interval(samples, share)
+        return low, high
+
+    def _row_samples(self, row: Any, exclude: Any, num_samples: int, seed: int) -> tuple[Tensor, Tensor]:
+        """(C,) candidates of a row, and (S, C) joint samples of them."""
+        one, count = ranks.check_one(row, self.shape[0], "row"), ranks.check_count(num_samples, "num_samples")
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise InputError(f"seed: expected a whole number, got {seed!r}")
+        device = self._ops[0].device
+        items = ranks.candidates(one, exclude, self.shape).to(device)
+        rows, generator = torch.full_like(items, one), torch.Generator(device).manual_seed(seed)
+        width = max(16, SAMPLE_BYTES // (8 * max(len(self.conditional.pairs), len(items))))
+        parts = [min(width, count - start) for start in range(0, count, width)]
+        return items, torch.cat([self.sample(rows, items, part, generator=generator) for part in parts])
 
     @torch.no_grad()
     def covariance(self) -> LinearOperator:

@@ -75,7 +75,7 @@ def _rounds(
     whole = isinstance(problem.pattern, CompleteRows)
     while not certificate.converged and iteration < max_iterations:
         if whole:  # the loss costs more than the kernels, so that a core has nothing to save
-            steps = min(2 * STEPS, max_iterations - iteration)
+            steps = min(STEPS, max_iterations - iteration)
             now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
             iteration += steps
             found, certificate = _certify(problem, penalty, now, tolerance, iteration)

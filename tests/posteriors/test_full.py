@@ -327,7 +327,10 @@ def test_missing_the_tolerance_is_an_error_with_the_residual():
 
 
 BAD = [
-    (lambda p: mvgp.FullGP(p, gpytorch.likelihoods.BernoulliLikelihood()), "GaussianLikelihood, got Bernoulli"),
+    (
+        lambda p: mvgp.FullGP(p, gpytorch.likelihoods.BernoulliLikelihood()),
+        "GaussianLikelihood or a ranking likelihood, got Bernoulli",
+    ),
     (lambda p: mvgp.FullGP(DiffusionKernel(ROWS), gaussian(1.0)), "expected mvgp.MatrixGP, got DiffusionKernel"),
     (lambda p: mvgp.FullGP(p, gaussian(1.0), method="magic"), "method"),
     (lambda p: mvgp.FullGP(p, gaussian(1.0), tolerance=0.0), "tolerance"),

@@ -1,0 +1,146 @@
+"""coverage: do the intervals of a posterior hold as many held-out values as they promise?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..data import ObservedMatrix
+from ..data.checks import as_tensor, check_values
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEVELS = tuple(place / 20 for place in range(1, 20))  # 0.05, 0.10, ..., 0.95
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CoverageCurve:
+    """The share of held-out values inside central intervals, for each level.
+
+    :param levels: (L,) probability of the interval.
+    :param covered: (L,) share of the values inside.
+    :param num_values: how many values there were.
+    """
+
+    levels: Tensor
+    covered: Tensor
+    num_values: int
+
+    @property
+    def worst(self) -> float:
+        """The largest distance between promise and share."""
+        return float((self.covered - self.levels).abs().max())
+
+    def at(self, level: float) -> float:
+        """The share at one of the levels."""
+        near = (self.levels - level).abs()
+        if not bool((near < 1e-9).any()):
+            raise InputError(f"level: expected one of {[round(x, 6) for x in self.levels.tolist()]}, got {level!r}")
+        return float(self.covered[near.argmin()])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw promise against share; the diagonal is perfect, below it a posterior is too certain.
+
+        :param ax: matplotlib axes; new ones when left out.
+        """
+        if ax is None:
+            from matplotlib import pyplot as plt
+
+            ax = plt.subplots(figsize=(4, 4))[1]
+        ax.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="perfect")
+        ax.plot(self.levels.tolist(), self.covered.tolist(), marker=".", label=f"{self.num_values:,} held-out values")
+        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="level of the interval", ylabel="share inside")
+        ax.legend(loc="upper left", frameon=False)
+        return ax
+
+    def __str__(self) -> str:
+        pairs = zip(self.levels.tolist(), self.covered.tolist(), strict=True)
+        return "\n".join(
+            [f"{self.num_values} held-out values", "level  inside", *(f"{a:5.1%}  {b:6.1%}" for a, b in pairs)]
+        )
+
+    def __repr__(self) -> str:
+        return f"CoverageCurve({self.num_values} values, at most {self.worst:.3f} off)"
+
+
+@torch.no_grad()
+def coverage(predicted: Any, held_out: Any, *, noise: float = 0.0, levels: Any = LEVELS) -> CoverageCurve:
+    r"""The share of held-out values in the central interval of each level: :math:`|y - \mu| \le z \sqrt{\sigma^2 + s}`.
+
+    A posterior is about the noise-free entries. Held-out values that were measured like the training data need the
+    likelihood's noise variance on top, divided by their weight if they have one.
+
+    :param predicted: a posterior (anything with ``mean(rows, cols)`` and ``variance(rows, cols)``), or a pair
+        (mean, std) of vectors (Q,).
+    :param held_out: for a posterior, an ``ObservedMatrix``; for a pair, (Q,) values.
+    :param noise: variance s of the noise of a held-out value; 0 for noise-free ones.
+    :param levels: (L,) probabilities between 0 and 1.
+
+    Example:
+        >>> import mvgp.metrics.calibration as calibration
+        >>> found = calibration.coverage(([0.0, 0.0, 0.0], [1.0, 1.0, 1.0]), [0.1, -1.0, 2.5], levels=[0.5, 0.9])
+        >>> print(found)
+        3 held-out values
+        level  inside
+        50.0%   33.3%
+        90.0%   66.7%
+
+    """
+    if not isinstance(noise, int | float) or not 0 <= noise < float("inf"):
+        raise InputError(f"noise: expected a variance, a number of at least 0, got {noise!r}")
+    wanted = _check_levels(levels)
+    values, mean, variance = _predictions(predicted, held_out, float(noise))
+    distance, std = (values - mean).abs(), variance.sqrt()
+    width = torch.special.ndtri((1 + wanted) / 2)  # (L,) half widths in standard deviations
+    inside = torch.stack([(distance <= z * std).double().mean() for z in width])
+    return CoverageCurve(wanted, inside, len(values))
+
+
+def _predictions(predicted: Any, held_out: Any, noise: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(Q,) each: values, means, and variances of the values."""
+    if callable(getattr(predicted, "mean", None)) and callable(getattr(predicted, "variance", None)):
+        if not isinstance(held_out, ObservedMatrix):
+            raise InputError(f"held_out: expected an ObservedMatrix with a posterior, got {type(held_out).__name__}")
+        if tuple(predicted.shape) != held_out.shape:
+            raise InputError(f"held_out: expected shape {tuple(predicted.shape)}, got {held_out.shape}")
+        mean = predicted.mean(held_out.rows, held_out.cols).double().cpu()
+        variance = predicted.variance(held_out.rows, held_out.cols).double().cpu()
+        extra = noise if held_out.weights is None else noise / held_out.weights.double().cpu()
+        return held_out.values.double().cpu(), mean, variance + extra
+    if not isinstance(predicted, tuple | list) or len(predicted) != 2:
+        raise InputError(f"predicted: expected a posterior or a pair (mean, std), got {type(predicted).__name__}")
+    size = as_tensor(held_out, "held_out").numel()
+    values = check_values(held_out, size, "held_out", torch.float64).cpu()
+    mean, std = (
+        _like(given, size, name) for given, name in zip(predicted, ("predicted mean", "predicted std"), strict=True)
+    )
+    if size == 0:
+        raise InputError("held_out: expected at least one value, got none")
+    if (std < 0).any():
+        at = int((std < 0).nonzero()[0])
+        raise InputError(f"predicted std[{at}]: expected a number of at least 0, got {std[at].item()}")
+    return values, mean, std.square() + noise
+
+
+def _like(given: Any, size: int, name: str) -> Tensor:
+    """(Q,): as many finite numbers as there are held-out values."""
+    found = as_tensor(given, name)
+    if found.shape != (size,):
+        raise InputError(f"{name}: expected shape ({size},) as held_out has, got {tuple(found.shape)}")
+    return check_values(found, size, name, torch.float64).cpu()
+
+
+def _check_levels(levels: Any) -> Tensor:
+    """(L,) probabilities strictly between 0 and 1."""
+    size = as_tensor(levels, "levels").numel()
+    found = check_values(levels, size, "levels", torch.float64).cpu()
+    bad = (found <= 0) | (found >= 1)
+    if size == 0 or bool(bad.any()):
+        came = "none" if size == 0 else f"{found[bad][0].item()}"
+        raise InputError(f"levels: expected numbers between 0 and 1, got {came}")
+    return found
