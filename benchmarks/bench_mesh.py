@@ -58,22 +58,20 @@ def gzip_ids(path: Path) -> list[str]:
 
 
 def with_negatives(pairs: np.ndarray, known: set[int], shape: tuple[int, int], seed: int) -> mvgp.ObservedMatrix:
-    """As many unobserved items of each row as it has positives."""
+    """As many negatives as positives: random unobserved pairs of the whole matrix, as in the paper."""
     rng = np.random.default_rng(seed)
-    taken, rows, cols = set(known), [], []
-    for row, count in zip(*np.unique(pairs[:, 0], return_counts=True), strict=True):
-        found = 0
-        while found < min(count, shape[1] // 2):
-            col = int(rng.integers(shape[1]))
-            key = int(row) * shape[1] + col
-            if key not in taken:
-                taken.add(key)
-                rows.append(row)
-                cols.append(col)
-                found += 1
-    labels = np.concatenate([np.ones(len(pairs)), -np.ones(len(rows))])
+    found = np.zeros(0, dtype=np.int64)
+    taken = np.fromiter(known, dtype=np.int64)
+    while len(found) < len(pairs):
+        drawn = rng.integers(shape[0] * shape[1], size=2 * len(pairs))
+        found = np.unique(np.concatenate([found, drawn[~np.isin(drawn, taken)]]))
+    found = rng.permutation(found)[: len(pairs)]
+    labels = np.concatenate([np.ones(len(pairs)), -np.ones(len(found))])
     return mvgp.ObservedMatrix(
-        np.concatenate([pairs[:, 0], rows]), np.concatenate([pairs[:, 1], cols]), labels, shape=shape
+        np.concatenate([pairs[:, 0], found // shape[1]]),
+        np.concatenate([pairs[:, 1], found % shape[1]]),
+        labels,
+        shape=shape,
     )
 
 
@@ -146,10 +144,11 @@ def main(parts: list[str]) -> bool:
         count = np.bincount(task.train[:, 1], minlength=task.shape[1]).astype(np.float32)
         task.report("popularity", np.broadcast_to(count, task.shape).copy(), time.perf_counter())
     if "sampled" in parts:
-        strengths = [0.5, 0.3, 0.2, 0.14, 0.1, 0.07, 0.05, 0.035, 0.025]
         best: dict[str, tuple] = {}
         for share in SHARES:
             began = time.perf_counter()
+            strengths = [0.5, 0.3, 0.2, 0.14, 0.1, 0.07, 0.05, 0.035, 0.025]
+            strengths += [0.018, 0.0125] if share == 1.0 else []
             model, seen = task.along(share, task.sampled, strengths, 1e-2)
             chosen = "AUC" if share == 1.0 else "MAP@100"
             until = max(seen, key=lambda found: found[1][chosen])[0]
