@@ -7,13 +7,12 @@ took by themselves. With ``trace_share=0.8`` up to rank 500. (b) `proximal` agai
 Usage: bench_trace_path.py [trace_share [minutes]]
 """
 
-import resource
 import sys
 import time
 
 import torch
 from bench_trace_solver import planted
-from common import verdict
+from common import peak_gib, verdict
 
 from mvgp.linalg import csr
 from mvgp.solvers import SpectralElasticNet, conjugate, core, problem, solve_hybrid, solve_proximal, spectrum
@@ -47,10 +46,6 @@ class Floor:
         return call
 
 
-def peak_gib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
 def path(given, lam_max: float, share: float, minutes: float, max_rank: int) -> bool:
     floor, began, solution, certified, points = Floor(), time.perf_counter(), None, True, 0
     for k in range(30):
@@ -74,7 +69,7 @@ def path(given, lam_max: float, share: float, minutes: float, max_rank: int) -> 
 
 
 @torch.no_grad()
-def main(share: float = 1.0, minutes: float = 45.0) -> bool:
+def main(share: float = 1.0, minutes: float = 20.0) -> bool:
     given = planted((4495, 13_614), 448_000, (13_922, 433_224), 40, torch.float32)
     start = given.loss(torch.zeros(448_000)).gradient
     lam_max = float(leading_values(given, start, random_images(given, 16, 0), accuracy=1e-6).values[0])

@@ -43,6 +43,16 @@ def check_index(index: Any, size: int, name: str) -> Tensor:
         raise InputError(f"{name}: expected a vector of positions, got shape {tuple(given.shape)}")
     if given.dtype == torch.bool:
         raise InputError(f"{name}: expected whole numbers, got booleans (for a mask use ObservedMatrix.from_mask)")
+    found = check_whole(given, name)
+    bad = (found < 0) | (found >= size)
+    if bad.any():
+        at = int(bad.nonzero()[0])
+        raise InputError(f"{name}[{at}]: expected a position in [0, {size}), got {found[at].item()}")
+    return found
+
+
+def check_whole(given: Tensor, name: str) -> Tensor:
+    """(T,) int64, from any numbers (T,) that are whole."""
     if given.is_complex():
         raise InputError(f"{name}: expected whole numbers, got {given.dtype}")
     if given.is_floating_point():
@@ -50,12 +60,7 @@ def check_index(index: Any, size: int, name: str) -> Tensor:
         if bad.any():
             at = int(bad.nonzero()[0])
             raise InputError(f"{name}[{at}]: expected a whole number, got {given[at].item()}")
-    found = given.long()
-    bad = (found < 0) | (found >= size)
-    if bad.any():
-        at = int(bad.nonzero()[0])
-        raise InputError(f"{name}[{at}]: expected a position in [0, {size}), got {found[at].item()}")
-    return found
+    return given.long()
 
 
 def check_values(values: Any, length: int, name: str, dtype: torch.dtype | None = None) -> Tensor:

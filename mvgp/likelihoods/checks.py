@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..data.checks import as_tensor, check_whole
 from ..errors import InputError
 
 
@@ -117,11 +117,6 @@ def _whole_numbers(given: Any, name: str) -> Tensor:
     found = _vector(as_tensor(given, name), name)
     if found.numel() == 0:
         return found.long()
-    if found.dtype == torch.bool or found.is_complex():
+    if found.dtype == torch.bool:
         raise InputError(f"{name}: expected whole numbers, got {found.dtype}")
-    if found.is_floating_point():
-        bad = found != found.floor()  # NaN differs from itself
-        if bad.any():
-            at = int(bad.nonzero()[0])
-            raise InputError(f"{name}[{at}]: expected a whole number, got {found[at].item()}")
-    return found.long()
+    return check_whole(found, name)

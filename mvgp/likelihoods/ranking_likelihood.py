@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -55,9 +56,9 @@ class RankingLikelihood(Likelihood):
 
     # Retargeting: equations (8) and (9) ----------------------------------------------------------
 
+    @abstractmethod
     def lists(self, labels: Any, task: Any) -> RankingLists:
         """The entries grouped by ``task`` (T,) and label (T,)."""
-        raise NotImplementedError
 
     def retargeting(self, labels: Any, task: Any, weight: Any = None) -> Retargeting:
         """The map psi (T,) -> r (T,) of equation (8), grouped once: for solvers that call it many times.
@@ -158,6 +159,7 @@ class RankingLikelihood(Likelihood):
         found: RankedLevels = self.forward(function_dist.rsample(shape), *params, **lists)
         return found
 
+    @abstractmethod
     def forward(
         self, function_samples: Tensor, *params: Any, task: Any = None, weight: Any = None, counts: Any = None
     ) -> RankedLevels:
@@ -167,7 +169,6 @@ class RankingLikelihood(Likelihood):
         :param weight: (T,) positive: the noise of a score is sigma^2 / w.
         :param counts: how many entries of each level a list has, when that is known.
         """
-        raise NotImplementedError
 
     def _grouping(self, scores: Tensor, task: Any, weight: Any) -> tuple[Tensor, int, Tensor]:
         """The list of each entry (T,), their number, and the standard deviation of each score (T,)."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.checks import check_index, check_no_duplicates
+from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
 
 
@@ -21,14 +21,8 @@ class TaskItems:
     """
 
     def __init__(self, given: Any, shape: tuple[int, int], name: str) -> None:
-        rows, cols = _pairs(given, shape, name)
-        rows = check_index(rows, shape[0], f"{name} rows").cpu()
-        cols = check_index(cols, shape[1], f"{name} cols").cpu()
-        if len(rows) != len(cols):
-            raise InputError(f"{name}: rows and cols differ in length: {len(rows)} and {len(cols)}")
-        self.cells, order = torch.sort(rows * shape[1] + cols, stable=True)  # (P,) row-major numbers
-        check_no_duplicates(self.cells, order, shape[1])
-        self.cols = self.cells % shape[1]  # (P,)
+        rows, self.cols = positive_pairs(given, shape, name)
+        self.cells = rows * shape[1] + self.cols  # (P,) row-major numbers
         self.counts = torch.bincount(rows, minlength=shape[0])  # (M,)
         self._begin = self.counts.cumsum(0) - self.counts  # (M,)
 
@@ -52,18 +46,3 @@ def check_disjoint(positives: TaskItems, exclude: TaskItems, num_cols: int) -> N
             f"exclude: expected pairs that are not held-out positives, got {pair} in both "
             f"({len(both)} such pairs of {len(positives.cells)} positives)"
         )
-
-
-def _pairs(given: Any, shape: tuple[int, int], name: str) -> tuple[Any, Any]:
-    if given is None:
-        return (), ()
-    if hasattr(given, "rows") and hasattr(given, "cols"):
-        if tuple(getattr(given, "shape", shape)) != shape:
-            raise InputError(f"{name}: expected shape {shape} as in the scores, got {tuple(given.shape)}")
-        values = getattr(given, "values", None)
-        if isinstance(values, Tensor):
-            return given.rows[values > 0], given.cols[values > 0]
-        return given.rows, given.cols
-    if isinstance(given, tuple | list) and len(given) == 2:
-        return given[0], given[1]
-    raise InputError(f"{name}: expected an ObservedMatrix or a pair (rows, cols), got {type(given).__name__}")

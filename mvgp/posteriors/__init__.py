@@ -4,7 +4,7 @@ from .covariance import PosteriorCovarianceLinearOperator
 from .factor import FactorPosterior
 from .full import FullPosterior
 from .gaussian import GaussianPosterior
-from .ranks import TopTable
+from .top_table import TopTable
 from .trace import TracePosterior
 
 __all__ = [

@@ -65,7 +65,9 @@ def factor_posterior(
     pairs = conditional.pairs
     values = data.values.to(dtype=prior.dtype, device=pairs.rows.device)
     targets = values - prior.mean_module(pairs.rows, pairs.cols)
-    problem = MeanProblem(*conditional.ops, data.pattern.to(targets.device), make_loss(prior, data, likelihood))
+    problem = MeanProblem(
+        *conditional.ops, data.pattern.to(targets.device), make_loss(prior, data, likelihood, targets.device)
+    )
     factored = FactoredProblem(problem)
     generator = torch.Generator().manual_seed(seed)
     scale = float(targets.square().mean().sqrt().clamp_min(1e-6) / rank**0.5) ** 0.5

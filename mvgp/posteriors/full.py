@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import torch
+from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..data import ObservedMatrix, PositiveUnlabelled
@@ -36,6 +37,16 @@ class FullPosterior(GaussianPosterior):
         self.evidence, self.certificate = evidence, certificate
 
 
+Operators = tuple[LinearOperator, LinearOperator]
+
+
+def kernel_operators(prior: MatrixGP, data: ObservedMatrix | PositiveUnlabelled) -> Operators:
+    """(K_M, K_N) of a prior that fits the data."""
+    if data.shape != prior.shape:
+        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    return prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
+
+
 def condition(
     prior: MatrixGP,
     data: ObservedMatrix,
@@ -44,14 +55,14 @@ def condition(
     tolerance: float,
     method: Method = "auto",
     max_iterations: int = 1000,
+    ops: Operators | None = None,
 ) -> ConditionalCovariance:
     """The covariance of a posterior; its solver is made when it is first needed.
 
     :param noise: () noise variance of an observation with weight 1.
+    :param ops: (K_M, K_N), if they are there already.
     """
-    if data.shape != prior.shape:
-        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-    ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
+    ops = ops or kernel_operators(prior, data)
     device = ops[0].device
     pairs = PairIndex(data.rows.to(device), data.cols.to(device), data.shape)
     each = noise if data.weights is None else noise / data.weights.to(dtype=prior.dtype, device=device)
@@ -59,12 +70,9 @@ def condition(
 
 
 def whole_list_condition(
-    prior: MatrixGP, data: PositiveUnlabelled, noise: Tensor, *, tolerance: float
+    ops: Operators, data: PositiveUnlabelled, noise: Tensor, *, tolerance: float
 ) -> ConditionalCovariance | NoCovariance:
     """The same for whole lists: every cell of the listed rows, noise divided by its weight."""
-    if data.shape != prior.shape:
-        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-    ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
     device = ops[0].device
     if data.num_cells > MOST_CELLS:
         reason = (
@@ -73,7 +81,7 @@ def whole_list_condition(
         )
         return NoCovariance(PairIndex(data.rows.to(device), data.cols.to(device), data.shape), reason, SizeError)
     pattern = data.pattern.to(device)
-    weights = torch.full((data.num_cells,), data.weight, dtype=prior.dtype, device=device)
+    weights = torch.full((data.num_cells,), data.weight, dtype=ops[0].dtype, device=device)
     weights[data.positions.to(device)] = 1.0
     pairs = PairIndex(pattern.rows, pattern.cols, data.shape)
     return ConditionalCovariance(ops, pairs, noise / weights, tolerance=tolerance, method="auto", max_iterations=1000)

@@ -16,7 +16,7 @@ from ..priors import MatrixGP
 from . import ranks
 from .coefficients import CHUNK, Coefficients, pair_means, row_scores
 from .query import AxisQuery, Query
-from .ranks import TopTable
+from .top_table import TopTable
 
 SAMPLE_BYTES = 128 * 2**20  # right-hand sides of a batch of samples of a row
 

@@ -22,6 +22,7 @@ def make_loss(
     prior: MatrixGP,
     data: Data,
     likelihood: Likelihood,
+    device: torch.device,
     *,
     row_bias: float | None = None,
     col_bias: float | None = None,
@@ -29,6 +30,8 @@ def make_loss(
     """The loss of psi minus the prior mean at the observed pairs, whatever else is in it optimised out.
 
     A Gaussian likelihood gives the squared loss; a ranking likelihood equation (9), each row a task.
+
+    :param device: that of the kernels.
     """
     ranking = isinstance(likelihood, RankingLikelihood)
     if (row_bias, col_bias) != (None, None) and (ranking or isinstance(data, PositiveUnlabelled)):
@@ -36,7 +39,6 @@ def make_loss(
             "row_bias, col_bias: only with a Gaussian likelihood on an ObservedMatrix; a ranking is blind to an offset "
             "of a whole row, and popularity of columns can be given as the prior mean"
         )
-    device = prior.row_axis.covariance().device
     if isinstance(data, PositiveUnlabelled):
         return _whole_list_loss(prior, data, likelihood, device)
     rows, cols = data.rows.to(device), data.cols.to(device)

@@ -1,18 +1,15 @@
-"""How certain a rank is: functions of joint samples of one row, and the table that shows them."""
+"""How certain a rank is: functions of joint samples of one row."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor, check_index, check_no_duplicates, check_values
+from ..data.checks import as_tensor, check_index, check_values
+from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def top_probability(samples: Any, k: int) -> Tensor:
@@ -113,79 +110,6 @@ def beats(samples: Any, i: int, j: int) -> float:
     return float((one > other).double().mean() + (one == other).double().mean() / 2)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TopTable:
-    """The best I items of a row by posterior mean, best first, and how certain that is.
-
-    :param items: (I,) column of each item.
-    :param names: their I names, or None.
-    :param mean: (I,) posterior mean.
-    :param std: (I,) posterior standard deviation.
-    :param top_probability: (I,) probability of being among the k best candidates.
-    :param rank_low: (I,) best rank of the credible interval.
-    :param rank_high: (I,) worst rank of the credible interval.
-    :param k: how many places the top has.
-    :param level: probability of the credible intervals.
-
-    Example:
-        >>> import torch
-        >>> from mvgp.posteriors.ranks import TopTable
-        >>> one, two = torch.tensor([2, 0]), torch.tensor([0.9, 0.4])
-        >>> print(TopTable(one, ("BRCA2", "TP53"), two, two / 4, two, one * 0 + 1, one + 1, k=2, level=0.9))
-        place  item   name  mean    std  P(top 2)  90% ranks
-            1     2  BRCA2   0.9  0.225     0.900        1-3
-            2     0   TP53   0.4    0.1     0.400        1-1
-
-    """
-
-    items: Tensor
-    names: tuple[str, ...] | None
-    mean: Tensor
-    std: Tensor
-    top_probability: Tensor
-    rank_low: Tensor
-    rank_high: Tensor
-    k: int
-    level: float
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def to_frame(self) -> pd.DataFrame:
-        """A pandas frame with a line for each item; its index is the place in the list, from 1."""
-        import pandas as pd
-
-        columns: dict[str, Any] = {"item": self.items.tolist()}
-        if self.names is not None:
-            columns["name"] = list(self.names)
-        for name in ("mean", "std", "top_probability", "rank_low", "rank_high"):
-            columns[name] = getattr(self, name).tolist()
-        return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name="place"))
-
-    def __str__(self) -> str:
-        columns = [
-            ["place", *(str(place + 1) for place in range(len(self)))],
-            ["item", *(str(item) for item in self.items.tolist())],
-            ["mean", *(f"{value:.3g}" for value in self.mean.tolist())],
-            ["std", *(f"{value:.3g}" for value in self.std.tolist())],
-            [f"P(top {self.k})", *(f"{value:.3f}" for value in self.top_probability.tolist())],
-            [
-                f"{100 * self.level:g}% ranks",
-                *(f"{a}-{b}" for a, b in zip(self.rank_low.tolist(), self.rank_high.tolist(), strict=True)),
-            ],
-        ]
-        if self.names is not None:
-            columns.insert(2, ["name", *self.names])
-        widths = [max(len(entry) for entry in column) for column in columns]
-        lines = zip(*columns, strict=True)
-        return "\n".join(
-            "  ".join(f"{entry:>{width}}" for entry, width in zip(line, widths, strict=True)) for line in lines
-        )
-
-    def __repr__(self) -> str:
-        return f"TopTable({len(self)} items, P(top {self.k}))"
-
-
 def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
     """(C,) ascending: the items of a row that are not excluded.
 
@@ -196,29 +120,11 @@ def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
     """
     keep = torch.ones(shape[1], dtype=torch.bool)
     if exclude is not None:
-        given_rows, given_cols = _excluded_pairs(exclude, shape)
-        rows = check_index(given_rows, shape[0], "exclude rows").cpu()
-        cols = check_index(given_cols, shape[1], "exclude cols").cpu()
-        if len(rows) != len(cols):
-            raise InputError(f"exclude: rows and cols differ in length: {len(rows)} and {len(cols)}")
-        check_no_duplicates(*torch.sort(rows * shape[1] + cols, stable=True), shape[1])
+        rows, cols = positive_pairs(exclude, shape, "exclude")
         keep[cols[rows == row]] = False
     if not keep.any():
         raise InputError(f"exclude: expected at least one item of row {row} to be left, got all {shape[1]} excluded")
     return keep.nonzero().squeeze(1)
-
-
-def _excluded_pairs(given: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
-    if hasattr(given, "rows") and hasattr(given, "cols"):
-        if tuple(getattr(given, "shape", shape)) != shape:
-            raise InputError(f"exclude: expected shape {shape} as in the posterior, got {tuple(given.shape)}")
-        values = getattr(given, "values", None)
-        if isinstance(values, Tensor):
-            return given.rows[values > 0], given.cols[values > 0]
-        return given.rows, given.cols
-    if isinstance(given, tuple | list) and len(given) == 2:
-        return given[0], given[1]
-    raise InputError(f"exclude: expected an ObservedMatrix or a pair (rows, cols), got {type(given).__name__}")
 
 
 def check_samples(samples: Any) -> Tensor:

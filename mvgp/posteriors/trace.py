@@ -30,7 +30,7 @@ from ..solvers import (
 from ..solvers.ridge import RidgeSolution
 from ..solvers.spectrum import leading_values, random_images
 from .coefficients import Coefficients, LowRankCoefficients, SparseCoefficients
-from .full import condition, whole_list_condition
+from .full import condition, kernel_operators, whole_list_condition
 from .gaussian import GaussianPosterior, PosteriorCovariance
 from .loss import Data, make_loss
 
@@ -99,13 +99,13 @@ def trace_problem(
 ) -> TraceProblem:
     """Set up the loss; the biases are optimised out of it."""
     prior = copy.deepcopy(prior)
+    ops = kernel_operators(prior, data)
     conditional = (
-        whole_list_condition(prior, data, noise, tolerance=tolerance)
+        whole_list_condition(ops, data, noise, tolerance=tolerance)
         if isinstance(data, PositiveUnlabelled)
-        else condition(prior, data, noise, tolerance=tolerance)
+        else condition(prior, data, noise, tolerance=tolerance, ops=ops)
     )
-    loss = make_loss(prior, data, likelihood, row_bias=row_bias, col_bias=col_bias)
-    ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
+    loss = make_loss(prior, data, likelihood, ops[0].device, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     if not bool((gradient != 0).any()):

@@ -16,14 +16,15 @@ Evidence: for any :math:`\theta` that sums to 0 with :math:`y_t \theta_t \ge 0`,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..linalg import PairLinearOperator, conjugate_gradients
+from ..linalg.increasing_root import increasing_root
 from .certificate import Certificate
+from .losses import long_dot
 
 CG_ITERATIONS = 500  # for one linear system; an unfinished one may still give a direction
 EASY = 4.0  # cost times kernel diagonal up to which no stages are needed
@@ -103,7 +104,7 @@ def _descend(
         active = labels * slack > 0
         theta = torch.where(active, costs * slack, zero)
         theta_image = product(theta)
-        primal = _dot(now.a, now.image) / 2 + _dot(theta, slack) / 2
+        primal = long_dot(now.a, now.image) / 2 + long_dot(theta, slack) / 2
         dual = _dual_bound(theta, theta_image, labels, costs)
         certificate = Certificate(primal, dual, tolerance, iteration, min(product.op.left.shape), "newton")
         if certificate.converged or iteration == max_iterations:
@@ -193,12 +194,12 @@ def _search(now: _Point, target: _Point, labels: Tensor, costs: Tensor) -> _Poin
     step, step_image = target.a - now.a, target.image - now.image
     along = step_image + (target.bias - now.bias)  # (T,) change of f
     slack = labels - now.image - now.bias
-    start, bend = _dot(now.a, step_image), _dot(step, step_image)
+    start, bend = long_dot(now.a, step_image), long_dot(step, step_image)
 
     def derivative(t: float) -> tuple[float, float]:
         left = slack - t * along
         pull = torch.where(labels * left > 0, costs * along, torch.zeros_like(along))
-        return start + t * bend - _dot(pull, left), bend + _dot(pull, along)
+        return start + t * bend - long_dot(pull, left), bend + long_dot(pull, along)
 
     if derivative(0.0)[0] >= 0:
         return None
@@ -217,42 +218,12 @@ def best_bias(image: Tensor, labels: Tensor, costs: Tensor) -> float:
     def derivative(b: float) -> tuple[float, float]:
         left = reach - b
         cost = torch.where(labels * left > 0, costs, torch.zeros_like(costs))
-        return -_dot(cost, left), float(cost.double().sum())
+        return -long_dot(cost, left), float(cost.double().sum())
 
     return increasing_root(derivative, float(reach.min()), float(reach.max()))
 
 
-def increasing_root(
-    function: Callable[[float], tuple[float, float]], low: float, high: float, first: float | None = None
-) -> float:
-    """Where a piecewise linear, nondecreasing function is 0: Newton's method inside a bracket.
-
-    :param function: maps t to value and slope.
-    :param low: where it is not positive.
-    :param high: where it is not negative.
-    :param first: where to begin.
-    """
-    t = (low + high) / 2 if first is None else first
-    for _ in range(100):
-        value, slope = function(t)
-        if value == 0:
-            break
-        low, high = (t, high) if value < 0 else (low, t)
-        ahead = t - value / slope if slope > 0 else t
-        middle = (low + high) / 2
-        ahead = ahead if low < ahead < high else middle
-        if ahead == t or not low < ahead < high:
-            break
-        t = ahead
-    return t
-
-
 def _dual_bound(theta: Tensor, theta_image: Tensor, labels: Tensor, costs: Tensor) -> float:
     """The best of the bounds for all multiples of theta."""
-    linear, quadratic = _dot(labels, theta), _dot(theta, theta_image) + _dot(theta, theta / costs)
+    linear, quadratic = long_dot(labels, theta), long_dot(theta, theta_image) + long_dot(theta, theta / costs)
     return linear**2 / (2 * quadratic) if quadratic > 0 else 0.0
-
-
-def _dot(a: Tensor, b: Tensor) -> float:
-    """In double precision."""
-    return float((a.double() * b.double()).sum())

@@ -13,16 +13,11 @@ from .losses import LossValue, long_dot
 CELLS = 1 << 20  # cells handled at a time
 
 
-class WholeListSquaredLoss:
-    r""":math:`\tfrac12 \sum_{pos} (\psi - 1)^2 + \tfrac{w_0}{2} \sum_{rest} \psi^2`.
+class _WholeList:
+    """What the losses share: weight 1 at the positives, w0 elsewhere."""
 
-    :param positions: (P,) where the positives are among the A N cells.
-    :param weight: w0.
-    :param offset: (A N,) prior mean there, or None for 0.
-    """
-
-    def __init__(self, positions: Tensor, weight: float, offset: Tensor | None = None) -> None:
-        self.positions, self.weight, self.offset = positions, weight, offset
+    positions: Tensor  # (P,)
+    weight: float
 
     @property
     def curvature(self) -> float:
@@ -32,6 +27,18 @@ class WholeListSquaredLoss:
     def bend(self, step: Tensor) -> float:
         """See :class:`~mvgp.solvers.losses.Loss`."""
         return _weighted_square(step, self.positions, self.weight)
+
+
+class WholeListSquaredLoss(_WholeList):
+    r""":math:`\tfrac12 \sum_{pos} (\psi - 1)^2 + \tfrac{w_0}{2} \sum_{rest} \psi^2`.
+
+    :param positions: (P,) where the positives are among the A N cells.
+    :param weight: w0.
+    :param offset: (A N,) prior mean there, or None for 0.
+    """
+
+    def __init__(self, positions: Tensor, weight: float, offset: Tensor | None = None) -> None:
+        self.positions, self.weight, self.offset = positions, weight, offset
 
     def __call__(self, psi: Tensor) -> LossValue:
         """See :class:`~mvgp.solvers.losses.Loss`."""
@@ -48,7 +55,7 @@ class WholeListSquaredLoss:
         return LossValue(square / 2, gradient, linear, square)
 
 
-class WholeListRankingLoss:
+class WholeListRankingLoss(_WholeList):
     r"""Equation (9) with the order cone and margin d over whole lists, by the identity (10).
 
     .. math:: f(\psi) = \sum_m \min_b \tfrac12 \sum_{pos} (b + d - \psi)_+^2 + \tfrac{w_0}{2} \sum_{rest} (\psi - b)_+^2
@@ -74,15 +81,6 @@ class WholeListRankingLoss:
         self.counts = torch.bincount(self.row_of, minlength=self.num_rows)  # (A,)
         self.starts = torch.cat([self.counts.new_zeros(1), self.counts.cumsum(0)]).tolist()
         self._thresholds: Tensor | None = None
-
-    @property
-    def curvature(self) -> float:
-        """See :class:`~mvgp.solvers.losses.Loss`."""
-        return 1.0
-
-    def bend(self, step: Tensor) -> float:
-        """See :class:`~mvgp.solvers.losses.Loss`."""
-        return _weighted_square(step, self.positions, self.weight)
 
     def __call__(self, psi: Tensor) -> LossValue:
         """See :class:`~mvgp.solvers.losses.Loss`."""

@@ -73,6 +73,7 @@ def test_excluding_is_the_same_as_leaving_out():
     kept = np.setdiff1d(np.arange(30), excluded[1])
     smaller = (positives[0], np.searchsorted(kept, positives[1]))
     a = metrics.ranking_scores(scores, positives, exclude=excluded, k=40)
+    assert a.num_candidates.tolist() == [len(kept)]
     same(a, metrics.ranking_scores(scores[:, kept], smaller, k=40))
 
 

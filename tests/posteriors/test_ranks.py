@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import mvgp
 from mvgp.errors import InputError, SizeError
 from mvgp.kernels import DiffusionKernel, Graph
-from mvgp.posteriors import full
-from mvgp.posteriors.ranks import TopTable, beats, expected_hits, rank_interval, top_probability
+from mvgp.posteriors import TopTable, full
+from mvgp.posteriors.ranks import beats, expected_hits, rank_interval, top_probability
 from mvgp.priors import GivenMean
 
 from ..oracles import dense_posterior, random_edges

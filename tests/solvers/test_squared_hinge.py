@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvgp.linalg import PairIndex, PairLinearOperator
+from mvgp.linalg.increasing_root import increasing_root
 from mvgp.solvers.hinge import solve_hinge
-from mvgp.solvers.squared_hinge import best_bias, increasing_root, solve_squared_hinge
+from mvgp.solvers.squared_hinge import best_bias, solve_squared_hinge
 
 M, N, T = 9, 12, 40
 
