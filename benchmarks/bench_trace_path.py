@@ -2,23 +2,71 @@
 
 (c) A path of 30 strengths from 1 to 1e-3, every point certified to 1e-3: time, peak memory, ranks, and the time as a
 multiple of the floor, which is what the kernel products, the sampled products and the sparse products
-took by themselves. With ``trace_share=0.8`` up to rank 500. (b) `proximal` against `hybrid` at one strength.
+took by themselves. With ``--share 0.8`` up to rank 500. (b) `proximal` against `hybrid` at one strength.
 
-Usage: bench_trace_path.py [trace_share [minutes]]
+``ranking``, the paper's problem: lists of power-law length, the upper half of each by planted scores plus noise is positive,
+equation (9). ``regression``: the same scores plus noise, squared loss.
 """
 
+from __future__ import annotations
+
+import argparse
 import sys
 import time
 
+import numpy as np
 import torch
 from bench_trace_solver import planted
-from common import peak_gib, verdict
+from common import peak_gib, power_law_graph, verdict
 
+from mvgp.kernels import DiffusionKernel
+from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.linalg import csr
-from mvgp.solvers import SpectralElasticNet, conjugate, core, problem, solve_hybrid, solve_proximal, spectrum
+from mvgp.linalg.csr import Pattern
+from mvgp.solvers import (
+    MeanProblem,
+    RetargetedLoss,
+    SpectralElasticNet,
+    conjugate,
+    core,
+    problem,
+    solve_hybrid,
+    solve_proximal,
+    spectrum,
+)
 from mvgp.solvers.spectrum import leading_values, random_images
 
 TOLERANCE = 1e-3
+STRENGTH = 0.5  # of (b)
+SHAPE, COUNT, LINKS, RANK = (4495, 13_614), 448_000, (13_922, 433_224), 40
+
+
+def ranking() -> MeanProblem:
+    """Lists of power-law length; the upper half of each, by planted scores plus noise, is positive."""
+    kernels = [
+        DiffusionKernel(power_law_graph(n, e, seed), dtype=torch.float32).operator().detach()
+        for seed, (n, e) in enumerate(zip(SHAPE, LINKS, strict=True))
+    ]
+    rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
+    weight = 1.0 / (rng.permutation(SHAPE[0]) + 10.0) ** 0.6
+    cells = np.zeros(0, dtype=np.int64)
+    while len(cells) < COUNT:
+        rows = rng.choice(SHAPE[0], size=COUNT, p=weight / weight.sum())
+        cells = np.unique(np.concatenate([cells, rows * SHAPE[1] + rng.integers(SHAPE[1], size=COUNT)]))
+    chosen = torch.from_numpy(np.sort(rng.permutation(cells)[:COUNT]))
+    rows, cols = chosen // SHAPE[1], chosen % SHAPE[1]
+    pattern = Pattern(rows, cols, SHAPE)
+    factors = [op._matmul(torch.randn(op.shape[-1], RANK, generator=generator)) for op in kernels]
+    factors[0] *= torch.linspace(1.5, 0.3, RANK)
+    truth = pattern.sample(*factors)
+    noisy = truth / truth.std() + 0.5 * torch.randn(COUNT, generator=generator)
+    order = np.lexsort((noisy.numpy(), rows.numpy()))
+    place = np.empty(COUNT, dtype=np.int64)
+    place[order] = np.arange(COUNT) - np.searchsorted(rows.numpy(), rows.numpy()[order])  # within the list
+    length = np.bincount(rows.numpy(), minlength=SHAPE[0])[rows.numpy()]
+    labels = torch.from_numpy(np.where(2 * place >= length, 1.0, -1.0)).float()
+    retarget = BipartiteRankingLikelihood(margin=1.0).float().retargeting(labels, rows, None)
+    return MeanProblem(*kernels, pattern, RetargetedLoss(retarget))
 
 
 class Floor:
@@ -69,11 +117,12 @@ def path(given, lam_max: float, share: float, minutes: float, max_rank: int) -> 
 
 
 @torch.no_grad()
-def main(share: float = 1.0, minutes: float = 20.0) -> bool:
-    given = planted((4495, 13_614), 448_000, (13_922, 433_224), 40, torch.float32)
-    start = given.loss(torch.zeros(448_000)).gradient
+def main(kind: str, share: float, minutes: float) -> bool:
+    given = ranking() if kind == "ranking" else planted(SHAPE, COUNT, LINKS, RANK, torch.float32)
+    start = given.loss(torch.zeros(COUNT)).gradient
     lam_max = float(leading_values(given, start, random_images(given, 16, 0), accuracy=1e-6).values[0])
-    penalty = SpectralElasticNet(0.7 * lam_max, share)
+    print(f"{kind}, trace share {share}, lam_max {lam_max:.1f}", flush=True)
+    penalty = SpectralElasticNet(STRENGTH * lam_max, share)
     if share == 1.0:
         began = time.perf_counter()
         ours = solve_proximal(given, penalty, tolerance=TOLERANCE)
@@ -82,7 +131,7 @@ def main(share: float = 1.0, minutes: float = 20.0) -> bool:
         seconds = middle - began, time.perf_counter() - middle
         gaps = ours.certificate.relative_gap, theirs.certificate.relative_gap
         print(
-            f"strength 0.7, cold: proximal {seconds[0]:.1f} s, gap {gaps[0]:.1e}, rank {ours.mean.rank}; "
+            f"strength {STRENGTH}, cold: proximal {seconds[0]:.1f} s, gap {gaps[0]:.1e}, rank {ours.mean.rank}; "
             f"hybrid {seconds[1]:.1f} s, gap {gaps[1]:.1e}, rank {theirs.mean.rank}",
             flush=True,
         )
@@ -90,4 +139,8 @@ def main(share: float = 1.0, minutes: float = 20.0) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if main(*(float(x) for x in sys.argv[1:])) else 1)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=["ranking", "regression"], nargs="?", default="ranking")
+    parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    sys.exit(0 if main(**vars(parser.parse_args())) else 1)

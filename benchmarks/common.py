@@ -58,5 +58,5 @@ def random_pairs(shape: tuple[int, int], count: int, seed: int) -> tuple[torch.T
 
 def verdict(name: str, found: float, wanted: float) -> bool:
     """Print one bar and whether it was cleared."""
-    print(f"{'PASS' if found >= wanted else 'FAIL'}  {name}: {found:.2f} (at least {wanted:g})")
+    print(f"{'PASS' if found >= wanted else 'FAIL'}  {name}: {found:.3g} (at least {wanted:g})")
     return found >= wanted

@@ -5,6 +5,7 @@ from .models import FactorGP, FullGP, PairwiseSVM, TraceGP
 from .posteriors import GaussianPosterior
 from .priors import MatrixGP
 from .solvers import SpectralElasticNet, TraceBall
+from .storage import load
 
 __version__ = "0.1.0"
 
@@ -20,4 +21,5 @@ __all__ = [
     "TraceBall",
     "TraceGP",
     "__version__",
+    "load",
 ]

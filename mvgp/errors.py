@@ -21,3 +21,7 @@ class SizeError(MvgpError, ValueError):
 
 class ConvergenceError(MvgpError, RuntimeError):
     """An iterative solver missed its tolerance; the message states the residual it reached."""
+
+
+class StorageError(MvgpError, ValueError):
+    """A file is not a saved posterior, or is one no longer; the message says what was expected and what came."""

@@ -61,7 +61,18 @@ def test_every_public_name_is_documented():
         mvgp,
         *(
             importlib.import_module(f"mvgp.{p}")
-            for p in ("kernels", "likelihoods", "linalg", "metrics", "solvers", "priors", "posteriors", "models")
+            for p in (
+                "kernels",
+                "likelihoods",
+                "linalg",
+                "metrics",
+                "solvers",
+                "priors",
+                "posteriors",
+                "storage",
+                "models",
+                "selection",
+            )
         ),
     ]
     for package in packages:
@@ -81,8 +92,10 @@ def test_imports_point_downstream():
         "solvers",
         "priors",
         "posteriors",
+        "storage",
         "models",
         "metrics",
+        "selection",
         "datasets",
     ]
     rank = {name: place for place, name in enumerate(order)}

@@ -100,6 +100,7 @@ class TraceGP(Recipe):
 
     def fit(self, data: ObservedMatrix | PositiveUnlabelled, *, start: TracePosterior | None = None) -> TracePosterior:
         """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
+        _check_start(start, "start")
         given = self._problem(data)
         penalty = self.penalty or self._penalty(given, self.strength)
         return self._solve(given, penalty, start)
@@ -126,8 +127,9 @@ class TraceGP(Recipe):
         wanted = path_strengths(strengths, lowest)
         if after is not None:
             wanted = [s for s in wanted if s < after.strength * (1 - 1e-9)]
-        given = self._problem(data)
         last = after.posterior if after else None
+        _check_start(last, "after")
+        given = self._problem(data)
         for strength in tqdm(wanted, desc="path", disable=not progress):
             last = self._solve(given, self._penalty(given, strength), last)
             yield PathPoint(strength, last)
@@ -161,6 +163,14 @@ class TraceGP(Recipe):
             max_iterations=self.max_iterations,
             strict=self.strict,
             start=start,
+        )
+
+
+def _check_start(start: TracePosterior | None, name: str) -> None:
+    if start is not None and start.solution is None:
+        raise InputError(
+            f"{name}: expected a posterior that was fitted in this process, got one from a file, which does not hold "
+            f"the state of the solver; fit without {name}"
         )
 
 

@@ -1,9 +1,12 @@
 """Posteriors: objects that answer questions about every cell of the matrix."""
 
+from .acquisition import TestPlan
+from .all_cells import VarianceEstimate
 from .covariance import PosteriorCovarianceLinearOperator
 from .factor import FactorPosterior
 from .full import FullPosterior
 from .gaussian import GaussianPosterior
+from .joint import Joint
 from .top_table import TopTable
 from .trace import TracePosterior
 
@@ -11,7 +14,10 @@ __all__ = [
     "FactorPosterior",
     "FullPosterior",
     "GaussianPosterior",
+    "Joint",
     "PosteriorCovarianceLinearOperator",
+    "TestPlan",
     "TopTable",
     "TracePosterior",
+    "VarianceEstimate",
 ]

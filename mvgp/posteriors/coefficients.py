@@ -34,7 +34,7 @@ class SparseCoefficients:
     """
 
     def __init__(self, pattern: Pattern, values: Tensor) -> None:
-        self.values = values
+        self.pattern, self.values = pattern, values
         self._matrix, self._matrix_t = pattern.matrix(values), pattern.matrix_t(values)
 
     def times(self, dense: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from ..errors import SizeError
 from ..linalg import (
     KroneckerLinearOperator,
     PairIndex,
@@ -16,12 +17,13 @@ from ..linalg import (
     SpectralKroneckerLinearOperator,
     root,
 )
-from ..linalg.solvers import Method, Solver, SpectralSolver, make_solver
+from ..linalg.bounds import spectral_bounds
+from ..linalg.solvers import DENSE_LIMIT, CholeskySolver, Method, Solver, SpectralSolver, make_solver
 from .covariance import PosteriorCovarianceLinearOperator
+from .joint import Joint, joint_covariance
+from .krylov_cache import KrylovCache
+from .pair_variance import VarianceMethod, pair_variance
 from .query import Query
-
-CHUNK_BYTES = 8 * 2**20  # one batch of right-hand sides; larger ones leave the cache
-CHUNK_LEAST = 16  # right-hand sides of a batch in any case
 
 
 class _Solve(torch.autograd.Function):
@@ -62,22 +64,94 @@ class ConditionalCovariance:
         max_iterations: int = 1000,
     ) -> None:
         self.ops, self.pairs, self.noise = ops, pairs, noise
-        self.tolerance, self._method, self._max_iterations = tolerance, method, max_iterations
+        self.tolerance, self._method, self.max_iterations = tolerance, method, max_iterations
 
     @cached_property
     def solver(self) -> Solver:
         """Of :math:`K_{TT} + D`; made when first needed, since a mean alone may never ask."""
-        return make_solver(*self.ops, self.pairs, self.noise, method=self._method, max_iterations=self._max_iterations)
+        return make_solver(*self.ops, self.pairs, self.noise, method=self._method, max_iterations=self.max_iterations)
 
     def solve(self, rhs: Tensor) -> Tensor:
         """(T, C): (K_TT + D)^-1 times (T, C); raises when the tolerance is missed."""
         found: Tensor = _Solve.apply(rhs, self)
         return found
 
+    @cached_property
+    def covariance(self) -> PairLinearOperator:
+        """K_TT (T, T), lazy."""
+        return PairLinearOperator(*self.ops, self.pairs)
+
+    @cached_property
+    def dense(self) -> CholeskySolver:
+        """A dense factor of K_TT + D, whatever else the solver is; for few observations."""
+        if isinstance(self.solver, CholeskySolver):
+            return self.solver
+        if len(self.pairs) > DENSE_LIMIT:
+            raise SizeError(
+                f"a dense factor of K_TT + noise is offered up to {DENSE_LIMIT:,} observed pairs, there are "
+                f"{len(self.pairs):,}; use method='cg' or 'bounded'"
+            )
+        return CholeskySolver(self.covariance, self.noise.expand(len(self.pairs)))
+
+    @property
+    def has_dense(self) -> bool:
+        """Whether a dense factor of K_TT + D is there, or is what the solver makes."""
+        return "dense" in self.__dict__ or isinstance(self.solver, CholeskySolver)
+
+    @cached_property
+    def cache(self) -> KrylovCache:
+        """A small subspace for rough variances of many cells, as large as ``max_root_decomposition_size``."""
+        return KrylovCache(self.times, self.pairs, self.noise)
+
+    def times(self, dense: Tensor) -> Tensor:
+        """(T, C): K_TT + D times (T, C)."""
+        return self.covariance._matmul(dense) + self.noise.reshape(-1, 1) * dense
+
+    @cached_property
+    def diagonal(self) -> Tensor:
+        """(T,): of K_TT + D."""
+        return self.covariance._diagonal() + self.noise
+
+    @cached_property
+    def least(self) -> float:
+        """A lower bound on the eigenvalues of K_TT + D."""
+        low_rows, low_cols = spectral_bounds(self.ops[0])[0], spectral_bounds(self.ops[1])[0]
+        return low_rows * low_cols + float(self.noise.min())
+
+    def inverse_diagonal(self) -> Tensor:
+        """(T,): the diagonal of (K_TT + D)^-1 given a dense factor, the inverse of its diagonal otherwise."""
+        if self.has_dense:
+            return torch.cholesky_inverse(self.dense.chol).diagonal()
+        return 1 / self.diagonal
+
+    def restricted(self, which: Tensor) -> ConditionalCovariance:
+        """Given the observations ``which`` (J,) alone; its variances are at least as large."""
+        noise = self.noise[which] if self.noise.dim() else self.noise
+        return ConditionalCovariance(
+            self.ops, self.pairs[which], noise, tolerance=self.tolerance, max_iterations=self.max_iterations
+        )
+
+    @cached_property
+    def single(self) -> ConditionalCovariance:
+        """The same in single precision."""
+        return ConditionalCovariance(
+            (self.ops[0].to(torch.float32), self.ops[1].to(torch.float32)),
+            self.pairs,
+            self.noise.float(),
+            tolerance=max(self.tolerance, 1e-5),
+            max_iterations=self.max_iterations,
+        )
+
+    @property
+    def is_closed_form(self) -> bool:
+        """Whether every cell was observed with equal noise, and the kernels are small enough for their eigenpairs."""
+        complete = self.noise.dim() == 0 and len(self.pairs) == self.ops[0].shape[-1] * self.ops[1].shape[-1]
+        return complete and isinstance(self.solver, SpectralSolver)
+
     @property
     def closed_form(self) -> SpectralKroneckerLinearOperator | None:
         """S over the whole grid by eigenpairs, if every cell was observed with equal noise."""
-        if not isinstance(self.solver, SpectralSolver):
+        if not self.is_closed_form or not isinstance(self.solver, SpectralSolver):
             return None
         spectrum = self.noise * self.solver.shrink  # s2 lam mu / (lam mu + s2)
         return SpectralKroneckerLinearOperator(spectrum, self.solver.row_pairs[1], self.solver.col_pairs[1])
@@ -98,24 +172,13 @@ class ConditionalCovariance:
             return closed
         return PosteriorCovarianceLinearOperator(KroneckerLinearOperator(*self.ops), self.cross(query), self, query)
 
-    def variance(self, query: Query) -> Tensor:
-        """(Q,): the diagonal of S, between 0 and the prior's variance; exact up to the solver's tolerance."""
-        prior = query.prior_variance()
-        closed = self.closed_form
-        if closed is not None and not query.is_new:
-            width = query.pairs.shape[1]
-            cells = query.pairs.rows * width + query.pairs.cols
-            parts = [closed._get_indices(part, part) for part in cells.split(4096)]
-            return torch.minimum(torch.cat(parts).clamp_min(0), prior)
-        reduction = torch.empty_like(prior)
-        width = max(CHUNK_LEAST, CHUNK_BYTES // (len(self.pairs) * prior.element_size()))
-        for start in range(0, len(query), width):
-            part = query.pairs[slice(start, start + width)]
-            of_rows = query.row_side.columns(part.active_rows)[self.pairs.rows]  # (T, u)
-            of_cols = query.col_side.columns(part.active_cols)[self.pairs.cols]  # (T, v)
-            rhs = of_rows[:, part.local_rows] * of_cols[:, part.local_cols]  # (T, q) = K_T*
-            reduction[start : start + width] = (rhs * self.solve(rhs)).sum(0)
-        return torch.minimum((prior - reduction).clamp_min(0), prior)
+    def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
+        """(Q,): the diagonal of S; see :mod:`~mvgp.posteriors.pair_variance`."""
+        return pair_variance(self, query, method, accuracy)
+
+    def joint(self, query: Query) -> Joint:
+        """S at the query's cells as a dense matrix; see :mod:`~mvgp.posteriors.joint`."""
+        return joint_covariance(self, query)
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         r"""(num_samples, Q): joint samples with mean 0 and covariance S, by Matheron's rule.

@@ -10,7 +10,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..data import ObservedMatrix, PositiveUnlabelled
-from ..errors import InputError, SizeError
+from ..errors import InputError
 from ..linalg import Evidence, PairIndex
 from ..linalg.solvers import Method
 from ..priors import MatrixGP
@@ -18,9 +18,9 @@ from ..solvers import Certificate
 from .coefficients import SparseCoefficients
 from .conditional import ConditionalCovariance
 from .gaussian import GaussianPosterior
-from .no_covariance import NoCovariance
+from .whole_list_covariance import WholeListCovariance
 
-MOST_CELLS = 2_000_000  # of whole lists whose covariance is offered
+MOST_CELLS = 2_000_000  # of whole lists that are conditioned on as a list of observations
 
 
 class FullPosterior(GaussianPosterior):
@@ -71,15 +71,11 @@ def condition(
 
 def whole_list_condition(
     ops: Operators, data: PositiveUnlabelled, noise: Tensor, *, tolerance: float
-) -> ConditionalCovariance | NoCovariance:
+) -> ConditionalCovariance | WholeListCovariance:
     """The same for whole lists: every cell of the listed rows, noise divided by its weight."""
-    device = ops[0].device
     if data.num_cells > MOST_CELLS:
-        reason = (
-            f"the covariance over whole lists is offered up to {MOST_CELLS:,} cells, these lists have "
-            f"{data.num_cells:,}; for variances fit the positives with sampled negatives (ObservedMatrix)"
-        )
-        return NoCovariance(PairIndex(data.rows.to(device), data.cols.to(device), data.shape), reason, SizeError)
+        return WholeListCovariance(ops, data, noise, tolerance=tolerance)
+    device = ops[0].device
     pattern = data.pattern.to(device)
     weights = torch.full((data.num_cells,), data.weight, dtype=ops[0].dtype, device=device)
     weights[data.positions.to(device)] = 1.0

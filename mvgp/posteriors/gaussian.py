@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 from typing import Any, Protocol
 
+import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
 from linear_operator import LinearOperator
+from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 
 from ..data.checks import check_index
-from ..errors import InputError
 from ..linalg import PairIndex
 from ..priors import MatrixGP
-from . import ranks
+from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .coefficients import CHUNK, Coefficients, pair_means, row_scores
+from .joint import Joint
+from .pair_variance import VarianceMethod
 from .query import AxisQuery, Query
-from .top_table import TopTable
-
-SAMPLE_BYTES = 128 * 2**20  # right-hand sides of a batch of samples of a row
+from .rank_queries import RankQueries
+from .ranks import check_level
 
 
 class PosteriorCovariance(Protocol):
     """What a posterior needs of its covariance S."""
 
     pairs: PairIndex
+    noise: Tensor
 
     def operator(self, query: Query) -> LinearOperator:
         """S at the query's cells, (Q, Q)."""
@@ -34,8 +39,12 @@ class PosteriorCovariance(Protocol):
         """S over the whole grid, (M N, M N); ``query`` is every cell."""
         ...
 
-    def variance(self, query: Query) -> Tensor:
+    def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
         """(Q,): its diagonal."""
+        ...
+
+    def joint(self, query: Query) -> Joint:
+        """S at the query's cells as a dense matrix."""
         ...
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
@@ -43,7 +52,7 @@ class PosteriorCovariance(Protocol):
         ...
 
 
-class GaussianPosterior:
+class GaussianPosterior(RankQueries):
     r"""A Gaussian process over the matrix: mean :math:`b + k_M A k_N^T`, covariance S of equation (3).
 
     Cells are given by their row and column, (Q,) each. For kernels with inputs, ``row_inputs`` and
@@ -71,6 +80,12 @@ class GaussianPosterior:
         """(M, N)"""
         return self.prior.shape
 
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        found: torch.device = self._ops[0].device
+        return found
+
     def _query(self, rows: Any, cols: Any, row_inputs: Any, col_inputs: Any) -> Query:
         return Query(self.prior, self._ops, rows, cols, row_inputs, col_inputs)
 
@@ -79,6 +94,9 @@ class GaussianPosterior:
         """The joint posterior at pairs (``rows``, ``cols``): mean (Q,), lazy covariance (Q, Q)."""
         query = self._query(rows, cols, row_inputs, col_inputs)
         mean = query.prior_mean() + pair_means(self.coefficients, query)
+        if gpytorch.settings.skip_posterior_variances.on():
+            nothing = ZeroLinearOperator(len(query), len(query), dtype=mean.dtype, device=mean.device)
+            return MultivariateNormal(mean, nothing)
         return MultivariateNormal(mean, self.conditional.operator(query))
 
     @torch.no_grad()
@@ -88,9 +106,76 @@ class GaussianPosterior:
         return query.prior_mean() + pair_means(self.coefficients, query)
 
     @torch.no_grad()
-    def variance(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> Tensor:
-        """(Q,): posterior variance at pairs (of the noise-free entry), in bounded memory."""
-        return self.conditional.variance(self._query(rows, cols, row_inputs, col_inputs))
+    def variance(
+        self,
+        rows: Any,
+        cols: Any,
+        *,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
+        method: VarianceMethod = "auto",
+        accuracy: float | None = None,
+    ) -> Tensor:
+        """(Q,): posterior variance at pairs (of the noise-free entry), in bounded memory.
+
+        :param method: one of the table in :mod:`mvgp.posteriors.pair_variance`; by default what fits the size.
+        :param accuracy: largest relative error, such as 0.01, where an exact value would take long.
+        """
+        return self.conditional.variance(self._query(rows, cols, row_inputs, col_inputs), method, accuracy)
+
+    @torch.no_grad()
+    def interval(
+        self, rows: Any, cols: Any, level: float = 0.9, *, row_inputs: Any = None, col_inputs: Any = None
+    ) -> tuple[Tensor, Tensor]:
+        """(Q,) and (Q,): ends of the central credible intervals of the noise-free entries."""
+        share, inputs = check_level(level), {"row_inputs": row_inputs, "col_inputs": col_inputs}
+        mean, variance = self.mean(rows, cols, **inputs), self.variance(rows, cols, **inputs)
+        reach = statistics.NormalDist().inv_cdf((1 + share) / 2) * variance.sqrt()
+        return mean - reach, mean + reach
+
+    @torch.no_grad()
+    def variances(
+        self,
+        rows: Any = None,
+        *,
+        method: RowsMethod = "auto",
+        accuracy: float = 0.05,
+        max_probes: int = 512,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> VarianceEstimate:
+        """Posterior variances of whole rows, all of them when ``rows`` (R,) is left out, with their standard errors.
+
+        Exact where that takes about a minute, estimated from random vectors elsewhere; see
+        :mod:`mvgp.posteriors.all_cells`.
+
+        :param method: "exact" or "stochastic" overrides the choice.
+        :param accuracy: of an estimated standard deviation, relative, at two standard errors, for nearly all cells.
+        :param max_probes: limit for the number of random vectors.
+        :param progress: whether to show a bar.
+
+        Example:
+            >>> import gpytorch, mvgp, torch
+            >>> from mvgp.kernels import PrecomputedKernel
+            >>> two, four = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (2, 4))
+            >>> data = mvgp.ObservedMatrix([0, 1], [0, 1], [3.0, -3.0], (2, 4))
+            >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+            >>> likelihood.noise = 1.0
+            >>> mvgp.FullGP(mvgp.MatrixGP(two, four), likelihood).fit(data).variances([0]).values
+            tensor([[0.5000, 1.0000, 1.0000, 1.0000]], dtype=torch.float64)
+
+        """
+        chosen = check_index(range(self.shape[0]) if rows is None else rows, self.shape[0], "rows")
+        return row_variances(
+            self.conditional,
+            lambda row, col: self._query(row, col, None, None),
+            chosen.to(self._ops[0].device),
+            method=method,
+            accuracy=accuracy,
+            max_probes=max_probes,
+            seed=seed,
+            progress=progress,
+        )
 
     @torch.no_grad()
     def sample(
@@ -109,6 +194,11 @@ class GaussianPosterior:
         return mean + self.conditional.sample(query, num_samples, generator)
 
     @torch.no_grad()
+    def joint(self, rows: Any, cols: Any) -> Joint:
+        """The joint covariance at up to 20,000 pairs as a dense matrix, from which samples are cheap."""
+        return self.conditional.joint(self._query(rows, cols, None, None))
+
+    @torch.no_grad()
     def scores(self, rows: Any = None) -> Tensor:
         """(R, N): posterior means of whole rows, all of them when ``rows`` (R,) is left out."""
         chosen = check_index(range(self.shape[0]) if rows is None else rows, self.shape[0], "rows")
@@ -124,92 +214,15 @@ class GaussianPosterior:
             out[start : start + CHUNK] += self.prior.mean_module.block(part, cols)
         return out
 
-    @torch.no_grad()
-    def top(
-        self,
-        row: Any,
-        k: int = 20,
-        *,
-        exclude: Any = None,
-        level: float = 0.9,
-        num_samples: int = 1000,
-        seed: int = 0,
-    ) -> TopTable:
-        """The k best items of a row by posterior mean, each with its standard deviation and P(in the top k).
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all; :func:`mvgp.load` gives it back, in any process.
 
-        The probabilities and the intervals of ranks are shares of joint samples of the row's candidates: with S
-        samples, a probability p has a standard error of sqrt(p (1 - p) / S).
-
-        :param row: the row.
-        :param k: how many items; also the k of P(in the top k).
-        :param exclude: known positives that are no candidates: an ``ObservedMatrix``, whose entries above 0 count, a
-            ``PositiveUnlabelled`` or a pair (rows, cols). The names of items are taken from it, too.
-        :param level: probability of the intervals of ranks.
-        :param num_samples: S.
-        :param seed: of the samples; other random numbers are left alone.
-
-        Example:
-            >>> import gpytorch, mvgp, torch
-            >>> from mvgp.kernels import PrecomputedKernel
-            >>> two, four = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (2, 4))
-            >>> data = mvgp.ObservedMatrix([0, 0, 0], [0, 1, 2], [3.0, -3.0, 3.0], (2, 4))
-            >>> model = mvgp.FullGP(mvgp.MatrixGP(two, four), gpytorch.likelihoods.GaussianLikelihood().double())
-            >>> model.fit(data).top(0, k=2, exclude=([0], [0])).items.tolist()
-            [2, 3]
-
+        :param path: of the file; one that is there is replaced.
         """
-        places, share = ranks.check_count(k, "k"), ranks.check_level(level)
-        items, samples = self._row_samples(row, exclude, num_samples, seed)
-        rows = torch.full_like(items, ranks.check_one(row, self.shape[0], "row"))
-        best = self.mean(rows, items).argsort(descending=True, stable=True)[:places]
-        chosen, at = items[best], rows[best]
-        low, high = ranks.rank_interval(samples, share, best)
-        names = getattr(exclude, "col_names", None)
-        return TopTable(
-            items=chosen,
-            names=None if names is None else tuple(names[item] for item in chosen.tolist()),
-            mean=self.mean(at, chosen),
-            std=self.variance(at, chosen).sqrt(),
-            top_probability=ranks.top_probability(samples, places)[best],
-            rank_low=low,
-            rank_high=high,
-            k=places,
-            level=share,
-        )
+        # the one import against the stream: storage knows every posterior, a posterior only knows that it exists
+        from .. import storage
 
-    @torch.no_grad()
-    def top_probability(
-        self, row: Any, k: int = 20, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
-    ) -> Tensor:
-        """(N,): P(in the top k) of every item of a row; 0 for excluded ones. Arguments as for :meth:`top`."""
-        places = ranks.check_count(k, "k")
-        items, samples = self._row_samples(row, exclude, num_samples, seed)
-        out = torch.zeros(self.shape[1], dtype=torch.float64, device=samples.device)
-        out[items] = ranks.top_probability(samples, places)
-        return out
-
-    @torch.no_grad()
-    def rank_interval(
-        self, row: Any, level: float = 0.9, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
-    ) -> tuple[Tensor, Tensor]:
-        """(N,) and (N,): best and worst rank of a credible interval of every item of a row; 0 for excluded ones."""
-        share = ranks.check_level(level)
-        items, samples = self._row_samples(row, exclude, num_samples, seed)
-        low, high = torch.zeros(2, self.shape[1], dtype=torch.long, device=samples.device)
-        low[items], high[items] = ranks.rank_interval(samples, share)
-        return low, high
-
-    def _row_samples(self, row: Any, exclude: Any, num_samples: int, seed: int) -> tuple[Tensor, Tensor]:
-        """(C,) candidates of a row, and (S, C) joint samples of them."""
-        one, count = ranks.check_one(row, self.shape[0], "row"), ranks.check_count(num_samples, "num_samples")
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise InputError(f"seed: expected a whole number, got {seed!r}")
-        device = self._ops[0].device
-        items = ranks.candidates(one, exclude, self.shape).to(device)
-        rows, generator = torch.full_like(items, one), torch.Generator(device).manual_seed(seed)
-        width = max(16, SAMPLE_BYTES // (8 * max(len(self.conditional.pairs), len(items))))
-        parts = [min(width, count - start) for start in range(0, count, width)]
-        return items, torch.cat([self.sample(rows, items, part, generator=generator) for part in parts])
+        storage.save(self, path)
 
     @torch.no_grad()
     def covariance(self) -> LinearOperator:

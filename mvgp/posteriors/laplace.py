@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ..errors import InputError, SizeError
 from ..linalg import PairIndex
+from .joint import Joint
+from .pair_variance import VarianceMethod
 from .query import Query
 
 LIMIT = 4000  # unknowns of the factors up to which the Hessian is formed
@@ -70,9 +72,16 @@ class LaplaceCovariance:
         """S over the whole grid, by its root."""
         return self.operator(query)
 
-    def variance(self, query: Query) -> Tensor:
-        """(Q,)"""
+    def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
+        """(Q,), from the root, whatever the accuracy; it has no other method."""
+        if method != "auto":
+            raise InputError(f"method: a Laplace covariance has one way to its variances, got {method!r}")
         return self._root(query).square().sum(-1)
+
+    def joint(self, query: Query) -> Joint:
+        """S at the query's cells as a dense matrix."""
+        root = self._root(query)
+        return Joint(root @ root.mT, len(self.pairs))
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q)"""

@@ -21,4 +21,5 @@ class NoCovariance:
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise self.error(self.reason)
 
-    operator = everywhere = variance = sample = _refuse
+    operator = everywhere = variance = joint = sample = _refuse
+    noise = property(_refuse)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -40,6 +41,13 @@ class AxisQuery:
     def cross(self) -> LinearOperator:
         """(q, n): covariance between the positions and the axis's own inputs."""
         return self.op if self._cross is None else self._cross
+
+    def in_precision(self, op: LinearOperator) -> AxisQuery:
+        """The same positions with the covariance ``op`` in another precision."""
+        fresh = copy.copy(self)
+        fresh.op = op
+        fresh._cross = None if self._cross is None else self._cross.to(op.dtype)
+        return fresh
 
     def covariance(self) -> LinearOperator:
         """(q, q): covariance among the positions."""
@@ -97,6 +105,18 @@ class Query:
     def is_new(self) -> bool:
         """Whether any position is a new input."""
         return self.row_side.is_new or self.col_side.is_new
+
+    def part(self, which: Tensor) -> Query:
+        """Some of the cells, at positions ``which`` (q,)."""
+        fresh = copy.copy(self)
+        fresh.pairs = self.pairs[which]
+        return fresh
+
+    def in_precision(self, ops: tuple[LinearOperator, LinearOperator]) -> Query:
+        """The same cells under covariances in another precision."""
+        fresh = copy.copy(self)
+        fresh.row_side, fresh.col_side = self.row_side.in_precision(ops[0]), self.col_side.in_precision(ops[1])
+        return fresh
 
     def prior_mean(self) -> Tensor:
         """(Q,)"""

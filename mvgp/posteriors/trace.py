@@ -27,6 +27,7 @@ from ..solvers import (
     solve_proximal,
     solve_ridge,
 )
+from ..solvers.low_rank import LowRank
 from ..solvers.ridge import RidgeSolution
 from ..solvers.spectrum import leading_values, random_images
 from .coefficients import Coefficients, LowRankCoefficients, SparseCoefficients
@@ -42,12 +43,21 @@ class TracePosterior(GaussianPosterior):
 
     :param certificate: evidence for the mean: duality gap, iterations, rank.
     :param penalty: the penalty it solves.
-    :param solution: what a neighbouring problem can start from.
+    :param mean_factors: the mean in dual coordinates, up to prior mean and biases; None without a trace norm.
+    :param solution: what a neighbouring problem can start from; None for a posterior from a file.
     """
 
-    def __init__(self, *parts: Any, certificate: Certificate, penalty: Penalty, solution: Any) -> None:
+    def __init__(
+        self,
+        *parts: Any,
+        certificate: Certificate,
+        penalty: Penalty,
+        mean_factors: LowRank | None,
+        solution: MeanSolution | RidgeSolution | None = None,
+    ) -> None:
         super().__init__(*parts)
-        self.certificate, self.penalty, self.solution = certificate, penalty, solution
+        self.certificate, self.penalty = certificate, penalty
+        self.mean_factors, self.solution = mean_factors, solution
 
     @property
     def rank(self) -> int:
@@ -57,16 +67,16 @@ class TracePosterior(GaussianPosterior):
     @property
     def trace_norm(self) -> float:
         """||B||_*: the radius of the ball whose constraint form, equation (6), has the same mean."""
-        if not isinstance(self.solution, MeanSolution):
+        if self.mean_factors is None:
             raise InputError("without a trace norm (trace_share = 0) the mean is not of low rank")
-        return float(self.solution.mean.values.double().sum())
+        return float(self.mean_factors.values.double().sum())
 
     @property
     def factors(self) -> tuple[Tensor, Tensor]:
         """(M, R) and (N, R): their product is the mean, up to prior mean and biases."""
-        if not isinstance(self.solution, MeanSolution):
+        if self.mean_factors is None:
             raise InputError("without a trace norm (trace_share = 0) the mean is not of low rank; use scores or mean")
-        mean = self.solution.mean
+        mean = self.mean_factors
         return mean.left_image * mean.values.sqrt(), mean.right_image * mean.values.sqrt()
 
 
@@ -170,5 +180,6 @@ def trace_posterior(
         given.conditional,
         certificate=certificate,
         penalty=penalty,
+        mean_factors=solution.mean if isinstance(solution, MeanSolution) else None,
         solution=solution,
     )

@@ -88,7 +88,7 @@ def checked_inputs(inputs: Any, name: str) -> Tensor:
     if bad.any():
         at = bad.nonzero()[0].tolist()
         raise InputError(f"{name}{at}: expected a finite number, got {found[tuple(at)].item()}")
-    return found
+    return found.contiguous()
 
 
 def _nodes_of(kernel: Kernel, name: str) -> int | None:

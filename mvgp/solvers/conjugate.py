@@ -138,12 +138,7 @@ def _line_search(
     problem: MeanProblem, at: LossValue, psi: Tensor, factors: Factors, direction: Factors, l1: float, l2: float
 ) -> tuple[float, Tensor, LossValue]:
     """A step length at which the slope has all but vanished; psi and the loss there."""
-    sample = problem.pattern.sample
-    linear = sample(
-        torch.cat([direction.left_image, factors.left_image], dim=1),
-        torch.cat([factors.right_image, direction.right_image], dim=1),
-    )
-    square = sample(direction.left_image, direction.right_image)
+    linear, square = _along(problem, psi, factors, direction)
     of_penalty = _penalty_slopes(factors, direction, l1, l2)
 
     def slope(loss: LossValue, t: float) -> float:
@@ -172,6 +167,22 @@ def _line_search(
             share = slope_low / (slope_low - slope_high)
             length = low + (high - low) * min(max(share, 0.1), 0.9)
     return length, there, loss
+
+
+def _along(problem: MeanProblem, psi: Tensor, factors: Factors, direction: Factors) -> tuple[Tensor, Tensor]:
+    """(T,), (T,): psi(t) = psi + t linear + t^2 square.
+
+    From two samples on either side, as far away as the factors are long, so that the differences keep their digits.
+    """
+    reach = (factors.dot(factors) / direction.dot(direction)) ** 0.5
+    ahead, behind = (
+        problem.pattern.sample(
+            torch.add(factors.left_image, direction.left_image, alpha=t),
+            torch.add(factors.right_image, direction.right_image, alpha=t),
+        )
+        for t in (reach, -reach)
+    )
+    return (ahead - behind) / (2 * reach), ((ahead + behind) / 2 - psi) / reach**2
 
 
 def _penalty_slopes(factors: Factors, direction: Factors, l1: float, l2: float) -> list[float]:

@@ -90,27 +90,28 @@ def inner(a: LowRank, b: LowRank) -> float:
     return float((of_left.double() * (a.right.mT @ b.right_image).double()).sum())
 
 
-def orthonormal(dual: Tensor, image: Tensor, lead: int = 0, *, trusted: bool = False) -> tuple[Tensor, Tensor]:
+def orthonormal(dual: Tensor, image: Tensor, lead: int = 0) -> tuple[Tensor, Tensor]:
     r"""A basis Q of the span of W with :math:`Q^T K Q = I`, for W (n, b) with K W = ``image`` (n, b); and K Q.
 
     The first ``lead`` columns are taken first and lose nothing to the others, which are made orthogonal to
     them and dropped where nothing of them is left.
-
-    :param trusted: whether the first ``lead`` columns are orthonormal already.
     """
-    if lead == 0 or (lead == dual.shape[1] and not trusted):
+    if lead in (0, dual.shape[1]):
         return _orthonormal_block(dual, image)
-    first, first_image = dual[:, :lead], image[:, :lead]
-    if not trusted:
-        first, first_image = _orthonormal_block(first, first_image)
-    rest, rest_image = dual[:, lead:], image[:, lead:]
+    first, first_image = _orthonormal_block(dual[:, :lead], image[:, :lead])
+    rest, rest_image = orthonormal_beside(first, first_image, dual[:, lead:], image[:, lead:])
+    return torch.cat([first, rest], dim=1), torch.cat([first_image, rest_image], dim=1)
+
+
+def orthonormal_beside(first: Tensor, first_image: Tensor, rest: Tensor, rest_image: Tensor) -> tuple[Tensor, Tensor]:
+    """What ``rest`` (n, b) adds to the orthonormal basis ``first`` (n, a): orthonormal vectors and their images."""
     for _ in range(2):  # what is left of a column holds rounding errors: take it to full length and repeat
         before = _lengths(rest, rest_image)
         share = first_image.mT @ rest
         rest, rest_image = rest - first @ share, rest_image - first_image @ share
-        kept = _lengths(rest, rest_image) > torch.finfo(dual.dtype).eps ** 0.5 * before
+        kept = _lengths(rest, rest_image) > torch.finfo(first.dtype).eps ** 0.5 * before
         rest, rest_image = _orthonormal_block(rest[:, kept], rest_image[:, kept])
-    return torch.cat([first, rest], dim=1), torch.cat([first_image, rest_image], dim=1)
+    return rest, rest_image
 
 
 def _lengths(dual: Tensor, image: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ SPARE = 64  # directions carried along beyond the rank, from which new ones grow
 DEPTH = 4  # of the Krylov space in which they are found
 CONFIRM = 8, 16  # width and depth of the one that has to confirm a certificate
 STEPS = 10  # steps in the whole space between two problems in subspaces
-CORE_STEPS = 30  # most steps of a problem in subspaces
+CORE_STEPS = 15  # most steps of a problem in subspaces
+CORE_SHARE = 0.03  # of the gap before it, at which such a problem counts as solved
 LARGE = 1_000_000  # cells from which a rough solution in single precision comes first
 ROUGH = 1e-2  # its relative duality gap
 
@@ -80,7 +81,7 @@ def _rounds(
             iteration += steps
             found, certificate = _certify(problem, penalty, now, tolerance, iteration)
             continue
-        goal = max(0.1 * tolerance, 0.03 * certificate.relative_gap)
+        goal = max(0.1 * tolerance, CORE_SHARE * certificate.relative_gap)
         now = core_step(
             problem, penalty, now, found, tolerance=goal, max_steps=CORE_STEPS, spares=_spares(problem, now)
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .low_rank import LowRank, orthonormal, scaled_gram
+from .low_rank import LowRank, orthonormal, orthonormal_beside, scaled_gram
 from .problem import MeanProblem, times
 
 
@@ -87,23 +87,24 @@ def krylov_images(problem: MeanProblem, apply: StepDual, mean: LowRank, images: 
 
     :param images: (N, p) right images to start from.
     """
-    dual, dual_image = mean.right, mean.right_image  # grows by a block each step
+    rank, width = mean.rank, images.shape[1]
+    size = rank + width * steps
+    dual, dual_image = (part.new_empty(part.shape[0], size) for part in (mean.right, mean.right_image))
+    dual[:, :rank], dual_image[:, :rank] = mean.right, mean.right_image
+    end = rank  # columns in use
     for _ in range(steps):
         left = apply.times(images)
         left_image = problem.rows_times(left)
         share = mean.left_image.mT @ left
         left, left_image = left - mean.left @ share, left_image - mean.left_image @ share
-        left, left_image = orthonormal(left, left_image)
+        _, left_image = orthonormal(left, left_image)
         right = apply.times_t(left_image)
-        right_image = problem.cols_times(right)
-        size = dual.shape[1]
-        dual, dual_image = orthonormal(
-            torch.cat([dual, right], dim=1), torch.cat([dual_image, right_image], dim=1), size, trusted=True
-        )
-        images = dual_image[:, size:]
+        fresh, images = orthonormal_beside(dual[:, :end], dual_image[:, :end], right, problem.cols_times(right))
         if images.shape[1] == 0:  # the space is exhausted
             break
-    return dual_image[:, mean.rank :]
+        dual[:, end : end + images.shape[1]], dual_image[:, end : end + images.shape[1]] = fresh, images
+        end += images.shape[1]
+    return dual_image[:, rank:end]
 
 
 def leading_values(

@@ -91,7 +91,7 @@ def test_strengths_are_relative_to_lam_max():
     at_top = mvgp.TraceGP(prior, gaussian(0.1), strength=1.0001, trace_share=1.0).fit(data)
     assert at_top.rank == 0
     assert (at_top.scores() == 0).all()
-    assert mvgp.TraceGP(prior, gaussian(0.1), strength=0.99, trace_share=1.0).fit(data).rank == 1
+    assert mvgp.TraceGP(prior, gaussian(0.1), strength=0.98, trace_share=1.0).fit(data).rank == 1
 
 
 def test_factor_gp_at_sufficient_rank_reaches_the_trace_norm():
@@ -160,7 +160,8 @@ def test_a_given_mean_is_subtracted_and_added_back():
     data = make_data()
     offset = torch.randn(M, N).double()
     shifted = data.with_values(data.values + offset[data.rows, data.cols])
-    options = {"strength": 0.1, "trace_share": 0.8, "tolerance": 1e-9}  # tight: both solve to the same point
+    # by strong convexity the two are within sqrt(2 gap / l2), 1e-4 here, of the same point
+    options = {"strength": 0.1, "trace_share": 0.8, "tolerance": 1e-11}
     plain = mvgp.TraceGP(make_prior(), gaussian(0.1), **options).fit(data)
     given = mvgp.TraceGP(make_prior(mean=GivenMean(offset)), gaussian(0.1), **options).fit(shifted)
     torch.testing.assert_close(given.scores(), plain.scores() + offset, atol=1e-4, rtol=0)

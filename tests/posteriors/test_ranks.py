@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mvgp
-from mvgp.errors import InputError, SizeError
+from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph
-from mvgp.posteriors import TopTable, full
+from mvgp.posteriors import TopTable
 from mvgp.posteriors.ranks import beats, expected_hits, rank_interval, top_probability
 from mvgp.priors import GivenMean
 
@@ -201,19 +201,6 @@ def test_the_same_seed_gives_the_same_answer_and_leaves_other_random_numbers_alo
     assert torch.equal(high[first.items], first.rank_high)
 
 
-def test_samples_come_in_batches_of_bounded_size(posterior, monkeypatch):
-    monkeypatch.setattr("mvgp.posteriors.gaussian.SAMPLE_BYTES", 1)
-    sizes, sample = [], posterior.sample
-
-    def spy(rows, cols, num_samples, **options):
-        sizes.append(num_samples)
-        return sample(rows, cols, num_samples, **options)
-
-    monkeypatch.setattr(posterior, "sample", spy)
-    assert float(posterior.top_probability(0, 5, num_samples=40).sum()) == pytest.approx(5)
-    assert sizes == [16, 16, 8]
-
-
 def test_certain_when_everything_was_measured_precisely():
     values = torch.randperm(M * N, generator=torch.Generator().manual_seed(2)).double().reshape(M, N) / 10
     data = mvgp.ObservedMatrix.from_dense(values)
@@ -303,14 +290,13 @@ def test_single_precision_and_the_other_models():
         assert len(posterior.top(0, 4, num_samples=100)) == 4
 
 
-def test_a_posterior_without_covariance_says_why(monkeypatch):
-    monkeypatch.setattr(full, "MOST_CELLS", 10)
-    links = mvgp.PositiveUnlabelled([0, 2], [1, 3], shape=(M, N))
-    posterior = mvgp.TraceGP(mvgp.MatrixGP(*kernels()), gaussian(), strength=0.5).fit(links)
-    with pytest.raises(SizeError, match="offered up to 10 cells"):
-        posterior.top(0, exclude=links)
-    with pytest.raises(SizeError, match="offered up to 10 cells"):
-        posterior.top_probability(0, 3)
+def test_a_ranker_without_covariance_says_why():
+    ranker = mvgp.PairwiseSVM(mvgp.MatrixGP(*kernels())).fit(
+        mvgp.ObservedMatrix([0, 0, 1], [0, 1, 2], [1.0, -1.0, 1.0], shape=(M, N))
+    )
+    for call in (lambda: ranker.top(0), lambda: ranker.top_probability(0, 3), lambda: ranker.next_tests(0)):
+        with pytest.raises(InputError, match="a support vector machine has scores"):
+            call()
 
 
 BAD = [

@@ -1,0 +1,109 @@
+r"""Which items of a row to measure next, so that its top k becomes certain.
+
+With p the probability of an item to be in the top k, :math:`p (1 - p)` says how open that is. The uncertainty of the
+top is :math:`U = \sum_i p_i (1 - p_i) S_{ii}`: variances, weighted by how much depends on them. Measuring item j with
+noise variance v turns S into :math:`S - S_{:j} S_{j:} / (S_{jj} + v)` whatever the outcome, so that
+
+.. math:: \text{gain}(j) = \sum_i p_i (1 - p_i) \frac{S_{ij}^2}{S_{jj} + v}
+
+is the exact fall of U with the weights held fixed: an item is worth measuring if it is open itself, or if it
+is correlated with open ones. Several items are chosen one after the other, S updated in between, so that the second
+is not a copy of the first. The weights stay, since how they move depends on outcomes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TestPlan:
+    """Items of a row to measure, the most useful first.
+
+    :param items: (I,) column of each item.
+    :param names: their I names, or None.
+    :param mean: (I,) posterior mean.
+    :param std: (I,) posterior standard deviation, before any measurement.
+    :param top_probability: (I,) probability of being among the k best candidates.
+    :param gain: (I,) share of the uncertainty of the top k that goes with this measurement, after those before it.
+    :param k: how many places the top has.
+    """
+
+    __test__ = False  # for pytest, which collects classes by their names
+
+    items: Tensor
+    names: tuple[str, ...] | None
+    mean: Tensor
+    std: Tensor
+    top_probability: Tensor
+    gain: Tensor
+    k: int
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas frame with a line for each item; its index is the order of the measurements, from 1."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {"item": self.items.tolist()}
+        if self.names is not None:
+            columns["name"] = list(self.names)
+        for name in ("mean", "std", "top_probability", "gain"):
+            columns[name] = getattr(self, name).tolist()
+        return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name="order"))
+
+    def __repr__(self) -> str:
+        return f"TestPlan({len(self)} items, {float(self.gain.sum()):.0%} of the uncertainty of the top {self.k})"
+
+
+def plan_tests(
+    covariance: Tensor,
+    at_top: Tensor,
+    items: Tensor,
+    mean: Tensor,
+    noise: float,
+    count: int,
+    k: int,
+    names: Any = None,
+) -> TestPlan:
+    """Choose items one after the other by their gain.
+
+    :param covariance: (C, C) joint posterior covariance of the candidates.
+    :param at_top: (C,) their probabilities of being in the top k.
+    :param items: (C,) their columns.
+    :param mean: (C,) their posterior means.
+    :param noise: variance of a measurement.
+    :param count: how many to choose.
+    """
+    left, weight = covariance.clone(), (at_top * (1 - at_top)).clamp_min(0).to(covariance)
+    std = covariance.diagonal().clamp_min(0).sqrt()
+    whole = float((weight * covariance.diagonal()).sum())
+    open_ = torch.ones_like(at_top, dtype=torch.bool)
+    chosen, gains = [], []
+    for _ in range(min(count, len(items))):
+        gain = (weight @ left.square()) / (left.diagonal().clamp_min(0) + noise)
+        best = int(torch.where(open_, gain, -torch.ones_like(gain)).argmax())
+        chosen.append(best)
+        gains.append(float(gain[best]) / whole if whole > 0 else 0.0)
+        open_[best] = False
+        column = left[:, best].clone()
+        left.addr_(column, column, alpha=-1 / (float(column[best].clamp_min(0)) + noise))
+    at = torch.tensor(chosen, device=items.device)
+    picked = items[at]
+    return TestPlan(
+        items=picked,
+        names=None if names is None else tuple(names[item] for item in picked.tolist()),
+        mean=mean[at],
+        std=std[at].to(mean),
+        top_probability=at_top[at],
+        gain=torch.tensor(gains, dtype=torch.float64, device=items.device),
+        k=k,
+    )

@@ -1,0 +1,99 @@
+r"""The joint covariance of a few thousand cells as a dense matrix, and samples from it: what ranks are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..errors import NotPositiveSemidefiniteError, SizeError
+from ..linalg.blocks import columns
+from ..linalg.solvers import DENSE_LIMIT
+from .pair_variance import nearest_observations, right_sides
+from .query import Query
+
+if TYPE_CHECKING:
+    from .conditional import ConditionalCovariance
+
+MOST_CELLS = 20_000  # whose joint covariance is formed
+SINGLE_FROM = 4096  # cells from which it is formed and factored in single precision
+NEAREST = 8192  # observations it is conditioned on when there are too many for a dense factor
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A dense covariance of Q cells.
+
+    :param matrix: (Q, Q).
+    :param observations: how many observations it is conditioned on: the nearest ones, when not all. Leaving out
+        the rest makes it larger, never smaller.
+    """
+
+    matrix: Tensor
+    observations: int
+
+    def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """(num_samples, Q): with mean 0."""
+        root = covariance_root(self.matrix)
+        size = (root.shape[1], num_samples)
+        noise = torch.randn(size, generator=generator, dtype=root.dtype, device=root.device)
+        return (root @ noise).mT
+
+
+def joint_covariance(conditional: ConditionalCovariance, query: Query) -> Joint:
+    r""":math:`K_{**} - H^T H` with :math:`H = L^{-1} K_{T*}` and L the factor of :math:`K_{TT} + D`."""
+    if len(query) > MOST_CELLS:
+        raise SizeError(f"a joint covariance is formed for up to {MOST_CELLS:,} cells, got {len(query):,}")
+    closed = conditional.closed_form
+    if closed is not None and not query.is_new and len(query.pairs.active_rows) == 1:
+        weights = closed.row_vectors[query.pairs.active_rows[0]].square() @ closed.spectrum  # (S,)
+        vectors = closed.col_vectors[query.pairs.cols]  # (Q, S)
+        return Joint((vectors * weights) @ vectors.mT, len(conditional.pairs))
+    if len(conditional.pairs) > DENSE_LIMIT:
+        conditional = conditional.restricted(nearest_observations(conditional, query, NEAREST))
+    working = torch.float32 if len(query) >= SINGLE_FROM else conditional.noise.dtype
+    matrix = _prior(query, working)
+    half = matrix.new_empty(len(conditional.pairs), len(query))  # H (T, Q)
+    for where, rhs in right_sides(conditional, query, 1024):
+        half[:, where] = conditional.dense.half(rhs).to(working)
+    matrix.addmm_(half.mT, half, alpha=-1)
+    return Joint(matrix, len(conditional.pairs))
+
+
+def _prior(query: Query, dtype: torch.dtype) -> Tensor:
+    """(Q, Q): the prior's covariance, some columns at a time, so that nothing else of this size is needed."""
+    row_op, col_op, pairs = query.row_side.covariance(), query.col_side.covariance(), query.pairs
+    out = torch.empty(len(query), len(query), dtype=dtype, device=pairs.rows.device)
+    for start in range(0, len(query), 1024):
+        part = pairs[start : start + 1024]
+        of_rows = columns(row_op, part.active_rows)[:, part.local_rows]  # (M*, q)
+        of_cols = columns(col_op, part.active_cols)[:, part.local_cols]  # (N*, q)
+        out[:, start : start + 1024] = of_rows[pairs.rows] * of_cols[pairs.cols]
+    return out
+
+
+def covariance_root(matrix: Tensor) -> Tensor:
+    """(Q, R) with root root^T = ``matrix`` up to rounding: Cholesky's, or by eigenpairs where that is singular."""
+    chol, info = torch.linalg.cholesky_ex(matrix)
+    if info == 0:
+        return chol
+    lift = 10 * len(matrix) * torch.finfo(matrix.dtype).eps * float(matrix.diagonal().amax())
+    if len(matrix) > SINGLE_FROM:
+        lifted = matrix.clone()
+        lifted.diagonal().add_(lift)
+        chol, info = torch.linalg.cholesky_ex(lifted)
+        if info == 0:
+            return chol
+        raise NotPositiveSemidefiniteError(
+            f"the posterior covariance of {len(matrix)} cells is not positive semi-definite in {matrix.dtype} (pivot "
+            f"{int(info)}); raise the noise, or ask about fewer cells, for which double precision is used"
+        )
+    values, vectors = torch.linalg.eigh(matrix)
+    if values[0] < -max(lift, 1e-12):
+        raise NotPositiveSemidefiniteError(
+            f"the posterior covariance of {len(matrix)} cells has an eigenvalue of {values[0].item():.3g}; "
+            "raise the noise"
+        )
+    return vectors * values.clamp_min(0).sqrt()

@@ -1,0 +1,37 @@
+"""AveragedRanker: the average scores of several posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..posteriors import TracePosterior
+
+
+class AveragedRanker:
+    """Scores averaged over posteriors, one for each set of negatives; all that metrics need.
+
+    :param posteriors: of the same shape, at least one.
+    """
+
+    def __init__(self, posteriors: Sequence[TracePosterior]) -> None:
+        self.posteriors = tuple(posteriors)
+        shapes = {posterior.shape for posterior in self.posteriors}
+        if len(shapes) != 1:
+            raise InputError(f"posteriors: expected at least one, all of the same shape, got {sorted(shapes)}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        return self.posteriors[0].shape
+
+    def scores(self, rows: Any = None) -> Tensor:
+        """(R, N): average scores of whole rows, all of them when ``rows`` (R,) is left out."""
+        return torch.stack([posterior.scores(rows) for posterior in self.posteriors]).mean(0)
+
+    def __repr__(self) -> str:
+        return f"AveragedRanker({self.shape[0]} x {self.shape[1]}, {len(self.posteriors)} posteriors)"

@@ -1,0 +1,172 @@
+"""choose: strength and trace share by validation along warm-started paths."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from ..errors import InputError
+from ..models import TraceGP
+from ..models.trace_gp import path_strengths
+from ..posteriors.loss import Data
+from .choice import Choice
+from .metric import resolve_metric
+from .negative_sets import NegativeSets, check_negatives
+from .records import PathRecord
+from .settings import Settings, digest_model, digest_splits
+from .splits import Split, check_seed, make_splits
+from .walk import walk
+
+
+class ChoiceInterrupted(KeyboardInterrupt):
+    """A choice was interrupted.
+
+    :param partial: its finished paths; give it to :func:`choose` as ``resume``.
+    """
+
+    def __init__(self, partial: Choice) -> None:
+        super().__init__(f"{partial!r} in .partial, to be given to choose as resume=")
+        self.partial = partial
+
+
+def choose(
+    model: TraceGP,
+    data: Data,
+    *,
+    trace_shares: Sequence[float] = (1.0, 0.8, 0.6, 0.4),
+    strengths: int | Sequence[float] = 30,
+    lowest: float = 1e-3,
+    folds: int | Sequence[Split] = 1,
+    share: float = 0.2,
+    by: str = "pairs",
+    metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
+    one_standard_error: bool = False,
+    max_rank: int | None = None,
+    patience: int | None = None,
+    negatives: int | NegativeSets | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    resume: Choice | None = None,
+) -> Choice:
+    """Fit part of the data over shares and strengths, judge each fit by the rest, and keep the whole table.
+
+    Interrupting it raises :class:`ChoiceInterrupted`, which holds the finished paths.
+
+    :param model: the recipe; its own strength and trace share are not used.
+    :param data: observations, labels, or links. Test data are no part of it.
+    :param trace_shares: one path for each of them and each fold.
+    :param strengths: how many, log-spaced from 1 down to ``lowest``; or the strengths themselves, decreasing.
+    :param folds: K for cross-validation, 1 for one split, or the splits themselves.
+    :param share: that is held out when ``folds`` is 1.
+    :param by: "pairs" holds out random pairs, "rows" whole rows (new tasks).
+    :param metric: what is maximised: "AUC", "MAP@100", "P@10", "R@10", "nDCG@10" (held-out positives among all
+        items but training positives), "-MSE" or "log density" (Gaussian likelihood), or a function (posterior, train,
+        held_out) that returns a number, or an array with a number for each task.
+    :param one_standard_error: whether the stronger penalty of the one-standard-error rule is chosen.
+    :param max_rank: a path ends after the first point whose rank exceeds it.
+    :param patience: a path ends after so many points without a new best.
+    :param negatives: for links: sets of sampled negatives, whose scores are averaged; None fits whole lists.
+    :param seed: of splits and negatives.
+    :param progress: whether to show a progress bar.
+    :param resume: a choice with the same settings; its finished paths are taken over.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> from mvgp.selection import choose
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2), (2, 3), (3, 0)], 4))
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
+        >>> model = mvgp.TraceGP(mvgp.MatrixGP(kernel, kernel), BipartiteRankingLikelihood())
+        >>> choice = choose(model, links, trace_shares=[0.8], strengths=[0.5, 0.1], metric="AUC", progress=False)
+        >>> len(choice.records), choice.complete, choice.refit(links).shape
+        (2, True, (4, 4))
+
+    """
+    check_model(model)
+    wanted = _check_shares(trace_shares)
+    check_seed(seed)
+    splits = make_splits(data, by, folds, share, seed)
+    judge = resolve_metric(metric, model.likelihood, data)
+    model = copy.deepcopy(model)  # a choice is a snapshot
+    settings = Settings(
+        strengths=_check_strengths(strengths, lowest),
+        num_folds=len(splits),
+        metric=judge.name,
+        max_rank=_check_limit(max_rank, "max_rank"),
+        patience=_check_limit(patience, "patience"),
+        negatives=check_negatives(negatives, data),
+        seed=seed,
+        splits=digest_splits(splits),
+        model=digest_model(model),
+    )
+    finished = _finished(resume, settings)
+
+    def found() -> Choice:
+        paths = [finished[key] for key in _keys(wanted, splits) if key in finished]
+        return Choice(tuple(one for path in paths for one in path), wanted, settings, one_standard_error, model)
+
+    todo = [key for key in _keys(wanted, splits) if key not in finished]
+    try:
+        with tqdm(total=len(todo) * len(settings.strengths), desc="choose", disable=not progress) as bar:
+            for trace_share, fold in todo:
+                path = []
+                for record in walk(model, splits[fold], fold, trace_share, judge, settings):
+                    path.append(record)
+                    bar.update()
+                finished[trace_share, fold] = path
+                bar.update(len(settings.strengths) - len(path))  # what an early end has saved
+    except KeyboardInterrupt:
+        raise ChoiceInterrupted(found()) from None
+    return found()
+
+
+def _keys(trace_shares: Sequence[float], splits: Sequence[Split]) -> list[tuple[float, int]]:
+    return [(trace_share, fold) for trace_share in trace_shares for fold in range(len(splits))]
+
+
+def _finished(resume: Choice | None, settings: Settings) -> dict[tuple[float, int], list[PathRecord]]:
+    found: dict[tuple[float, int], list[PathRecord]] = {}
+    if resume is None:
+        return found
+    if not isinstance(resume, Choice):
+        raise InputError(f"resume: expected a Choice, got {type(resume).__name__}")
+    settings.check_same(resume.settings)
+    for record in resume.records:
+        found.setdefault((record.trace_share, record.fold), []).append(record)
+    return found
+
+
+def check_model(model: Any) -> None:
+    """A recipe whose strength is relative."""
+    if not isinstance(model, TraceGP):
+        raise InputError(f"model: expected mvgp.TraceGP, got {type(model).__name__}")
+    if model.penalty is not None:
+        raise InputError("model: strengths are relative, a model with an absolute penalty has none; leave penalty out")
+
+
+def _check_shares(trace_shares: Any) -> tuple[float, ...]:
+    try:
+        found = tuple(float(one) for one in trace_shares)
+    except (TypeError, ValueError):
+        found = ()
+    if not found or len(set(found)) < len(found) or not all(0 <= one <= 1 for one in found):
+        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {trace_shares!r}")
+    return found
+
+
+def _check_strengths(strengths: Any, lowest: float) -> tuple[float, ...]:
+    found = tuple(path_strengths(strengths, lowest))
+    if len(set(found)) < len(found):
+        raise InputError(f"strengths: expected different numbers, got {list(found)}")
+    return found
+
+
+def _check_limit(given: Any, name: str) -> int | None:
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
+        raise InputError(f"{name}: expected a positive whole number or None, got {given!r}")
+    found: int | None = given
+    return found

@@ -1,0 +1,102 @@
+"""Sampled negatives: some unlabelled cells, called negative."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..data import ObservedMatrix, PositiveUnlabelled
+from ..data.checks import check_shape
+from ..data.positive_pairs import positive_pairs
+from ..errors import InputError
+from .draws import draw_distinct
+from .splits import check_seed
+
+
+def with_negatives(
+    links: PositiveUnlabelled | tuple[Any, Any, tuple[int, int]],
+    ratio: float = 1.0,
+    *,
+    seed: int = 0,
+    within_rows: bool = False,
+    forbidden: Any = None,
+) -> ObservedMatrix:
+    """Labels +1 for the links and -1 for cells drawn uniformly, without repeats, among all the others.
+
+    :param links: ``PositiveUnlabelled``, or (rows, cols, shape).
+    :param ratio: negatives for each positive; the number of them is rounded.
+    :param seed: of the draw.
+    :param within_rows: each row gets ``ratio`` times as many negatives as it has positives; otherwise they come from
+        the whole matrix, as in the paper.
+    :param forbidden: cells that are not to be drawn, with ``rows`` and ``cols`` or as a pair (rows, cols). Not the
+        held-out ones: a fit that was told where they are is judged too kindly.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.selection import with_negatives
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 2], [1, 2, 0, 3], shape=(3, 4))
+        >>> with_negatives(links, ratio=1.5).values.sum()
+        tensor(-2., dtype=torch.float64)
+
+    """
+    rows, cols, shape, names = _read(links)
+    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 < ratio < float("inf"):
+        raise InputError(f"ratio: expected a positive number, got {ratio!r}")
+    positives = rows * shape[1] + cols  # (P,) sorted cell numbers
+    taken = np.union1d(positives, _cells(forbidden, shape))
+    rng = np.random.default_rng(check_seed(seed))
+    if within_rows:
+        group, per_row = np.unique(rows, return_counts=True)
+        free = shape[1] - np.bincount(taken // shape[1], minlength=shape[0])[group]
+        counts = np.floor(ratio * per_row + 0.5).astype(np.int64)
+    else:
+        group = np.zeros(1, dtype=np.int64)
+        free = np.array([shape[0] * shape[1] - len(taken)])
+        counts = np.floor(ratio * np.array([len(positives)]) + 0.5).astype(np.int64)
+    _check_counts(counts, free, group if within_rows else None, ratio)
+    place, number = draw_distinct(rng, free, counts)
+    start = group[place] * shape[1]  # first cell of the row
+    number = number + start - np.searchsorted(taken, start)  # place among all free cells
+    # the free cell on place j has j + i before it, where i of the taken ones lie below
+    cells = number + np.searchsorted(taken - np.arange(len(taken)), number, side="right")
+    every = np.concatenate([positives, cells])
+    labels = np.concatenate([np.ones(len(positives)), -np.ones(len(cells))])
+    return ObservedMatrix(every // shape[1], every % shape[1], labels, shape, row_names=names[0], col_names=names[1])
+
+
+def _read(links: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, int], tuple[Any, Any]]:
+    """(P,) rows and (P,) columns, row-major sorted; the shape; names of rows and columns."""
+    if isinstance(links, PositiveUnlabelled):
+        rows, cols = links.rows.cpu().numpy(), links.cols.cpu().numpy()
+        return rows, cols, links.shape, (links.row_names, links.col_names)
+    if not isinstance(links, tuple | list) or len(links) != 3:
+        raise InputError(f"links: expected PositiveUnlabelled or (rows, cols, shape), got {type(links).__name__}")
+    shape = check_shape(links[2])
+    found = positive_pairs((links[0], links[1]), shape, "links")
+    if len(found[0]) == 0:
+        raise InputError("links: expected at least one positive, got none")
+    return found[0].numpy(), found[1].numpy(), shape, (None, None)
+
+
+def _cells(forbidden: Any, shape: tuple[int, int]) -> np.ndarray:
+    """(F,) sorted cell numbers."""
+    if hasattr(forbidden, "rows") and hasattr(forbidden, "cols"):
+        if tuple(getattr(forbidden, "shape", shape)) != shape:
+            raise InputError(f"forbidden: expected shape {shape} as of the links, got {tuple(forbidden.shape)}")
+        forbidden = (forbidden.rows, forbidden.cols)  # whatever their values
+    rows, cols = positive_pairs(forbidden, shape, "forbidden")
+    return torch.Tensor.numpy(rows * shape[1] + cols)
+
+
+def _check_counts(counts: np.ndarray, free: np.ndarray, rows: np.ndarray | None, ratio: float) -> None:
+    if counts.sum() == 0:
+        raise InputError(f"ratio: {ratio!r} leaves no negative at all")
+    short = counts > free
+    if short.any():
+        at = int(short.argmax())
+        where = "the matrix" if rows is None else f"row {int(rows[at])}"
+        raise InputError(
+            f"ratio: {ratio!r} asks for {counts[at]} negatives in {where}, which has {free[at]} free cells"
+        )

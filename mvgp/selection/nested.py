@@ -1,0 +1,133 @@
+"""Nested cross-validation: how well a model does whose penalty was chosen without the test data."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..models import TraceGP
+from ..posteriors.loss import Data
+from .choice import Choice
+from .choose import check_model, choose
+from .metric import resolve_metric
+from .negative_sets import NegativeSets
+from .score import Score
+from .splits import Split, make_splits
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class OuterFold:
+    """One outer fold.
+
+    :param choice: made within its training part, with the whole table.
+    :param score: of the model refitted to the training part, on the held-out part.
+    """
+
+    choice: Choice
+    score: Score
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NestedResult:
+    """What nested cross-validation found.
+
+    :param metric: its name.
+    :param folds: one for each outer fold.
+    """
+
+    metric: str
+    folds: tuple[OuterFold, ...]
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The metric on each outer fold's held-out part."""
+        return tuple(fold.score.value for fold in self.folds)
+
+    @property
+    def mean(self) -> float:
+        """Average over outer folds."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def standard_error(self) -> float:
+        """Of the average over outer folds; over tasks if there is one fold."""
+        if len(self.folds) == 1:
+            return self.folds[0].score.standard_error
+        return statistics.stdev(self.scores) / math.sqrt(len(self.folds))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line for each outer fold, as a pandas frame."""
+        import pandas as pd
+
+        lines = []
+        for at, fold in enumerate(self.folds):
+            chosen = fold.choice.chosen
+            line = {"fold": at, "trace_share": chosen.trace_share, "strength": chosen.strength}
+            lines.append({**line, "validation": chosen.mean, self.metric: fold.score.value})
+        return pd.DataFrame(lines)
+
+    def __repr__(self) -> str:
+        return f"NestedResult({self.metric} {self.mean:.4g} +- {self.standard_error:.2g} over {len(self.folds)} folds)"
+
+
+def nested_cross_validation(
+    model: TraceGP,
+    data: Data,
+    outer_folds: int | Sequence[Split] = 5,
+    *,
+    outer_share: float = 0.2,
+    trace_shares: Sequence[float] = (1.0, 0.8, 0.6, 0.4),
+    strengths: int | Sequence[float] = 30,
+    lowest: float = 1e-3,
+    folds: int = 1,
+    share: float = 0.2,
+    by: str = "pairs",
+    metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
+    one_standard_error: bool = False,
+    max_rank: int | None = None,
+    patience: int | None = None,
+    negatives: int | NegativeSets | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> NestedResult:
+    """Choose, refit and score on each outer fold; the choice sees the outer training part only.
+
+    Arguments that are not listed are those of :func:`choose`, for the choice within each outer training part.
+
+    :param data: all of it, test data included.
+    :param outer_folds: K, 1 for one split, or the splits themselves.
+    :param outer_share: that is held out when ``outer_folds`` is 1.
+    :param by: "pairs" or "rows", for outer and inner splits alike.
+    :param seed: of the outer splits; each inner choice has one of its own that follows from it.
+    """
+    check_model(model)
+    splits = make_splits(data, by, outer_folds, outer_share, seed)
+    judge = resolve_metric(metric, model.likelihood, data)
+    found = []
+    for at, split in enumerate(splits):
+        choice = choose(
+            model,
+            split.train,
+            trace_shares=trace_shares,
+            strengths=strengths,
+            lowest=lowest,
+            folds=folds,
+            share=share,
+            by=by,
+            metric=metric,
+            one_standard_error=one_standard_error,
+            max_rank=max_rank,
+            patience=patience,
+            negatives=negatives,
+            seed=seed + 1 + at,
+            progress=progress,
+        )
+        posterior = choice.refit(split.train)
+        found.append(OuterFold(choice, judge(posterior, split.train, split.held_out)))
+    return NestedResult(judge.name, tuple(found))

@@ -1,0 +1,5 @@
+"""Storage: posteriors in files that hold numbers and names, and no code."""
+
+from .files import load, save
+
+__all__ = ["load", "save"]

@@ -1,0 +1,53 @@
+"""Save a posterior to a file, and load it."""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import InputError, StorageError
+from ..posteriors import GaussianPosterior
+from .archive import read, told, write
+from .fields import Fields
+from .posteriors import describe_posterior, restore_posterior
+from .priors import restore_prior
+from .tree import on_cpu
+
+
+def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
+    """Write a posterior to a file, whole or not at all; what cannot be saved is an error before anything is written.
+
+    :param posterior: of ``FullGP``, ``TraceGP`` or ``FactorGP``.
+    :param path: of the file; one that is there is replaced.
+    """
+    tree = on_cpu(describe_posterior(posterior))
+    try:
+        restore_prior(Fields(tree["prior"], "prior"))  # what cannot be restored should be known now
+    except StorageError as error:
+        raise InputError(f"the prior cannot be saved: {error}") from error
+    write(path, tree)
+
+
+def load(path: str | os.PathLike[str]) -> GaussianPosterior:
+    """The posterior that was saved to a file, on the CPU. Nothing in a file can make it run code.
+
+    A file that is cut short, changed or something else is a :class:`~mvgp.errors.StorageError`, a missing one a
+    ``FileNotFoundError``; there are no other errors.
+
+    :param path: of the file.
+
+    Example:
+        >>> import gpytorch, mvgp, tempfile, torch
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> prior = mvgp.MatrixGP(kernel, gpytorch.kernels.RBFKernel(), col_inputs=torch.rand(5, 2))
+        >>> data = mvgp.ObservedMatrix([0, 2], [1, 4], [0.5, -1.0], shape=(3, 5))
+        >>> posterior = mvgp.FullGP(prior, gpytorch.likelihoods.GaussianLikelihood()).fit(data)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     posterior.save(f"{folder}/fitted.mvgp")
+        ...     loaded = mvgp.load(f"{folder}/fitted.mvgp")
+        >>> torch.equal(loaded.variance([0, 1], [1, 1]), posterior.variance([0, 1], [1, 1]))
+        True
+
+    """
+    with told(path):
+        return restore_posterior(Fields(read(path), "content"))

@@ -1,0 +1,125 @@
+"""Small posteriors of every kind, and how to compare two of them bit for bit."""
+
+from __future__ import annotations
+
+import gpytorch
+import numpy as np
+import torch
+
+import mvgp
+from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
+from mvgp.likelihoods import BipartiteRankingLikelihood
+from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
+
+from ..oracles import random_edges
+
+M, N = 7, 11
+RNG = np.random.default_rng(0)
+ROWS, COLS = Graph(random_edges(RNG, M, 9), M), Graph(random_edges(RNG, N, 20), N, RNG.random(25))
+X = torch.from_numpy(RNG.normal(size=(N, 2)))
+CELLS = torch.from_numpy(RNG.permutation(M * N)[:40])
+
+
+def gaussian(noise=0.3):
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = torch.tensor(noise, dtype=torch.float64)
+    return likelihood
+
+
+def precomputed(size):
+    a = torch.from_numpy(np.random.default_rng(size).normal(size=(size, size - 2)))  # singular
+    return PrecomputedKernel(a @ a.T)
+
+
+def observed(cells=CELLS, weighted=False):
+    generator = torch.Generator().manual_seed(1)
+    values = torch.randn(len(cells), generator=generator, dtype=torch.float64)
+    weights = torch.rand(len(cells), generator=generator, dtype=torch.float64) + 0.5 if weighted else None
+    return mvgp.ObservedMatrix(cells // N, cells % N, values, (M, N), weights=weights)
+
+
+def labelled():
+    data = observed()
+    return mvgp.ObservedMatrix(data.rows, data.cols, torch.where(data.values > 0.5, 1.0, -1.0), (M, N))
+
+
+def links():
+    return mvgp.PositiveUnlabelled([0, 1, 2, 3, 3], [0, 1, 3, 4, 9], shape=(M, N), weight=0.05)
+
+
+def prior(dtype=torch.float64, mean=None):
+    rows = gpytorch.kernels.ScaleKernel(DiffusionKernel(ROWS))
+    return mvgp.MatrixGP(rows, gpytorch.kernels.RBFKernel(), col_inputs=X, mean=mean, dtype=dtype)
+
+
+def graphs(dtype=torch.float64, mean=None):
+    return mvgp.MatrixGP(DiffusionKernel(ROWS, shift=0.5), DiffusionKernel(COLS, 0.4, 0.2), mean=mean, dtype=dtype)
+
+
+def trace(prior, likelihood, data, **options):
+    return mvgp.TraceGP(prior, likelihood, **{"strength": 0.2, "trace_share": 0.8, **options}).fit(data)
+
+
+POSTERIORS = {
+    "full": lambda dtype: mvgp.FullGP(prior(dtype), gaussian()).fit(observed()),
+    "full, weighted": lambda dtype: mvgp.FullGP(prior(dtype, ConstantMean(0.7)), gaussian()).fit(
+        observed(weighted=True)
+    ),
+    "full, whole grid": lambda dtype: mvgp.FullGP(graphs(dtype), gaussian()).fit(observed(torch.arange(M * N))),
+    "full, cg": lambda dtype: mvgp.FullGP(graphs(dtype), gaussian(), method="cg", max_iterations=500).fit(observed()),
+    "full, ranking": lambda dtype: mvgp.FullGP(prior(dtype), BipartiteRankingLikelihood(noise=0.1)).fit(labelled()),
+    "trace": lambda dtype: trace(prior(dtype, RowBiasMean(torch.linspace(-1, 1, M))), gaussian(), observed()),
+    "trace, weighted": lambda dtype: trace(prior(dtype), gaussian(), observed(weighted=True), trace_share=1.0),
+    "trace, ranking": lambda dtype: trace(prior(dtype), BipartiteRankingLikelihood(noise=0.1), labelled()),
+    "trace, no trace norm": lambda dtype: trace(graphs(dtype), gaussian(), observed(), trace_share=0.0),
+    "trace, whole lists": lambda dtype: trace(graphs(dtype), BipartiteRankingLikelihood(noise=0.1), links()),
+    "trace, biases": lambda dtype: trace(
+        graphs(dtype, GivenMean(torch.outer(torch.arange(M), torch.arange(N)) / 50)),
+        gaussian(),
+        observed(),
+        row_bias=0.5,
+        col_bias=1.0,
+    ),
+    "trace, ball": lambda dtype: mvgp.TraceGP(
+        graphs(dtype), gaussian(), penalty=mvgp.TraceBall(2.0, 0.3), tolerance=1e-2
+    ).fit(observed()),
+    "trace, zero": lambda dtype: trace(graphs(dtype), gaussian(), observed(), strength=2.0, trace_share=1.0),
+    "factor": lambda dtype: mvgp.FactorGP(graphs(dtype), gaussian(), rank=2, restarts=1).fit(observed()),
+}
+
+
+def numbers(posterior):
+    """Everything it predicts, by name."""
+    rows, cols = torch.tensor([0, 6, 3, 3]), torch.tensor([10, 0, 4, 5])
+    generator = torch.Generator().manual_seed(5)
+    found = {
+        "mean": posterior.mean(rows, cols),
+        "variance": posterior.variance(rows, cols),
+        "scores": posterior.scores(),
+        "sample": posterior.sample(rows, cols, 3, generator=generator),
+        "covariance": posterior(rows, cols).covariance_matrix,
+        "noise": posterior.conditional.noise,
+        "top": posterior.top(2, 3, num_samples=50).top_probability,
+    }
+    if posterior.prior.col_axis.inputs.shape[1] == 2:
+        new = {"col_inputs": torch.tensor([[0.1, 0.2], [-1.0, 0.5]], dtype=torch.float64)}
+        found["new mean"] = posterior.mean([1, 2], [0, 1], **new)
+        found["new variance"] = posterior.variance([1, 2], [0, 1], **new)
+    if getattr(posterior, "mean_factors", None) is not None or isinstance(posterior, mvgp.posteriors.FactorPosterior):
+        found["left"], found["right"] = posterior.factors
+    return found
+
+
+def facts(posterior):
+    """What it says about itself, as text."""
+    names = ("evidence", "certificate", "penalty", "objective", "restarts", "rank")
+    found = {name: repr(getattr(posterior, name)) for name in names if hasattr(posterior, name)}
+    if getattr(posterior, "mean_factors", None) is not None:
+        found["trace_norm"] = posterior.trace_norm.hex()
+    return {"kind": type(posterior).__name__, "repr": repr(posterior), "dtype": str(posterior.prior.dtype), **found}
+
+
+def bits(posterior):
+    """All of it as text, equal just when every bit is."""
+    found = {name: values.double().numpy().tobytes().hex() for name, values in numbers(posterior).items()}
+    return {**found, **facts(posterior)}

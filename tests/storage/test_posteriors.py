@@ -1,0 +1,166 @@
+"""A posterior from a file gives the same numbers, to the last bit, here and in another process."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import mvgp
+from mvgp.errors import InputError, SizeError
+from mvgp.linalg import PairIndex
+from mvgp.posteriors import FullPosterior, full
+from mvgp.posteriors.no_covariance import NoCovariance
+from mvgp.priors import MatrixMean
+from mvgp.storage import save
+
+from . import examples
+
+SCRIPT = """
+import json, sys
+import mvgp
+from tests.storage.examples import bits
+print(json.dumps({name: bits(mvgp.load(path)) for name, path in json.loads(sys.argv[1]).items()}))
+"""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
+@pytest.mark.parametrize("name", examples.POSTERIORS)
+def test_a_round_trip_changes_no_bit(name, dtype, tmp_path):
+    posterior = examples.POSTERIORS[name](dtype)
+    posterior.save(tmp_path / "one.mvgp")
+    loaded = mvgp.load(tmp_path / "one.mvgp")
+    assert type(loaded) is type(posterior)
+    assert examples.bits(loaded) == examples.bits(posterior)
+    loaded.save(str(tmp_path / "two.mvgp"))
+    assert (tmp_path / "one.mvgp").read_bytes() == (tmp_path / "two.mvgp").read_bytes()
+
+
+def test_another_process_has_the_same_bits(tmp_path):
+    made = {name: make(torch.float64) for name, make in examples.POSTERIORS.items()}
+    paths = {name: str(tmp_path / f"{place}.mvgp") for place, name in enumerate(made)}
+    for name, posterior in made.items():
+        posterior.save(paths[name])
+    # sums depend on how many threads share them
+    env = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(paths)], capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for name, posterior in made.items():
+        assert found[name] == examples.bits(posterior), name
+
+
+def test_whole_lists_beyond_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(full, "MOST_CELLS", 10)
+    posterior = examples.POSTERIORS["trace, whole lists"](torch.float64)
+    assert type(posterior.conditional).__name__ == "WholeListCovariance"
+    posterior.save(tmp_path / "file")
+    assert examples.bits(mvgp.load(tmp_path / "file")) == examples.bits(posterior)
+
+
+def test_a_posterior_without_covariance(tmp_path):
+    posterior = examples.POSTERIORS["trace, whole lists"](torch.float64)
+    pairs = PairIndex(torch.tensor([0, 3]), torch.tensor([2, 1]), posterior.shape)
+    posterior.conditional = NoCovariance(pairs, "too large for it", SizeError)
+    posterior.save(tmp_path / "file")
+    loaded = mvgp.load(tmp_path / "file")
+    assert torch.equal(loaded.scores(), posterior.scores())
+    with pytest.raises(SizeError, match="too large for it"):
+        loaded.variance([0], [0])
+
+
+def test_it_is_the_fitted_prior_that_comes_back(tmp_path):
+    posterior = examples.POSTERIORS["trace, biases"](torch.float64)
+    posterior.save(tmp_path / "file")
+    loaded = mvgp.load(tmp_path / "file")
+    assert torch.equal(loaded.prior.mean_matrix(), posterior.prior.mean_matrix())
+    assert torch.equal(loaded.prior.covariance().to_dense(), posterior.prior.covariance().to_dense())
+    assert str(loaded.device) == "cpu"
+    assert not any(values.requires_grad for values in (loaded.coefficients.left, loaded.conditional.noise))
+    assert all(p.requires_grad for p in loaded.prior.parameters())
+    again = examples.trace(loaded.prior, examples.gaussian(), examples.observed())  # can be fitted again
+    assert again.certificate.converged
+
+
+def test_a_loaded_posterior_is_no_warm_start(tmp_path):
+    prior, data = examples.graphs(), examples.observed()
+    model = mvgp.TraceGP(prior, examples.gaussian(), strength=0.2)
+    model.fit(data).save(tmp_path / "file")
+    loaded = mvgp.load(tmp_path / "file")
+    with pytest.raises(
+        InputError, match="start: expected a posterior that was fitted in this process, got one from a file"
+    ):
+        model.fit(data, start=loaded)
+    with pytest.raises(InputError, match="after: expected a posterior that was fitted in this process"):
+        next(model.path(data, after=mvgp.models.PathPoint(0.5, loaded)))
+
+
+def test_a_file_is_replaced_and_a_link_stays_a_link(tmp_path):
+    first, second = (examples.POSTERIORS[name](torch.float64) for name in ("full", "trace"))
+    first.save(tmp_path / "file")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    second.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert type(mvgp.load(tmp_path / "file")) is type(second)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link"]
+
+
+def refused(posterior, tmp_path, match):
+    with pytest.raises(InputError, match=match):
+        posterior.save(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_posteriors_are_refused(tmp_path):
+    svm = mvgp.PairwiseSVM(examples.graphs()).fit(examples.labelled())
+    refused(svm, tmp_path, "PairRanker cannot be saved; the posteriors of FullGP, TraceGP and FactorGP can")
+
+    class Mine(FullPosterior):
+        pass
+
+    mine = copy.copy(examples.POSTERIORS["full"](torch.float64))
+    mine.__class__ = Mine
+    refused(mine, tmp_path, "Mine cannot be saved")
+    mine.__class__ = FullPosterior
+    mine.coefficients = object()
+    refused(mine, tmp_path, "coefficients: SparseCoefficients and LowRankCoefficients can be saved, got object")
+
+
+def test_other_parts_are_refused(tmp_path):
+    posterior = examples.POSTERIORS["trace"](torch.float64)
+
+    class MyMean(MatrixMean):
+        pass
+
+    class MyPrior(mvgp.MatrixGP):
+        pass
+
+    changed = copy.copy(posterior)
+    changed.prior = copy.deepcopy(posterior.prior)
+    changed.prior.mean_module = MyMean()
+    refused(changed, tmp_path, "MyMean cannot be saved; these means can")
+    changed.prior = copy.deepcopy(posterior.prior)
+    changed.prior.__class__ = MyPrior
+    refused(changed, tmp_path, "expected mvgp.MatrixGP and not a subclass, got MyPrior")
+    changed.prior = copy.deepcopy(posterior.prior).to(torch.float16)
+    refused(changed, tmp_path, "a posterior can be saved in float32 or float64, got float16")
+    changed.prior = copy.deepcopy(posterior.prior)
+    changed.prior.row_kernel.float()
+    refused(changed, tmp_path, "row_axis.kernel.*expected torch.float64 as in the rest of the prior, got torch.float32")
+    changed = copy.copy(posterior)
+    changed.penalty = object()
+    refused(changed, tmp_path, "penalty: SpectralElasticNet and TraceBall can be saved, got object")
+    changed = copy.copy(posterior)
+    changed.conditional = object()
+    refused(changed, tmp_path, "conditional: the covariances of FullGP, TraceGP and FactorGP can be saved")
+
+
+def test_save_is_a_function_too(tmp_path):
+    posterior = examples.POSTERIORS["full"](torch.float64)
+    save(posterior, tmp_path / "file")
+    assert torch.equal(mvgp.load(os.fspath(tmp_path / "file")).scores(), posterior.scores())
