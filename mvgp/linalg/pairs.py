@@ -78,7 +78,7 @@ class PairIndex:
         return bool((self.cells[1:] > self.cells[:-1]).all())
 
     @property
-    def _fills(self) -> bool:
+    def fills(self) -> bool:
         """Whether the pairs are the whole active grid, row by row."""
         return self._ascending and len(self) == self.active_shape[0] * self.active_shape[1]
 
@@ -110,7 +110,7 @@ class PairIndex:
 
     def scatter(self, values: Tensor) -> Tensor:
         """(C, M', N') grids from (Q, C) values, repeats added up."""
-        if self._fills:
+        if self.fills:
             return values.mT.unflatten(1, self.active_shape)
         grid = values.new_zeros(values.shape[1], self.active_shape[0] * self.active_shape[1])
         if self._ascending:
@@ -122,7 +122,7 @@ class PairIndex:
     def gather(self, grid: Tensor) -> Tensor:
         """(Q, C) values at the pairs from (C, M', N') grids."""
         flat = grid.flatten(1)
-        return flat.mT if self._fills else flat[:, self.cells].mT
+        return flat.mT if self.fills else flat[:, self.cells].mT
 
     @cached_property
     def swapped(self) -> PairIndex:

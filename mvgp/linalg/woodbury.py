@@ -81,7 +81,7 @@ class WoodburyPreconditioner:
         grid = self.u.mT @ self.pairs.scatter(dense) @ self.v  # (C, R', S')
         return grid[:, self.i, self.j].mT
 
-    def _up(self, small: Tensor) -> Tensor:
+    def up(self, small: Tensor) -> Tensor:
         """(T, C): F times (k, C)."""
         grid = small.new_zeros(small.shape[1], self.u.shape[1], self.v.shape[1])
         grid[:, self.i, self.j] = small.mT
@@ -93,4 +93,4 @@ class WoodburyPreconditioner:
         if self.rank == 0:
             return scaled
         inner = torch.cholesky_solve(self._down(scaled), self.chol)
-        return scaled - self._up(inner) / self.noise
+        return scaled - self.up(inner) / self.noise

@@ -17,7 +17,7 @@ from .axis import Axis
 from .means import MatrixMean, ZeroMean
 
 
-class MatrixGP(gpytorch.Module):
+class MatrixGP(gpytorch.models.GP):
     r"""Equation (1): :math:`Z \sim \mathcal{GP}(b, K_M \otimes K_N)` over an M x N matrix, row-major.
 
     Kernels are gpytorch kernels. Kernels on nodes (:mod:`mvgp.kernels`) know their inputs; any other

@@ -122,6 +122,13 @@ def _moved(now: Iterate, problem: MeanProblem) -> Iterate:
     return Iterate.of(problem, balanced(factors), now.spare.to(problem.dtype), now.lipschitz)
 
 
+def carried_over(solution: MeanSolution, problem: MeanProblem) -> MeanSolution:
+    """The solution of a problem with other kernels, as a start for this one."""
+    before = Iterate(solution.mean, solution.psi, solution.loss, solution.spare, solution.lipschitz)
+    now = _moved(before, problem)
+    return MeanSolution(now.mean, now.psi, now.at, solution.certificate, now.spare, now.lipschitz)
+
+
 def _triplets(problem: MeanProblem, now: Iterate, seed: int, width: int | None = None, depth: int = DEPTH) -> Triplets:
     """Leading singular triplets of the gradient, from a block Krylov space beside the iterate's own vectors."""
     gradient = StepDual(problem, now.at.gradient)

@@ -1,0 +1,84 @@
+r"""Stochastic Lanczos quadrature of log det(K_TT + D), preconditioned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..linalg import Evidence, PairLinearOperator, Solution
+from .lanczos import krylov, log_derivative, log_quadrature
+from .reference import Reference
+
+BASIS_BYTES = 256 * 2**20  # memory for the basis vectors of one batch of probes
+STEPS = 32  # iterations that the size of a batch expects
+
+
+@dataclass(frozen=True)
+class LogDeterminant:
+    r"""An estimate of log det A.
+
+    :param value: ().
+    :param each: (P,) the estimate from each probe alone.
+    :param standard_error: of the value, from the spread over the probes.
+    :param vectors: (T, C) with :math:`\sum_c x_c^T dA\, x_c` the derivative of the value; None unless asked for.
+    :param evidence: how well A x = z was solved for the probes z.
+    """
+
+    value: Tensor
+    each: Tensor
+    standard_error: float
+    vectors: Tensor | None
+    evidence: Evidence
+
+
+@torch.no_grad()
+def log_determinant(
+    covariance: PairLinearOperator,
+    noise: Tensor,
+    reference: Reference,
+    *,
+    tolerance: float,
+    max_iterations: int = 1000,
+    derivative: bool = False,
+) -> LogDeterminant:
+    r"""For A = K_TT + D, log det A = log det M + tr log(M^-1/2 A M^-1/2), the trace by probes z with E[z z^T] = M.
+
+    With e = M^-1/2 z each probe gives :math:`e^T \log(M^{-1/2} A M^{-1/2})\, e`, from the coefficients of conjugate
+    gradients on A x = z. The estimate has no bias, and no error at all where A = M. It is a smooth function of A,
+    and ``vectors`` hold its own derivative, not another estimate of the true one.
+
+    :param covariance: K_TT (T, T).
+    :param noise: (T,) diagonal of D.
+    :param tolerance: relative residual of the runs; missing it is an error.
+    """
+    fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
+
+    def matmul(x: Tensor) -> Tensor:
+        return fixed._matmul(x) + each_noise * x
+
+    size, count = reference.probes.shape
+    width = max(1, BASIS_BYTES // (size * STEPS * reference.probes.element_size()))
+    values, vectors, residual, products = [], [], 0.0, 0
+    for start in range(0, count, width):
+        probes = reference.probes[:, start : start + width]
+        run = krylov(
+            matmul,
+            reference.apply,
+            probes,
+            tolerance=0.9 * tolerance,  # the recurrence's own residual drifts from the true one
+            max_iterations=max_iterations,
+            keep_basis=derivative,
+        )
+        gap = (probes - matmul(run.solution)).norm(dim=0) / probes.norm(dim=0)
+        residual, products = max(residual, float(gap.max())), max(products, run.diagonal.shape[1] + 1)
+        found, eigenvalues, eigenvectors = log_quadrature(run)
+        values.append(found)
+        if derivative:
+            vectors.append(log_derivative(run, eigenvalues, eigenvectors) / count**0.5)
+    evidence = Evidence("cg", residual, tolerance, products)
+    Solution(reference.probes, evidence).checked()
+    each = reference.log_det + torch.cat(values)
+    error = float(each.std()) / count**0.5
+    return LogDeterminant(each.mean(), each, error, torch.cat(vectors, dim=1) if derivative else None, evidence)

@@ -1,0 +1,243 @@
+"""The log marginal likelihood of the plain matrix-variate GP on a partly observed grid."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from torch import Tensor
+
+from ..data import ObservedMatrix
+from ..errors import InputError, NotPositiveSemidefiniteError
+from ..linalg import Evidence, PairLinearOperator, Solution, conjugate_gradients
+from ..linalg.leading import EXACT_LIMIT
+from ..linalg.solvers import CHOLESKY_LIMIT, make_solver
+from ..priors import MatrixGP
+from .derivative import with_derivative
+from .log_determinant import log_determinant
+from .reference import PROBES, Reference
+
+MarginalMethod = Literal["auto", "cholesky", "spectral", "probes"]
+
+
+@dataclass(frozen=True)
+class LogMarginal:
+    r""":math:`-\frac12 (r^T A^{-1} r + \log\det A + T \log 2\pi)`, with A = K_TT + D and r the values less the mean.
+
+    :param value: (), with gradients to the parameters of kernels, noise and mean.
+    :param standard_error: of the value, from the probes; 0 where it is exact.
+    :param method: ``cholesky``, ``spectral`` or ``probes``.
+    :param quadratic: :math:`r^T A^{-1} r`.
+    :param log_det: :math:`\log\det A`.
+    :param evidence: how well A x = r was solved.
+    :param probe_evidence: how well A x = z was solved for the probes, if there were any.
+    """
+
+    value: Tensor
+    standard_error: float
+    method: str
+    quadratic: float
+    log_det: float
+    evidence: Evidence
+    probe_evidence: Evidence | None = None
+
+    @property
+    def converged(self) -> bool:
+        """Whether all linear systems were solved to their tolerance."""
+        return self.evidence.converged and (self.probe_evidence is None or self.probe_evidence.converged)
+
+
+def log_marginal(
+    prior: MatrixGP,
+    likelihood: GaussianLikelihood,
+    data: ObservedMatrix,
+    *,
+    method: MarginalMethod = "auto",
+    tolerance: float | None = None,
+    probe_tolerance: float | None = None,
+    max_iterations: int = 1000,
+    probes: int = PROBES,
+    seed: int = 0,
+) -> LogMarginal:
+    """The log marginal likelihood of ``data``, with its gradient.
+
+    :param method: ``cholesky``, exact, is taken up to 3,000 observed pairs; ``spectral``, exact, for complete grids
+        with equal noise; ``probes`` otherwise.
+    :param tolerance: relative residual of the linear system; 1e-8 in double precision, 1e-5 in single.
+    :param probe_tolerance: the same for the probes; 1e-6 and 1e-4.
+    :param probes: how many random vectors estimate the log determinant.
+    :param seed: of the probes.
+    """
+    if not isinstance(prior, MatrixGP):
+        raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+    if not isinstance(data, ObservedMatrix):
+        raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+    if data.shape != prior.shape:
+        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    joint = prior(data.rows, data.cols)
+    noise = noise_of(likelihood, joint.loc, data.weights)
+    covariance = joint.lazy_covariance_matrix
+    residual = data.values.to(joint.loc) - joint.loc
+    chosen = choose_method(covariance, noise, method)
+    reference = None
+    if chosen == "probes":
+        reference = Reference.build(covariance, noise.expand(len(data)), probes=probes, seed=seed)
+    return pair_log_marginal(
+        covariance,
+        residual,
+        noise,
+        method=chosen,
+        reference=reference,
+        tolerance=tolerance,
+        probe_tolerance=probe_tolerance,
+        max_iterations=max_iterations,
+    )
+
+
+def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | None) -> Tensor:
+    """() noise variance, or (T,) noise over weight; differentiable."""
+    if not isinstance(likelihood, GaussianLikelihood):
+        raise InputError(
+            f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
+            "(for known noise of each entry, give the data weights)"
+        )
+    noise = likelihood.noise.to(like).reshape(-1)
+    if noise.numel() != 1:
+        raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+    return noise[0] if weights is None else noise[0] / weights.to(like)
+
+
+def choose_method(covariance: PairLinearOperator, noise: Tensor, method: MarginalMethod) -> MarginalMethod:
+    """The exact method that fits the problem, or probes."""
+    pairs = covariance.left
+    complete = noise.dim() == 0 and pairs.fills and pairs.active_shape == pairs.shape
+    closed_form = complete and max(pairs.shape) <= EXACT_LIMIT
+    if method == "spectral" and not closed_form:
+        raise InputError(
+            f"method='spectral' needs every cell observed, row by row, with equal weights, "
+            f"and at most {EXACT_LIMIT} rows and columns"
+        )
+    if method not in ("auto", "cholesky", "spectral", "probes"):
+        raise InputError(f"method: expected 'auto', 'cholesky', 'spectral' or 'probes', got {method!r}")
+    if method != "auto":
+        return method
+    if closed_form:
+        return "spectral"
+    return "cholesky" if len(pairs) <= CHOLESKY_LIMIT else "probes"
+
+
+def pair_log_marginal(
+    covariance: PairLinearOperator,
+    residual: Tensor,
+    noise: Tensor,
+    *,
+    method: MarginalMethod = "auto",
+    reference: Reference | None = None,
+    tolerance: float | None = None,
+    probe_tolerance: float | None = None,
+    max_iterations: int = 1000,
+) -> LogMarginal:
+    """The log density of ``residual`` (T,) under N(0, K_TT + D).
+
+    :param covariance: K_TT (T, T).
+    :param noise: () or (T,) the diagonal of D.
+    :param reference: for ``probes``; the one of these very parameters when left out.
+    """
+    single = residual.dtype == torch.float32
+    for name, given in (("tolerance", tolerance), ("probe_tolerance", probe_tolerance)):
+        if given is not None and not given > 0:
+            raise InputError(f"{name}: expected a positive number, got {given!r}")
+    tolerance = tolerance or (1e-5 if single else 1e-8)
+    probe_tolerance = probe_tolerance or (1e-4 if single else 1e-6)
+    chosen = choose_method(covariance, noise, method)
+    if chosen == "cholesky":
+        return _dense(covariance, residual, noise, tolerance)
+    if chosen == "spectral":
+        return _complete(covariance, residual, noise, tolerance)
+    each = noise.expand(len(residual))
+    reference = reference or Reference.build(covariance, each)
+    return _probed(covariance, residual, each, reference, tolerance, probe_tolerance, max_iterations)
+
+
+def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
+    """By a dense Cholesky factor, differentiated by torch."""
+    matrix = covariance.to_dense()
+    matrix = matrix + torch.diag(noise.expand(len(residual)))
+    chol, info = torch.linalg.cholesky_ex(matrix)
+    if info > 0:
+        raise NotPositiveSemidefiniteError(
+            f"K_TT + noise is not positive definite in {matrix.dtype} (pivot {int(info)} of {len(residual)}); "
+            f"the smallest noise variance is {noise.min().item():.3g}: raise it, or use float64"
+        )
+    half = torch.linalg.solve_triangular(chol, residual.unsqueeze(1), upper=False)
+    quadratic, log_det = half.square().sum(), 2 * chol.diagonal().log().sum()
+    with torch.no_grad():
+        alpha = torch.cholesky_solve(residual.unsqueeze(1), chol)
+        evidence = Evidence("cholesky", _relative(matrix @ alpha, residual), tolerance)
+        Solution(alpha, evidence).checked()
+    value = -0.5 * (quadratic + log_det + len(residual) * math.log(2 * math.pi))
+    return LogMarginal(value, 0.0, "cholesky", float(quadratic.detach()), float(log_det.detach()), evidence)
+
+
+def _complete(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
+    r"""By eigenvalues, :math:`\log\det A = \sum_{ij} \log(\lambda_i \omega_j + \sigma^2)`."""
+    fixed = covariance.detach()
+    with torch.no_grad():
+        solver = make_solver(fixed.row_op, fixed.col_op, fixed.left, noise.detach(), method="spectral")
+        solution = solver.solve(residual.detach().unsqueeze(1), tolerance).checked()
+    row, col = (torch.linalg.eigvalsh(op.to_dense()) for op in (covariance.row_op, covariance.col_op))
+    log_det = (row.unsqueeze(1) * col + noise).log().sum()
+    alpha = solution.value  # (T, 1)
+    quadratic = float(residual.detach() @ alpha.squeeze(1))
+    plain = residual.new_tensor(-0.5 * (quadratic + len(residual) * math.log(2 * math.pi)))
+    value = with_derivative(plain, covariance, residual, noise, alpha, None) - 0.5 * log_det
+    return LogMarginal(value, 0.0, "spectral", quadratic, float(log_det.detach()), solution.evidence)
+
+
+def _probed(
+    covariance: PairLinearOperator,
+    residual: Tensor,
+    noise: Tensor,
+    reference: Reference,
+    tolerance: float,
+    probe_tolerance: float,
+    max_iterations: int,
+) -> LogMarginal:
+    """By conjugate gradients and probes; nothing of size T x T."""
+    covariance = PairLinearOperator(covariance.row_op, covariance.col_op, covariance.left)
+    needed = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise, residual))
+    fixed, each = covariance.detach(), noise.detach().unsqueeze(1)
+    with torch.no_grad():
+        solution = conjugate_gradients(
+            lambda x: fixed._matmul(x) + each * x,
+            residual.detach().unsqueeze(1),
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            preconditioner=reference.apply,
+        ).checked()
+    found = log_determinant(
+        fixed,
+        noise,
+        reference,
+        tolerance=probe_tolerance,
+        max_iterations=max_iterations,
+        derivative=needed,
+    )
+    quadratic = float(residual.detach() @ solution.value.squeeze(1))
+    constant = len(residual) * math.log(2 * math.pi)
+    value = residual.new_tensor(-0.5 * (quadratic + float(found.value) + constant))
+    if needed:
+        value = with_derivative(value, covariance, residual, noise, solution.value, found.vectors)
+    error = 0.5 * found.standard_error
+    return LogMarginal(
+        value, error, "probes", quadratic, float(found.value), solution.evidence, probe_evidence=found.evidence
+    )
+
+
+def _relative(found: Tensor, wanted: Tensor) -> float:
+    """||found - wanted|| / ||wanted||, 0 for a zero right-hand side solved by zero."""
+    scale = float(wanted.norm())
+    return float((found.squeeze(1) - wanted).norm()) / scale if scale > 0 else 0.0

@@ -1,0 +1,115 @@
+r"""The evidence bound of the trace-constrained posterior, with gradients to the hyperparameters.
+
+For a posterior with mean psi and the covariance of equation (3) the bound is
+
+.. math::
+    \mathcal{L} = -\tfrac12 \Big( \sum_t (r_t - \psi_t)^2 / d_t + \|B\|_F^2 + \log\det(K_{TT} + D) + T \log 2\pi \Big):
+
+the traces of the expected loss and of the divergence cancel, as the covariance is that of the exact posterior.
+Without a constraint on the mean it is the log marginal likelihood. The mean maximises
+:math:`\mathcal{L} - \mu \|B\|_*`, form (4), so that by the envelope theorem the derivative by a hyperparameter
+is that at fixed B. With :math:`dG = \tfrac12 dK\, G^{-T}` for the roots (another choice turns B, which nothing here
+sees) and :math:`B = G_M^T A G_N`,
+
+.. math:: d\psi = db + \tfrac12 (dK_M\, A\, K_N + K_M\, A\, dK_N).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data import ObservedMatrix
+from ..errors import InputError
+from ..likelihoods import RankingLikelihood
+from ..linalg import PairLinearOperator
+from ..posteriors import TracePosterior
+from ..priors import MatrixGP
+from .marginal import noise_of, pair_log_marginal
+
+MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part counts as the noise
+
+
+@dataclass(frozen=True)
+class TraceBound:
+    r"""The bound and its parts.
+
+    :param value: (), with gradients to the parameters of kernels, noise and mean.
+    :param standard_error: of the value, from probes of the log determinant; 0 where that is exact.
+    :param misfit: :math:`\sum_t (r_t - \psi_t)^2 / d_t`.
+    :param norm: :math:`\|B\|_F^2`.
+    :param trace_norm: :math:`\|B\|_*`.
+    :param log_det: :math:`\log\det(K_{TT} + D)`.
+    """
+
+    value: Tensor
+    standard_error: float
+    misfit: float
+    norm: float
+    trace_norm: float
+    log_det: float
+
+
+def trace_bound(
+    prior: MatrixGP, likelihood: Any, data: ObservedMatrix, posterior: TracePosterior, **options: Any
+) -> TraceBound:
+    r"""The bound at a posterior that was fitted with the very parameters that ``prior`` and ``likelihood`` have now.
+
+    A ranking has its retargeted scores in the place of r, equation (8); they minimise the same misfit, so that the
+    derivative is that at fixed r, too.
+
+    :param options: of :func:`~mvgp.evidence.marginal.pair_log_marginal`.
+    """
+    mean = posterior.mean_factors
+    if mean is None:
+        raise InputError(
+            "posterior: expected one with a trace norm; without one the bound is the log marginal likelihood"
+        )
+    if data.shape != prior.shape:
+        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    noise = _noise(likelihood, data, prior)
+    _check_penalty(posterior, float(likelihood.noise.detach().to(prior.dtype).reshape(())))
+    row_op, col_op = prior.row_axis.covariance(), prior.col_axis.covariance()
+    pairs = prior.pairs(data.rows, data.cols)
+    offset = prior.mean_module(pairs.rows, pairs.cols)
+    pattern = data.pattern
+    psi = offset.detach() + pattern.sample(mean.left_image * mean.values, mean.right_image)
+    values = data.values.to(psi)
+    if isinstance(likelihood, RankingLikelihood):
+        weights = None if data.weights is None else data.weights.to(psi)
+        values = likelihood.retargeting(values, pairs.rows, weights)(psi)
+    gap = (values - psi).detach()
+    fixed = noise.detach()
+    theta = gap / fixed  # (T,)
+    sparse, sparse_t = pattern.matrix(theta), pattern.matrix_t(theta)
+    # 1/2 <dK_M, Theta K_N A^T> and 1/2 <dK_N, Theta^T K_M A>, A = C diag(s) D^T
+    by_rows = (row_op @ mean.left) * (sparse @ (mean.right_image * mean.values))
+    by_cols = (col_op @ mean.right) * (sparse_t @ (mean.left_image * mean.values))
+    moving = (by_rows.sum() + by_cols.sum()) / 2 + (theta * offset).sum() - (gap.square() / noise).sum() / 2
+    misfit, norm = float((gap * theta).sum()), float(mean.values.double().square().sum())
+    rest = pair_log_marginal(PairLinearOperator(row_op, col_op, pairs), torch.zeros_like(psi), noise, **options)
+    value = rest.value - 0.5 * (misfit + norm) + (moving - moving.detach())
+    return TraceBound(value, rest.standard_error, misfit, norm, float(mean.values.double().sum()), rest.log_det)
+
+
+def _noise(likelihood: Any, data: ObservedMatrix, prior: MatrixGP) -> Tensor:
+    """() or (T,), differentiable."""
+    like = prior.mean_module.zero
+    if isinstance(likelihood, RankingLikelihood):
+        noise = likelihood.noise.to(like).reshape(())
+        return noise if data.weights is None else noise / data.weights.to(like)
+    return noise_of(likelihood, like, data.weights)
+
+
+def _check_penalty(posterior: TracePosterior, noise: float) -> None:
+    """A mean that maximises another function has no envelope theorem."""
+    if torch.is_grad_enabled() and not math.isclose(posterior.penalty.ridge, noise, rel_tol=MATCH):
+        raise InputError(
+            f"posterior: expected a penalty whose Hilbert part is the noise, {noise:.6g}, got "
+            f"{posterior.penalty.ridge:.6g}; fit with penalty=SpectralElasticNet.from_noise(noise, mu), or ask for the "
+            "value alone under torch.no_grad()"
+        )

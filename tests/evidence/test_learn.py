@@ -1,0 +1,209 @@
+"""Learning hyperparameters of data drawn from a known model."""
+
+import itertools
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+import mvgp
+from mvgp.errors import InputError, SizeError
+from mvgp.evidence import learn, log_marginal
+from mvgp.evidence.standard_errors import standard_errors
+from mvgp.kernels import DiffusionKernel, Graph
+from mvgp.priors import RowBiasMean
+
+from .problems import PRIORS, M, N, gaussian, measured, observe, random_graph, ring
+
+ROWS, COLS = random_graph(40, 100, 0), random_graph(60, 150, 1)
+TRUTH = {
+    "row_axis.kernel.outputscale": 2.0,
+    "row_axis.kernel.base_kernel.time": 1.5,
+    "likelihood.noise_covar.noise": 0.2,
+}
+
+
+def scaled(outputscale, time):
+    rows = ScaleKernel(DiffusionKernel(ROWS, time, shift=0.0)).double()
+    rows.outputscale = torch.tensor(outputscale).double()
+    cols = DiffusionKernel(COLS, 1.0, shift=0.1)
+    cols.raw_time.requires_grad_(False)
+    cols.raw_shift.requires_grad_(False)
+    return mvgp.MatrixGP(rows, cols)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return measured(scaled(2.0, 1.5), 0.2, 0.5, seed=3)
+
+
+@pytest.fixture(scope="module")
+def exact(data):
+    prior, likelihood = scaled(1.0, 0.7), gaussian(1.0)
+    return prior, likelihood, learn(prior, likelihood, data)
+
+
+def test_the_truth_is_recovered(data, exact):
+    prior, likelihood, found = exact
+    assert found.converged
+    assert found.gradient <= found.tolerance
+    assert set(found.parameters) == set(found.standard_errors) == set(TRUTH)
+    for name, truth in TRUTH.items():
+        error = float(found.standard_errors[name])
+        assert 0 < error < 0.5 * truth
+        assert abs(float(found.parameters[name]) - truth) < 3 * error, name
+    assert all(after >= before for before, after in itertools.pairwise(found.history))
+    assert abs(float(log_marginal(prior, likelihood, data).value.detach()) - found.history[-1]) < 1e-6
+    assert abs(float(likelihood.noise.detach()) - float(found.parameters["likelihood.noise_covar.noise"])) < 1e-12
+    assert "likelihood.noise_covar.noise 0." in str(found)
+    assert "+-" in str(found)
+
+
+def test_standard_errors_are_those_of_the_constrained_hessian(data, exact):
+    """Against the Hessian in the constrained parameters themselves, by differences of values."""
+    found = exact[2]
+    best = torch.stack([found.parameters[name].reshape(()) for name in TRUTH])
+
+    def value(point):
+        with torch.no_grad():
+            return float(log_marginal(scaled(float(point[0]), float(point[1])), gaussian(float(point[2])), data).value)
+
+    step = 1e-2 * best
+    hessian = torch.zeros(3, 3).double()
+    for i in range(3):
+        for j in range(i + 1):
+            e, f = (torch.zeros(3).double().index_fill_(0, torch.tensor(k), 1) * step for k in (i, j))
+            corners = value(best + e + f) - value(best + e - f) - value(best - e + f) + value(best - e - f)
+            hessian[i, j] = hessian[j, i] = corners / (4 * step[i] * step[j])
+    truth = torch.linalg.inv(-hessian).diagonal().sqrt()
+    for place, name in enumerate(TRUTH):
+        assert abs(float(found.standard_errors[name]) / float(truth[place]) - 1) < 0.02
+
+
+def test_probes_end_near_the_exact_optimum(data, exact):
+    _, _, truth = exact
+    prior, likelihood = scaled(1.0, 0.7), gaussian(1.0)
+    found = learn(mvgp.FullGP(prior, likelihood), likelihood, data, method="probes", errors=False)
+    assert found.converged
+    assert found.standard_errors == {}
+    assert found.log_marginal.method == "probes"
+    for name in TRUTH:
+        gap = float((found.parameters[name] - truth.parameters[name]).abs())
+        assert gap < float(truth.standard_errors[name])
+
+
+def test_a_graph_that_has_nothing_to_say_gets_no_weight():
+    """Two rings through the same columns, in another order."""
+    order = np.random.default_rng(0).permutation(60)
+    graphs = [Graph(np.stack([p, np.roll(p, 1)], 1), 60) for p in (np.arange(60), order)]
+
+    def columns():
+        parts = [ScaleKernel(DiffusionKernel(g, 6.0, shift=0.0)).double() for g in graphs]
+        for part in parts:
+            part.base_kernel.raw_time.requires_grad_(False)
+        return parts
+
+    def rows():
+        return DiffusionKernel(ROWS, 1.0, shift=0.1).requires_grad_(False)
+
+    real, _ = columns()
+    real.outputscale = torch.tensor(2.0).double()
+    data = measured(mvgp.MatrixGP(rows(), real), 0.1, 0.5, seed=5)
+    real, other = columns()
+    found = learn(mvgp.MatrixGP(rows(), real + other), gaussian(0.5), data)
+    assert found.converged
+    weight = "col_axis.kernel.kernels.{}.outputscale"
+    error = float(found.standard_errors[weight.format(0)])
+    assert abs(float(found.parameters[weight.format(0)]) - 2.0) < 3 * error
+    assert float(other.outputscale.detach()) < 0.02 * float(real.outputscale.detach())
+
+
+def test_priors_on_parameters_pull():
+    data = observe(torch.randperm(M * N)[:40])
+    found = []
+    for centre in (None, -3.0):
+        prior, likelihood = PRIORS["diffusion x rbf"](), gaussian(0.5)
+        if centre is not None:
+            likelihood.register_prior("noise_prior", gpytorch.priors.LogNormalPrior(centre, 0.01), "noise")
+        learn(prior, likelihood, data, errors=False)
+        found.append(float(likelihood.noise.detach()))
+    assert abs(found[1] - torch.tensor(-3.0).exp()) < 0.01
+    assert abs(found[0] - found[1]) > 0.02
+
+
+def test_running_out_of_steps_warns(data):
+    with pytest.warns(RuntimeWarning, match="learning ended with gradient .* after 1 steps"):
+        found = learn(scaled(1.0, 0.7), gaussian(1.0), data, max_steps=1, errors=False)
+    assert not found.converged
+    assert len(found.history) == 1
+
+
+def test_progress_is_shown(capsys):
+    prior = mvgp.MatrixGP(DiffusionKernel(ROWS), RBFKernel(), col_inputs=torch.rand(3))
+    data = observe(torch.arange(50), (40, 3))
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()  # in single precision
+    learn(prior, likelihood, data, progress=True, errors=False)
+    assert likelihood.noise.dtype == torch.float64
+    assert "log marginal likelihood" in capsys.readouterr().err
+
+
+def test_parameters_that_the_data_do_not_determine_have_no_standard_error():
+    information = torch.tensor([[4.0, 0, 1e-9], [0, 9.0, 0], [1e-9, 0, 1e-8]]).double()
+    found = standard_errors(information, torch.tensor([2.0, 3.0, 1e-4]).double())
+    assert found[:2].tolist() == [1.0, 1.0]
+    assert found[2].isnan()
+    saddle = torch.tensor([[1.0, 2.0], [2.0, 1.0]]).double()
+    assert standard_errors(saddle, torch.ones(2).double()).isnan().all()
+
+
+def test_too_many_parameters_for_standard_errors():
+    prior = mvgp.MatrixGP(DiffusionKernel(ring(201)), DiffusionKernel(ring(3)), mean=RowBiasMean(201))
+    with pytest.raises(SizeError, match="up to 200 parameters, there are 206; pass errors=False"):
+        learn(prior, gaussian(1.0), observe([1, 2, 3], (201, 3)))
+
+
+def test_a_start_without_a_preconditioner_and_an_end_with_one():
+    """The spectrum is narrow at first and wide at the optimum; compared with the exact optimum."""
+
+    def make(lengthscale):
+        cols = RBFKernel().double()
+        cols.lengthscale = torch.tensor(lengthscale).double()
+        rows = DiffusionKernel(ROWS, 1.5, shift=0.05).requires_grad_(False)
+        return mvgp.MatrixGP(rows, cols, col_inputs=torch.linspace(0, 1, 60))
+
+    data = measured(make(0.1), 0.05, 0.5, seed=1)
+    found = []
+    for method in ("cholesky", "probes"):
+        prior, likelihood = make(0.02), gaussian(1.0)
+        found.append(learn(prior, likelihood, data, method=method))
+    exact, probed = found
+    assert exact.converged
+    assert probed.converged
+    assert abs(probed.log_marginal.value - exact.log_marginal.value) < 4 * probed.log_marginal.standard_error + 0.1
+    for name, error in exact.standard_errors.items():
+        assert (probed.parameters[name] - exact.parameters[name]).abs() < error
+        assert (probed.standard_errors[name] / error - 1).abs() < 0.3
+
+
+def frozen():
+    prior, likelihood = PRIORS["diffusion x rbf"](), gaussian(1.0)
+    return prior.requires_grad_(False), likelihood.requires_grad_(False), observe([1, 2])
+
+
+BAD = [
+    (lambda p, d: learn(DiffusionKernel(ROWS), gaussian(1.0), d), "model: expected mvgp.MatrixGP"),
+    (lambda p, d: learn(p, gaussian(1.0), torch.zeros(M, N)), "data: expected mvgp.ObservedMatrix, got Tensor"),
+    (lambda p, d: learn(p, gaussian(1.0), mvgp.ObservedMatrix([0], [0], [1.0], (N, M))), r"\(7, 11\).*\(11, 7\)"),
+    (lambda p, d: learn(p, gaussian(1.0), d, tolerance=0), "tolerance: expected a positive number"),
+    (lambda p, d: learn(p, gaussian(1.0), d, max_steps=0), "max_steps: expected a positive whole number"),
+    (lambda p, d: learn(p, gpytorch.likelihoods.BernoulliLikelihood(), d), "expected gpytorch's GaussianLikelihood"),
+    (lambda p, d: learn(*frozen()), "nothing to learn"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call(PRIORS["diffusion x rbf"](), observe([1, 2, 3]))
