@@ -82,6 +82,7 @@ class Task:
 
     def __init__(self) -> None:
         self.pairs, graphs = load()
+        self.graphs = graphs
         self.shape = (graphs[0].num_nodes, graphs[1].num_nodes)
         order = np.random.default_rng(0).permutation(len(self.pairs))
         fifth = len(order) // 5
