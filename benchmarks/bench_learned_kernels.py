@@ -23,7 +23,7 @@ from mvgp.evidence import learn
 from mvgp.kernels import DiffusionKernel
 from mvgp.metrics import compare, ranking_scores
 
-ROWS, PAIRS = 300, 3000
+ROWS, PAIRS = 150, 1200
 STRENGTHS = [0.5, 0.3, 0.2, 0.14, 0.1, 0.07]
 
 
@@ -47,7 +47,7 @@ def learned_prior(task: Task) -> mvgp.MatrixGP:
     prior = mvgp.MatrixGP(kernels[0], gpytorch.kernels.ScaleKernel(kernels[1]))
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
     began = time.perf_counter()
-    found = learn(prior, likelihood, data, max_steps=25, tolerance=0.05, errors=False, probes=8, progress=True)
+    found = learn(prior, likelihood, data, max_steps=20, tolerance=0.05, errors=False, progress=True)
     print(
         f"learned on {len(data)} pairs of {ROWS} diseases in {time.perf_counter() - began:.0f} s, {found.evaluations} evaluations\n{found}"
     )
