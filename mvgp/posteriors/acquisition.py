@@ -14,17 +14,16 @@ is not a copy of the first. The weights stay, since how they move depends on out
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    import pandas as pd
+from .item_table import ItemTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TestPlan:
+class TestPlan(ItemTable):
     """Items of a row to measure, the most useful first.
 
     :param items: (I,) column of each item.
@@ -38,6 +37,9 @@ class TestPlan:
 
     __test__ = False  # for pytest, which collects classes by their names
 
+    place: ClassVar[str] = "order"
+    order: ClassVar[tuple[str, ...]] = ("mean", "std", "top_probability", "gain")
+
     items: Tensor
     names: tuple[str, ...] | None
     mean: Tensor
@@ -46,19 +48,15 @@ class TestPlan:
     gain: Tensor
     k: int
 
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def to_frame(self) -> pd.DataFrame:
-        """A pandas frame with a line for each item; its index is the order of the measurements, from 1."""
-        import pandas as pd
-
-        columns: dict[str, Any] = {"item": self.items.tolist()}
-        if self.names is not None:
-            columns["name"] = list(self.names)
-        for name in ("mean", "std", "top_probability", "gain"):
-            columns[name] = getattr(self, name).tolist()
-        return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name="order"))
+    def __str__(self) -> str:
+        return self._text(
+            [
+                ["mean", *(f"{value:.3g}" for value in self.mean.tolist())],
+                ["std", *(f"{value:.3g}" for value in self.std.tolist())],
+                [f"P(top {self.k})", *(f"{value:.3f}" for value in self.top_probability.tolist())],
+                ["gain", *(f"{value:.1%}" for value in self.gain.tolist())],
+            ]
+        )
 
     def __repr__(self) -> str:
         return f"TestPlan({len(self)} items, {float(self.gain.sum()):.0%} of the uncertainty of the top {self.k})"

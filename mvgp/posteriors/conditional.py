@@ -18,7 +18,7 @@ from ..linalg import (
     root,
 )
 from ..linalg.bounds import spectral_bounds
-from ..linalg.solvers import DENSE_LIMIT, CholeskySolver, Method, Solver, SpectralSolver, make_solver
+from ..linalg.solvers import CHOLESKY_LIMIT, DENSE_LIMIT, CholeskySolver, Method, Solver, SpectralSolver, make_solver
 from .covariance import PosteriorCovarianceLinearOperator
 from .joint import Joint, joint_covariance
 from .krylov_cache import KrylovCache
@@ -84,7 +84,7 @@ class ConditionalCovariance:
     @cached_property
     def dense(self) -> CholeskySolver:
         """A dense factor of K_TT + D, whatever else the solver is; for few observations."""
-        if isinstance(self.solver, CholeskySolver):
+        if self._solver_is_dense and isinstance(self.solver, CholeskySolver):
             return self.solver
         if len(self.pairs) > DENSE_LIMIT:
             raise SizeError(
@@ -96,7 +96,18 @@ class ConditionalCovariance:
     @property
     def has_dense(self) -> bool:
         """Whether a dense factor of K_TT + D is there, or is what the solver makes."""
-        return "dense" in self.__dict__ or isinstance(self.solver, CholeskySolver)
+        return "dense" in self.__dict__ or self._solver_is_dense
+
+    @property
+    def _solver_is_dense(self) -> bool:
+        """Whether the solver is a dense factor; known without making it."""
+        small = len(self.pairs) <= CHOLESKY_LIMIT and not self._is_complete
+        return self._method == "cholesky" or (self._method == "auto" and small)
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether every cell was observed with equal noise."""
+        return self.noise.dim() == 0 and len(self.pairs) == self.ops[0].shape[-1] * self.ops[1].shape[-1]
 
     @cached_property
     def cache(self) -> KrylovCache:
@@ -145,8 +156,7 @@ class ConditionalCovariance:
     @property
     def is_closed_form(self) -> bool:
         """Whether every cell was observed with equal noise, and the kernels are small enough for their eigenpairs."""
-        complete = self.noise.dim() == 0 and len(self.pairs) == self.ops[0].shape[-1] * self.ops[1].shape[-1]
-        return complete and isinstance(self.solver, SpectralSolver)
+        return self._is_complete and isinstance(self.solver, SpectralSolver)
 
     @property
     def closed_form(self) -> SpectralKroneckerLinearOperator | None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import ClassVar
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    import pandas as pd
+from .item_table import ItemTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TopTable:
+class TopTable(ItemTable):
     """The best I items of a row by posterior mean, best first, and how certain that is.
 
     :param items: (I,) column of each item.
@@ -36,6 +35,9 @@ class TopTable:
 
     """
 
+    place: ClassVar[str] = "place"
+    order: ClassVar[tuple[str, ...]] = ("mean", "std", "top_probability", "rank_low", "rank_high")
+
     items: Tensor
     names: tuple[str, ...] | None
     mean: Tensor
@@ -46,38 +48,17 @@ class TopTable:
     k: int
     level: float
 
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def to_frame(self) -> pd.DataFrame:
-        """A pandas frame with a line for each item; its index is the place in the list, from 1."""
-        import pandas as pd
-
-        columns: dict[str, Any] = {"item": self.items.tolist()}
-        if self.names is not None:
-            columns["name"] = list(self.names)
-        for name in ("mean", "std", "top_probability", "rank_low", "rank_high"):
-            columns[name] = getattr(self, name).tolist()
-        return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name="place"))
-
     def __str__(self) -> str:
-        columns = [
-            ["place", *(str(place + 1) for place in range(len(self)))],
-            ["item", *(str(item) for item in self.items.tolist())],
-            ["mean", *(f"{value:.3g}" for value in self.mean.tolist())],
-            ["std", *(f"{value:.3g}" for value in self.std.tolist())],
-            [f"P(top {self.k})", *(f"{value:.3f}" for value in self.top_probability.tolist())],
+        return self._text(
             [
-                f"{100 * self.level:g}% ranks",
-                *(f"{a}-{b}" for a, b in zip(self.rank_low.tolist(), self.rank_high.tolist(), strict=True)),
-            ],
-        ]
-        if self.names is not None:
-            columns.insert(2, ["name", *self.names])
-        widths = [max(len(entry) for entry in column) for column in columns]
-        lines = zip(*columns, strict=True)
-        return "\n".join(
-            "  ".join(f"{entry:>{width}}" for entry, width in zip(line, widths, strict=True)) for line in lines
+                ["mean", *(f"{value:.3g}" for value in self.mean.tolist())],
+                ["std", *(f"{value:.3g}" for value in self.std.tolist())],
+                [f"P(top {self.k})", *(f"{value:.3f}" for value in self.top_probability.tolist())],
+                [
+                    f"{100 * self.level:g}% ranks",
+                    *(f"{a}-{b}" for a, b in zip(self.rank_low.tolist(), self.rank_high.tolist(), strict=True)),
+                ],
+            ]
         )
 
     def __repr__(self) -> str:

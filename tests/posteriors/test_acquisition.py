@@ -75,6 +75,9 @@ def test_the_table(fitted):
     assert list(frame.columns) == ["item", "name", "mean", "std", "top_probability", "gain"]
     assert frame.name.tolist() == [f"gene{item}" for item in plan.items.tolist()]
     assert "of the uncertainty of the top 20" in repr(plan)
+    lines = str(plan).splitlines()
+    assert lines[0].split() == ["order", "item", "name", "mean", "std", "P(top", "20)", "gain"]
+    assert [line.split()[2] for line in lines[1:]] == list(plan.names)
     torch.testing.assert_close(plan.std.square(), posterior.variance([1] * 5, plan.items), atol=1e-8, rtol=0)
     assert len(posterior.next_tests(1, count=100, num_samples=50)) == N
     with pytest.raises(InputError, match="noise: expected a positive number"):

@@ -33,7 +33,7 @@ def data(posterior, tmp_path_factory):
     return path.read_bytes()
 
 
-def refused(content, tmp_path, match):
+def assert_refused(content, tmp_path, match):
     path = tmp_path / "given"
     path.write_bytes(content)
     with pytest.raises(StorageError, match=match) as caught:
@@ -68,13 +68,19 @@ def test_foreign_files(data, tmp_path):
     with zipfile.ZipFile(plain, "w") as other:
         other.writestr("hello.txt", "hello")
     torch.save({"a": torch.zeros(3)}, tmp_path / "state.pt")
-    refused(b"", tmp_path, "got an empty file")
-    refused(b"row,col\n1,2\n", tmp_path, r"expected a saved posterior \(a zip\), got a file that begins with b'row,'")
-    refused(plain.getvalue(), tmp_path, "expected the seal of mvgp at the end, got none")
-    refused((tmp_path / "state.pt").read_bytes(), tmp_path, "expected the seal of mvgp")
-    refused(b"PK\x03\x04", tmp_path, "expected the seal of mvgp")
-    refused(packed({"hello.txt": "hello"}), tmp_path, "expected manifest.json as the first member, got .'hello.txt'")
-    refused(sealed(b"PK\x03\x04" + b"x" * 100 + archive.OPEN), tmp_path, "expected a saved posterior, got BadZipFile")
+    assert_refused(b"", tmp_path, "got an empty file")
+    assert_refused(
+        b"row,col\n1,2\n", tmp_path, r"expected a saved posterior \(a zip\), got a file that begins with b'row,'"
+    )
+    assert_refused(plain.getvalue(), tmp_path, "expected the seal of mvgp at the end, got none")
+    assert_refused((tmp_path / "state.pt").read_bytes(), tmp_path, "expected the seal of mvgp")
+    assert_refused(b"PK\x03\x04", tmp_path, "expected the seal of mvgp")
+    assert_refused(
+        packed({"hello.txt": "hello"}), tmp_path, "expected manifest.json as the first member, got .'hello.txt'"
+    )
+    assert_refused(
+        sealed(b"PK\x03\x04" + b"x" * 100 + archive.OPEN), tmp_path, "expected a saved posterior, got BadZipFile"
+    )
     with pytest.raises(StorageError, match="IsADirectoryError"):
         mvgp.load(tmp_path)
     with pytest.raises(FileNotFoundError):
@@ -83,7 +89,7 @@ def test_foreign_files(data, tmp_path):
 
 def test_a_file_cut_short(data, tmp_path):
     for size in (1, 3, 4, 30, 100, len(data) // 2, len(data) - 200, len(data) - 64, len(data) - 1):
-        refused(data[:size], tmp_path, "expected")
+        assert_refused(data[:size], tmp_path, "expected")
 
 
 @pytest.mark.parametrize(
@@ -103,12 +109,12 @@ def test_a_file_cut_short(data, tmp_path):
     ],
 )
 def test_a_manifest_that_says_something_else(data, tmp_path, name, value, message):
-    refused(forged(data, lambda text: text.update({name: value})), tmp_path, message)
+    assert_refused(forged(data, lambda text: text.update({name: value})), tmp_path, message)
 
 
 def test_a_newer_version_is_called_that_whatever_else_it_has(data, tmp_path):
     text = signed({"format": "mvgp-posterior", "version": 7, "something": "new"})
-    refused(packed({"manifest.json": text, "other": b""}), tmp_path, "written by a newer mvgp: version 7")
+    assert_refused(packed({"manifest.json": text, "other": b""}), tmp_path, "written by a newer mvgp: version 7")
 
 
 @pytest.mark.parametrize(
@@ -124,32 +130,34 @@ def test_a_newer_version_is_called_that_whatever_else_it_has(data, tmp_path):
     ],
 )
 def test_a_manifest_that_is_none(tmp_path, text, message):
-    refused(packed({"manifest.json": text}), tmp_path, message)
+    assert_refused(packed({"manifest.json": text}), tmp_path, message)
 
 
 def test_hashes_are_compared(data, tmp_path):
     parts, text = members(data), manifest(data)
     text["content"]["own"]["certificate"]["primal"] *= 2
     changed = {**parts, "manifest.json": json.dumps(text).encode()}
-    refused(packed(changed), tmp_path, "manifest: expected sha256 .*, got")
+    assert_refused(packed(changed), tmp_path, "manifest: expected sha256 .*, got")
     name = "arrays/coefficients.left.npy"
     changed = {**parts, name: parts[name][:-1] + bytes([parts[name][-1] ^ 1])}
-    refused(packed(changed), tmp_path, "array coefficients.left: expected sha256")
+    assert_refused(packed(changed), tmp_path, "array coefficients.left: expected sha256")
     middle = len(data) // 2
-    refused(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], tmp_path, "it is damaged or was changed")
+    assert_refused(
+        data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :], tmp_path, "it is damaged or was changed"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_members_have_to_be_those_of_the_manifest(data, tmp_path):
     parts = members(data)
-    refused(packed({**parts, "arrays/more.npy": b""}), tmp_path, "unknown .'arrays/more.npy'")
-    refused(packed({**parts, "run.py": b"print()"}), tmp_path, "unknown .'run.py'")
+    assert_refused(packed({**parts, "arrays/more.npy": b""}), tmp_path, "unknown .'arrays/more.npy'")
+    assert_refused(packed({**parts, "run.py": b"print()"}), tmp_path, "unknown .'run.py'")
     less = {name: content for name, content in parts.items() if "coefficients.left" not in name}
-    refused(packed(less), tmp_path, "missing .'arrays/coefficients.left.npy'")
-    refused(packed([*parts.items(), ("manifest.json", b"{}")]), tmp_path, "got 'manifest.json' twice")
-    refused(packed(parts, zipfile.ZIP_DEFLATED), tmp_path, "expected members that are stored as they are")
+    assert_refused(packed(less), tmp_path, "missing .'arrays/coefficients.left.npy'")
+    assert_refused(packed([*parts.items(), ("manifest.json", b"{}")]), tmp_path, "got 'manifest.json' twice")
+    assert_refused(packed(parts, zipfile.ZIP_DEFLATED), tmp_path, "expected members that are stored as they are")
     moved = [*list(parts.items())[1:], next(iter(parts.items()))]
-    refused(packed(moved), tmp_path, "expected manifest.json as the first member")
+    assert_refused(packed(moved), tmp_path, "expected manifest.json as the first member")
 
 
 def npy_bytes(array, **options):
@@ -181,7 +189,7 @@ def test_a_pickled_object_is_never_opened(data, tmp_path, called):
     def change(text):
         text["arrays"]["coefficients.left"].update(dtype=called, shape=[1])
 
-    refused(forged(data, change, {"coefficients.left": content}), tmp_path, "array coefficients.left: expected")
+    assert_refused(forged(data, change, {"coefficients.left": content}), tmp_path, "array coefficients.left: expected")
     assert not marker.exists()
 
 
@@ -200,7 +208,7 @@ def test_nothing_is_allocated_for_a_shape_that_is_only_said(data, tmp_path, monk
         return empty(*args, **options)
 
     monkeypatch.setattr(npy.torch, "empty", watched)
-    refused(forged(data, change, {"coefficients.left": content}), tmp_path, "array coefficients.left: expected")
+    assert_refused(forged(data, change, {"coefficients.left": content}), tmp_path, "array coefficients.left: expected")
     assert tuple(shape) not in sizes
 
 
@@ -222,7 +230,7 @@ def test_nothing_is_allocated_for_a_shape_that_is_only_said(data, tmp_path, monk
     ],
 )
 def test_an_entry_that_does_not_fit_its_array(data, tmp_path, entry, message):
-    refused(forged(data, lambda text: text["arrays"]["coefficients.left"].update(entry)), tmp_path, message)
+    assert_refused(forged(data, lambda text: text["arrays"]["coefficients.left"].update(entry)), tmp_path, message)
 
 
 @pytest.mark.parametrize(
@@ -239,13 +247,13 @@ def test_an_entry_that_does_not_fit_its_array(data, tmp_path, entry, message):
     ],
 )
 def test_headers_that_are_none(data, tmp_path, content):
-    refused(forged(data, arrays={"coefficients.left": content}), tmp_path, "array coefficients.left: expected")
+    assert_refused(forged(data, arrays={"coefficients.left": content}), tmp_path, "array coefficients.left: expected")
 
 
 def test_an_array_with_more_or_fewer_numbers_than_its_header_says(data, tmp_path):
     content = members(data)["arrays/coefficients.left.npy"]
     for wrong in (content[:-8], content + b"\0" * 8, content[:-1]):
-        refused(forged(data, arrays={"coefficients.left": wrong}), tmp_path, r"expected \d+ bytes for")
+        assert_refused(forged(data, arrays={"coefficients.left": wrong}), tmp_path, r"expected \d+ bytes for")
 
 
 def test_a_boolean_is_zero_or_one():

@@ -110,7 +110,7 @@ def test_a_file_is_replaced_and_a_link_stays_a_link(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link"]
 
 
-def refused(posterior, tmp_path, match):
+def assert_refused(posterior, tmp_path, match):
     with pytest.raises(InputError, match=match):
         posterior.save(tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
@@ -118,17 +118,17 @@ def refused(posterior, tmp_path, match):
 
 def test_other_posteriors_are_refused(tmp_path):
     svm = mvgp.PairwiseSVM(examples.graphs()).fit(examples.labelled())
-    refused(svm, tmp_path, "PairRanker cannot be saved; the posteriors of FullGP, TraceGP and FactorGP can")
+    assert_refused(svm, tmp_path, "PairRanker cannot be saved; the posteriors of FullGP, TraceGP and FactorGP can")
 
     class Mine(FullPosterior):
         pass
 
     mine = copy.copy(examples.POSTERIORS["full"](torch.float64))
     mine.__class__ = Mine
-    refused(mine, tmp_path, "Mine cannot be saved")
+    assert_refused(mine, tmp_path, "Mine cannot be saved")
     mine.__class__ = FullPosterior
     mine.coefficients = object()
-    refused(mine, tmp_path, "coefficients: SparseCoefficients and LowRankCoefficients can be saved, got object")
+    assert_refused(mine, tmp_path, "coefficients: SparseCoefficients and LowRankCoefficients can be saved, got object")
 
 
 def test_other_parts_are_refused(tmp_path):
@@ -143,21 +143,23 @@ def test_other_parts_are_refused(tmp_path):
     changed = copy.copy(posterior)
     changed.prior = copy.deepcopy(posterior.prior)
     changed.prior.mean_module = MyMean()
-    refused(changed, tmp_path, "MyMean cannot be saved; these means can")
+    assert_refused(changed, tmp_path, "MyMean cannot be saved; these means can")
     changed.prior = copy.deepcopy(posterior.prior)
     changed.prior.__class__ = MyPrior
-    refused(changed, tmp_path, "expected mvgp.MatrixGP and not a subclass, got MyPrior")
+    assert_refused(changed, tmp_path, "expected mvgp.MatrixGP and not a subclass, got MyPrior")
     changed.prior = copy.deepcopy(posterior.prior).to(torch.float16)
-    refused(changed, tmp_path, "a posterior can be saved in float32 or float64, got float16")
+    assert_refused(changed, tmp_path, "a posterior can be saved in float32 or float64, got float16")
     changed.prior = copy.deepcopy(posterior.prior)
     changed.prior.row_kernel.float()
-    refused(changed, tmp_path, "row_axis.kernel.*expected torch.float64 as in the rest of the prior, got torch.float32")
+    assert_refused(
+        changed, tmp_path, "row_axis.kernel.*expected torch.float64 as in the rest of the prior, got torch.float32"
+    )
     changed = copy.copy(posterior)
     changed.penalty = object()
-    refused(changed, tmp_path, "penalty: SpectralElasticNet and TraceBall can be saved, got object")
+    assert_refused(changed, tmp_path, "penalty: SpectralElasticNet and TraceBall can be saved, got object")
     changed = copy.copy(posterior)
     changed.conditional = object()
-    refused(changed, tmp_path, "conditional: the covariances of FullGP, TraceGP and FactorGP can be saved")
+    assert_refused(changed, tmp_path, "conditional: the covariances of FullGP, TraceGP and FactorGP can be saved")
 
 
 def test_save_is_a_function_too(tmp_path):
