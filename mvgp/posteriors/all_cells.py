@@ -27,6 +27,7 @@ from ..linalg.solvers import DENSE_LIMIT
 from .conditional import ConditionalCovariance
 from .pair_variance import ITERATIONS
 from .query import Query
+from .ranks import check_accuracy, check_count, check_seed
 
 if TYPE_CHECKING:
     from .gaussian import PosteriorCovariance
@@ -131,8 +132,9 @@ def row_variances(
     """
     if method not in ("auto", "exact", "stochastic"):
         raise InputError(f"method: expected auto, exact or stochastic, got {method!r}")
-    if not accuracy > 0 or max_probes < 2:
-        raise InputError(f"expected accuracy > 0 and max_probes >= 2, got {accuracy!r} and {max_probes!r}")
+    check_accuracy(accuracy)
+    check_count(max_probes, "max_probes")
+    check_seed(seed)
     if isinstance(conditional, ConditionalCovariance):
         exact_seconds = _exact_seconds(conditional, len(rows))
         if method == "stochastic" or (method == "auto" and exact_seconds > EXACT_SECONDS):

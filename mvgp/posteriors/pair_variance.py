@@ -27,6 +27,7 @@ from ..linalg import PairLinearOperator, cost
 from ..linalg.quadratic_form import quadratic_form
 from ..linalg.solvers import DENSE_LIMIT
 from .query import Query
+from .ranks import check_accuracy
 
 if TYPE_CHECKING:
     from .conditional import ConditionalCovariance
@@ -47,8 +48,8 @@ def pair_variance(
     :param method: see the table above; by default the cheapest that is exact, or meets ``accuracy``.
     :param accuracy: largest relative error of a variance; exact up to the solver's tolerance when left out.
     """
-    if accuracy is not None and not accuracy > 0:
-        raise InputError(f"accuracy: expected a positive number, got {accuracy!r}")
+    if accuracy is not None:
+        check_accuracy(accuracy)
     prior = query.prior_variance()
     chosen = choose_method(conditional, query, accuracy) if method == "auto" else method
     if chosen == "spectral":

@@ -201,9 +201,7 @@ class _Row:
     def samples(self, num_samples: int, seed: int) -> Tensor:
         """(S, C)"""
         count = ranks.check_count(num_samples, "num_samples")
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise InputError(f"seed: expected a whole number, got {seed!r}")
-        generator = torch.Generator(self.items.device).manual_seed(seed)
+        generator = torch.Generator(self.items.device).manual_seed(ranks.check_seed(seed))
         return self.mean + self.joint.sample(count, generator)
 
     def spread(self, values: Tensor) -> Tensor:

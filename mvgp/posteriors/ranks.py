@@ -148,6 +148,20 @@ def check_count(count: Any, name: str) -> int:
     return count
 
 
+def check_seed(seed: Any) -> int:
+    """A whole number."""
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise InputError(f"seed: expected a whole number, got {seed!r}")
+    return seed
+
+
+def check_accuracy(accuracy: Any) -> float:
+    """A positive number."""
+    if not isinstance(accuracy, int | float) or isinstance(accuracy, bool) or not accuracy > 0:
+        raise InputError(f"accuracy: expected a positive number, got {accuracy!r}")
+    return float(accuracy)
+
+
 def check_level(level: Any) -> float:
     """A probability strictly between 0 and 1."""
     if not isinstance(level, int | float) or not 0 < level < 1:
