@@ -1,0 +1,158 @@
+"""LinkSet: known links between two kinds of things, a graph of each, and their names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data import PositiveUnlabelled
+from ..errors import InputError
+from ..kernels import DiffusionKernel, Graph
+from ..priors import MatrixGP
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinkSet:
+    """Rows (tasks, diseases), columns (items, genes), the links known between them, and a graph of each.
+
+    :param row_ids: M distinct ids.
+    :param col_ids: N distinct ids.
+    :param rows: (P,) row of each link.
+    :param cols: (P,) column of each link.
+    :param row_graph: on the M rows; without links when nothing is known.
+    :param col_graph: on the N columns.
+    :param row_names: M names to show, not necessarily distinct; the ids when left out.
+    :param col_names: N names to show.
+    :param source: where it comes from, in one line.
+
+    Example:
+        >>> from mvgp.datasets import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> LinkSet(["a", "b"], ["x", "y", "z"], [0, 1], [2, 0], Graph([(0, 1)], 2), Graph([], 3))
+        LinkSet(2 x 3, 2 links; 1 row edges, 0 column edges)
+
+    """
+
+    row_ids: tuple[str, ...]
+    col_ids: tuple[str, ...]
+    rows: Tensor
+    cols: Tensor
+    row_graph: Graph
+    col_graph: Graph
+    row_names: tuple[str, ...] = ()
+    col_names: tuple[str, ...] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for side, graph in (("row", self.row_graph), ("col", self.col_graph)):
+            ids = _distinct(getattr(self, f"{side}_ids"), f"{side}_ids")
+            names = tuple(map(str, getattr(self, f"{side}_names"))) or ids
+            if len(names) != len(ids):
+                raise InputError(f"{side}_names: expected {len(ids)} names, one for each id, got {len(names)}")
+            if graph.num_nodes != len(ids):
+                raise InputError(f"{side}_graph: expected {len(ids)} nodes, one for each id, got {graph.num_nodes}")
+            object.__setattr__(self, f"{side}_ids", ids)
+            object.__setattr__(self, f"{side}_names", names)
+        checked = PositiveUnlabelled(self.rows, self.cols, self.shape)  # sorted, within bounds, no duplicates
+        object.__setattr__(self, "rows", checked.rows)
+        object.__setattr__(self, "cols", checked.cols)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        return len(self.row_ids), len(self.col_ids)
+
+    def __len__(self) -> int:
+        return int(self.rows.numel())
+
+    def __repr__(self) -> str:
+        return (
+            f"LinkSet({self.shape[0]} x {self.shape[1]}, {len(self)} links; {self.row_graph.num_links} row edges, "
+            f"{self.col_graph.num_links} column edges)"
+        )
+
+    def links(self, weight: float = 0.05) -> PositiveUnlabelled:
+        """As data to fit: the links, and every other item of their rows with a small weight."""
+        return PositiveUnlabelled(self.rows, self.cols, self.shape, weight)
+
+    def prior(self, time: float = 1.0, shift: float = 1.0, dtype: torch.dtype = torch.float64) -> MatrixGP:
+        """The paper's prior: :math:`e^{-tL} + s I` on each graph."""
+        kernels = [DiffusionKernel(g, time=time, shift=shift, dtype=dtype) for g in (self.row_graph, self.col_graph)]
+        return MatrixGP(*kernels, dtype=dtype)
+
+    def keep(self, rows: Any = None, cols: Any = None) -> LinkSet:
+        """Only these rows and columns (indices, in this order), with the links and edges among them."""
+        row_at, col_at = _chosen(rows, self.shape[0], "rows"), _chosen(cols, self.shape[1], "cols")
+        new_row, new_col = _renumbered(row_at, self.shape[0]), _renumbered(col_at, self.shape[1])
+        left = (new_row[self.rows] >= 0) & (new_col[self.cols] >= 0)
+        if not bool(left.any()):
+            raise InputError(f"none of the {len(self)} links is left among {len(row_at)} rows, {len(col_at)} columns")
+        return LinkSet(
+            tuple(self.row_ids[i] for i in row_at.tolist()),
+            tuple(self.col_ids[i] for i in col_at.tolist()),
+            new_row[self.rows[left]],
+            new_col[self.cols[left]],
+            _part(self.row_graph, row_at),
+            _part(self.col_graph, col_at),
+            tuple(self.row_names[i] for i in row_at.tolist()),
+            tuple(self.col_names[i] for i in col_at.tolist()),
+            self.source,
+        )
+
+    def subsample(self, share: float, seed: int = 0) -> LinkSet:
+        """A random share of the links, all rows and columns kept, as the paper's 5 % sets."""
+        if not isinstance(share, int | float) or not 0 < share <= 1:
+            raise InputError(f"share: expected a number above 0 and at most 1, got {share!r}")
+        count = max(1, round(share * len(self)))
+        at = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count].sort().values
+        return replace(self, rows=self.rows[at], cols=self.cols[at])
+
+    def digest(self) -> str:
+        """Equal for equal ids, links and edges; for telling whether results belong to the same data."""
+        found = hashlib.sha256()
+        for ids in (self.row_ids, self.col_ids):
+            found.update("\0".join(ids).encode() + b"\1")
+        for graph in (self.row_graph, self.col_graph):
+            edges = graph.adjacency().tocoo()
+            for array in (edges.row.astype(np.int64), edges.col.astype(np.int64), edges.data.astype(np.float64)):
+                found.update(np.ascontiguousarray(array).tobytes())
+        for tensor in (self.rows, self.cols):
+            found.update(tensor.numpy().tobytes())
+        return found.hexdigest()[:16]
+
+
+def _distinct(ids: Sequence[Any], name: str) -> tuple[str, ...]:
+    found = tuple(map(str, ids))
+    seen: set[str] = set()
+    for one in found:
+        if one in seen:
+            raise InputError(f"{name}: expected distinct ids, got {one!r} more than once")
+        seen.add(one)
+    return found
+
+
+def _chosen(given: Any, count: int, name: str) -> Tensor:
+    if given is None:
+        return torch.arange(count)
+    found = torch.as_tensor(given, dtype=torch.long).reshape(-1)
+    if len(found) == 0 or int(found.min()) < 0 or int(found.max()) >= count or len(found.unique()) != len(found):
+        raise InputError(f"{name}: expected distinct indices from 0 to {count - 1}, at least one")
+    return found
+
+
+def _renumbered(chosen: Tensor, count: int) -> Tensor:
+    """(count,): the new number of each, -1 for those that go."""
+    found = torch.full((count,), -1)
+    found[chosen] = torch.arange(len(chosen))
+    return found
+
+
+def _part(graph: Graph, chosen: Tensor) -> Graph:
+    at = chosen.numpy()
+    return Graph.from_adjacency(graph.adjacency()[at][:, at])
