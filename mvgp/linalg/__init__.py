@@ -2,6 +2,7 @@
 
 from .cg import conjugate_gradients
 from .evidence import Evidence, Solution
+from .gram import GramLinearOperator
 from .kronecker import KroneckerLinearOperator, SpectralKroneckerLinearOperator
 from .observed import PairLinearOperator
 from .pairs import PairIndex
@@ -12,6 +13,7 @@ from .spectral import SpectralLinearOperator
 __all__ = [
     "ChebyshevLinearOperator",
     "Evidence",
+    "GramLinearOperator",
     "KroneckerLinearOperator",
     "PairIndex",
     "PairLinearOperator",

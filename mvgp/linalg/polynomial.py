@@ -49,12 +49,12 @@ class ChebyshevLinearOperator(LinearOperator):
         is_vector = rhs.dim() == 1
         rhs = rhs.unsqueeze(-1) if is_vector else rhs
         batch = torch.broadcast_shapes(self.batch_shape, rhs.shape[:-2])
-        flat = _batch_into_columns(rhs.expand(*batch, *rhs.shape[-2:]))  # (N, B C)
+        flat = batch_into_columns(rhs.expand(*batch, *rhs.shape[-2:]))  # (N, B C)
         series = self.series
         if self.batch_shape:
             series = series.expand(*batch, series.shape[-1]).reshape(-1, series.shape[-1]).mT  # (n, B)
             series = series.repeat_interleave(rhs.shape[-1], dim=1)  # (n, B C)
-        out = _columns_into_batch(chebyshev.apply(self.matrix, series, flat), batch, rhs.shape[-1])
+        out = columns_into_batch(chebyshev.apply(self.matrix, series, flat), batch, rhs.shape[-1])
         return out.squeeze(-1) if is_vector else out
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
@@ -62,8 +62,8 @@ class ChebyshevLinearOperator(LinearOperator):
         right = right_vecs.unsqueeze(-1) if right_vecs.dim() == 1 else right_vecs
         batch = torch.broadcast_shapes(self.batch_shape, left.shape[:-2], right.shape[:-2])
         width = left.shape[-1]
-        flat_left = _batch_into_columns(left.expand(*batch, *left.shape[-2:]))
-        flat_right = _batch_into_columns(right.expand(*batch, *right.shape[-2:]))
+        flat_left = batch_into_columns(left.expand(*batch, *left.shape[-2:]))
+        flat_right = batch_into_columns(right.expand(*batch, *right.shape[-2:]))
         count = self.values.shape[-1]
         inner = flat_right.new_empty(count, flat_right.shape[1])  # <left, T_k right> by column
         for start in range(0, flat_right.shape[1], NARROW):
@@ -114,14 +114,14 @@ class ChebyshevLinearOperator(LinearOperator):
         return ChebyshevLinearOperator(self.values.clamp_min(0).sqrt(), self.matrix, self.tolerance)
 
 
-def _batch_into_columns(dense: Tensor) -> Tensor:
+def batch_into_columns(dense: Tensor) -> Tensor:
     """(..., N, C) to (N, B C)."""
     if dense.dim() == 2:
         return dense
     return dense.reshape(-1, *dense.shape[-2:]).permute(1, 0, 2).reshape(dense.shape[-2], -1)
 
 
-def _columns_into_batch(dense: Tensor, batch: torch.Size, width: int) -> Tensor:
+def columns_into_batch(dense: Tensor, batch: torch.Size, width: int) -> Tensor:
     """(N, B C) to (..., N, C)."""
     if not batch:
         return dense

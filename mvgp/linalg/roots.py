@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from linear_operator import LinearOperator
 from linear_operator.operators import (
-    CatLinearOperator,
     ConstantMulLinearOperator,
     DenseLinearOperator,
     DiagLinearOperator,
@@ -15,8 +14,10 @@ from linear_operator.operators import (
 )
 
 from ..errors import SizeError
+from .gram import GramLinearOperator
 from .polynomial import ChebyshevLinearOperator
 from .psd import eigenpairs
+from .side_by_side import SideBySideLinearOperator
 from .spectral import SpectralLinearOperator
 
 DENSE_LIMIT = 8192  # largest operator without structure whose dense eigenpairs are computed
@@ -30,6 +31,8 @@ def root(op: LinearOperator) -> LinearOperator:
     """
     if isinstance(op, ChebyshevLinearOperator | SpectralLinearOperator):
         return op.root()
+    if isinstance(op, GramLinearOperator):
+        return op.root(DENSE_LIMIT**2)
     if isinstance(op, DiagLinearOperator):
         return op.sqrt()
     if isinstance(op, RootLinearOperator):
@@ -39,7 +42,7 @@ def root(op: LinearOperator) -> LinearOperator:
     if isinstance(op, KroneckerProductLinearOperator) and not isinstance(op, TriangularLinearOperator):
         return KroneckerProductLinearOperator(*[root(factor) for factor in op.linear_ops])
     if isinstance(op, SumLinearOperator):
-        return CatLinearOperator(*[_plain(root(term)) for term in op.linear_ops], dim=-1)
+        return SideBySideLinearOperator(*[root(term) for term in op.linear_ops])
     if op.shape[-1] > DENSE_LIMIT:
         raise SizeError(
             f"the root of a {type(op).__name__} of size {op.shape[-1]} needs dense eigenpairs, which are computed up "
@@ -47,8 +50,3 @@ def root(op: LinearOperator) -> LinearOperator:
         )
     values, vectors = eigenpairs(op.to_dense(), "kernel matrix")
     return DenseLinearOperator(vectors * values.sqrt())
-
-
-def _plain(op: LinearOperator) -> LinearOperator:
-    """Diagonal operators do not concatenate lazily; they are small enough as columns only when dense."""
-    return DenseLinearOperator(op.to_dense()) if isinstance(op, DiagLinearOperator) else op

@@ -10,6 +10,7 @@ from typing import Any, cast
 import gpytorch.kernels as theirs
 import torch
 from gpytorch.kernels import Kernel
+from scipy import sparse
 
 from .. import kernels as ours
 from ..errors import InputError, StorageError
@@ -120,6 +121,33 @@ def _build_precomputed(own: Fields, common: Restoring, options: dict[str, Any]) 
     return kernel
 
 
+def _describe_features(kernel: ours.FeatureKernel, _where: str) -> Tree:
+    source = kernel.features.source
+    if not kernel.features.is_sparse:
+        return {"width": kernel.features.shape[1], "dense": source, "starts": None, "ends": None, "values": None}
+    return {
+        "width": kernel.features.shape[1],
+        "dense": None,
+        "starts": torch.from_numpy(source.indptr.astype("int64")),
+        "ends": torch.from_numpy(source.indices.astype("int64")),
+        "values": torch.from_numpy(source.data),
+    }
+
+
+def _build_features(own: Fields, common: Restoring, options: dict[str, Any]) -> Kernel:
+    _only_active_dims(options, own)
+    width = own.whole("width", 1)
+    if own.has("dense"):
+        return ours.FeatureKernel(own.finite("dense", common.dtype, (None, width)), dtype=common.dtype, **options)
+    starts, ends = own.array("starts", torch.int64, (None,)), own.positions("ends", width)
+    values = own.finite("values", common.dtype, (ends.numel(),))
+    if starts.numel() < 2 or int(starts[0]) != 0 or int(starts[-1]) != ends.numel() or bool((starts.diff() < 0).any()):
+        raise StorageError(f"{own.where}.starts: expected ascending numbers from 0 to {ends.numel()}, got others")
+    parts = (values.numpy(), ends.numpy(), starts.numpy())
+    matrix = sparse.csr_array(parts, shape=(starts.numel() - 1, width))
+    return ours.FeatureKernel(matrix, dtype=common.dtype, **options)
+
+
 def _only_active_dims(options: dict[str, Any], own: Fields) -> None:
     if "ard_num_dims" in options:
         raise StorageError(f"{own.where}: expected a kernel on nodes without ard_num_dims, got {options}")
@@ -140,6 +168,7 @@ def _joined(kind: type[Kernel]) -> Recipe:
 _ALL = [
     *(_on_graph(kind) for kind in (ours.DiffusionKernel, ours.RegularizedLaplacianKernel, ours.GraphMaternKernel)),
     Recipe(ours.PrecomputedKernel, lambda kernel, _: {"matrix": kernel.matrix}, _build_precomputed),
+    Recipe(ours.FeatureKernel, _describe_features, _build_features),
     *(_simple(kind) for kind in (theirs.RBFKernel, theirs.RQKernel, theirs.PeriodicKernel)),
     *(_simple(kind) for kind in (theirs.CosineKernel, theirs.LinearKernel)),
     Recipe(

@@ -7,16 +7,19 @@ import pytest
 import torch
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 from linear_operator.operators import to_dense
+from scipy import sparse
 
 from mvgp.errors import InputError, NotPositiveSemidefiniteError, SizeError
 from mvgp.kernels import (
     DiffusionKernel,
+    FeatureKernel,
     Graph,
     GraphMaternKernel,
     PrecomputedKernel,
     RegularizedLaplacianKernel,
 )
-from mvgp.linalg import ChebyshevLinearOperator, SpectralLinearOperator, root
+from mvgp.linalg import ChebyshevLinearOperator, GramLinearOperator, SpectralLinearOperator, root
+from mvgp.linalg.gram import Features
 
 from ..oracles import dense_laplacian, matrix_function, random_edges
 
@@ -79,6 +82,51 @@ class TestPrecomputed(NodeKernelCase, unittest.TestCase):
     def create_kernel_no_ard(self, **kwargs):
         points = torch.linspace(0, 3, 20)
         return PrecomputedKernel(torch.exp(-(points.unsqueeze(1) - points).abs()), **kwargs)
+
+
+FEATURES = torch.randn(20, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64).relu()
+
+
+class TestFeature(NodeKernelCase, unittest.TestCase):
+    def create_kernel_no_ard(self, **kwargs):
+        return FeatureKernel(FEATURES, dtype=torch.get_default_dtype(), **kwargs)
+
+
+class TestSparseFeature(NodeKernelCase, unittest.TestCase):
+    def create_kernel_no_ard(self, **kwargs):
+        return FeatureKernel(sparse.csr_array(FEATURES.numpy()), dtype=torch.get_default_dtype(), **kwargs)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: f.numpy(), lambda f: sparse.coo_array(f.numpy())])
+def test_a_feature_kernel_equals_its_dense_twin(wrap):
+    kernel, truth = FeatureKernel(wrap(FEATURES), 0.7), 0.7 * FEATURES @ FEATURES.T
+    op = kernel(torch.arange(20)).evaluate_kernel()
+    assert isinstance(op, GramLinearOperator)
+    torch.testing.assert_close(op.to_dense(), truth)
+    torch.testing.assert_close(op.diagonal(), truth.diagonal())
+    some, others = torch.tensor([3, 19, 3]), torch.tensor([0, 7, 8, 8])
+    torch.testing.assert_close(kernel(some, others).to_dense(), truth[some][:, others])
+    torch.testing.assert_close(kernel(some, diag=True), truth.diagonal()[some])
+    g = root(op).to_dense()
+    torch.testing.assert_close(g @ g.T, truth)
+    rhs = torch.randn(20, 200, dtype=torch.float64)
+    torch.testing.assert_close(op @ rhs, truth @ rhs)
+    (op @ rhs).sum().backward()
+    expected = (FEATURES @ FEATURES.T @ rhs).sum() * torch.sigmoid(kernel.raw_variance.detach())
+    torch.testing.assert_close(kernel.raw_variance.grad, expected)
+    copy = pickle.loads(pickle.dumps(kernel)).float()
+    torch.testing.assert_close(copy(torch.arange(20)).to_dense(), truth.float())
+
+
+def test_feature_kernels_refuse_what_is_no_feature():
+    for bad in ([[1.0, float("nan")]], torch.zeros(0, 3), torch.zeros(2, 2, 2), sparse.csr_array([[float("inf")]])):
+        with pytest.raises(InputError, match="features"):
+            FeatureKernel(bad)
+    for bad in (0.0, -1.0, float("inf")):
+        with pytest.raises(InputError, match="variance"):
+            FeatureKernel(FEATURES, bad)
+    with pytest.raises(SizeError, match="cells"):
+        root(GramLinearOperator(torch.tensor(1.0), Features(torch.zeros(9000, 1).expand(9000, 9000))))
 
 
 @pytest.mark.parametrize("method", METHODS)

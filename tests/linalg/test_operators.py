@@ -5,11 +5,14 @@ import unittest
 import numpy as np
 import pytest
 import torch
+from linear_operator import to_linear_operator
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase, RectangularLinearOperatorTestCase
+from scipy import sparse
 
 from mvgp.kernels import Graph
 from mvgp.linalg import (
     ChebyshevLinearOperator,
+    GramLinearOperator,
     KroneckerLinearOperator,
     PairIndex,
     PairLinearOperator,
@@ -17,7 +20,9 @@ from mvgp.linalg import (
     SpectralLinearOperator,
     chebyshev,
 )
+from mvgp.linalg.gram import Features
 from mvgp.linalg.pair_product import Plan
+from mvgp.linalg.side_by_side import SideBySideLinearOperator
 
 from ..oracles import matrix_function
 
@@ -80,6 +85,59 @@ class TestChebyshevBatch(TestChebyshev):
         times = torch.tensor([[0.5, 1.0], [1.5, 0.2], [0.9, 0.7]]).unsqueeze(-1)
         values = torch.exp(-times * chebyshev.nodes(12, torch.float32)) + 0.5
         return ChebyshevLinearOperator(values, small_laplacian(), 0.0)
+
+
+def small_features(kind):
+    dense = torch.cat(
+        [torch.diag(torch.linspace(1, 2, 6)), 0.4 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1))],
+        dim=1,
+    )
+    dense[2, 7:] = 0
+    return Features(sparse.csr_array(dense.numpy()) if kind == "sparse" else dense)
+
+
+class TestGram(LinearOperatorTestCase, unittest.TestCase):
+    seed = 0
+    kind = "sparse"
+    should_test_sample = True
+
+    def create_linear_op(self):
+        return GramLinearOperator(torch.tensor(1.3), small_features(self.kind))
+
+    def evaluate_linear_op(self, op):
+        dense = op.features.to(op.dtype, op.device).rows(torch.arange(6))
+        return op.scale[..., None, None] * (dense @ dense.T)
+
+
+class TestGramDense(TestGram):
+    kind = "dense"
+
+
+class TestGramBatch(TestGram):
+    should_test_sample = False
+
+    def create_linear_op(self):
+        return GramLinearOperator(torch.rand(3, 2) + 0.5, small_features(self.kind))
+
+
+class TestSideBySide(RectangularLinearOperatorTestCase, unittest.TestCase):
+    seed = 0
+
+    def create_linear_op(self):
+        generator = torch.Generator().manual_seed(2)
+        parts = [torch.randn(5, width, generator=generator) for width in (3, 2, 4)]
+        return SideBySideLinearOperator(*(to_linear_operator(part) for part in parts))
+
+    def evaluate_linear_op(self, op):
+        return torch.cat([part.to_dense() for part in op.parts], dim=-1)
+
+
+class TestStacked(TestSideBySide):
+    def create_linear_op(self):
+        return super().create_linear_op().mT
+
+    def evaluate_linear_op(self, op):
+        return torch.cat([part.to_dense() for part in op.parts], dim=-2)
 
 
 class TestKronecker(LinearOperatorTestCase, unittest.TestCase):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gpytorch
 import numpy as np
 import torch
+from scipy import sparse
 
 import mvgp
-from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
+from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
 
@@ -56,6 +57,12 @@ def graphs(dtype=torch.float64, mean=None):
     return mvgp.MatrixGP(DiffusionKernel(ROWS, shift=0.5), DiffusionKernel(COLS, 0.4, 0.2), mean=mean, dtype=dtype)
 
 
+def features(dtype=torch.float64):
+    shared = DiffusionKernel(ROWS) + FeatureKernel(torch.ones(M), 0.3)
+    linked = sparse.csr_array(np.random.default_rng(3).random((N, 5)) > 0.6)
+    return mvgp.MatrixGP(shared, DiffusionKernel(COLS) + FeatureKernel(linked, 0.4), dtype=dtype)
+
+
 def trace(prior, likelihood, data, **options):
     return mvgp.TraceGP(prior, likelihood, **{"strength": 0.2, "trace_share": 0.8, **options}).fit(data)
 
@@ -83,6 +90,7 @@ POSTERIORS = {
     "trace, ball": lambda dtype: mvgp.TraceGP(
         graphs(dtype), gaussian(), penalty=mvgp.TraceBall(2.0, 0.3), tolerance=1e-2
     ).fit(observed()),
+    "trace, features": lambda dtype: trace(features(dtype), gaussian(), observed()),
     "trace, zero": lambda dtype: trace(graphs(dtype), gaussian(), observed(), strength=2.0, trace_share=1.0),
     "factor": lambda dtype: mvgp.FactorGP(graphs(dtype), gaussian(), rank=2, restarts=1).fit(observed()),
 }

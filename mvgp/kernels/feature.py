@@ -1,0 +1,126 @@
+"""A kernel from features of the items: their inner products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.constraints import Interval, Positive
+from gpytorch.kernels import Kernel
+from linear_operator import LinearOperator
+from scipy import sparse
+from torch import Tensor
+
+from ..data.checks import as_tensor
+from ..errors import InputError
+from ..linalg.gram import Features, GramLinearOperator
+from .nodes import is_everything, node_numbers
+
+
+class FeatureKernel(Kernel):
+    r"""The kernel on items 0, ..., N - 1 with features :math:`F \in R^{N \times D}`: :math:`K = v F F^T`.
+
+    Products go through F, sparse or dense, and nothing N x N is stored. Two uses, both inside a sum with another
+    kernel: a column of ones on the rows gives every column a level of its own that all rows share (popularity);
+    the known links of the other axis give co-association.
+
+    The features are data, not parameters: they are not in the ``state_dict`` and are not learned; v is.
+
+    :param features: (N, D) or (N,), a tensor, an array, or a scipy sparse array; finite.
+    :param variance: v, where it starts.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.kernels import FeatureKernel
+        >>> FeatureKernel(torch.tensor([[1.0, 0.0], [1.0, 2.0]]), variance=0.5)(torch.arange(2)).to_dense().tolist()
+        [[0.5, 0.5], [0.5, 2.5]]
+
+    """
+
+    has_lengthscale = False
+
+    def __init__(
+        self,
+        features: Any,
+        variance: float = 1.0,
+        *,
+        variance_constraint: Interval | None = None,
+        dtype: torch.dtype = torch.float64,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
+        number = float(variance)
+        if not 0 < number < float("inf"):
+            raise InputError(f"variance: expected a finite number that is positive, got {variance!r}")
+        self._features = Features(_checked(features, dtype))
+        raw = torch.nn.Parameter(torch.zeros(self.batch_shape, dtype=dtype))
+        self.register_parameter("raw_variance", raw)
+        self.register_constraint("raw_variance", variance_constraint or Positive())
+        self.variance = number
+
+    @property
+    def num_nodes(self) -> int:
+        """N: valid inputs are 0, ..., N - 1."""
+        return self._features.shape[0]
+
+    @property
+    def variance(self) -> Tensor:
+        """(...,) v."""
+        found: Tensor = self.raw_variance_constraint.transform(self.raw_variance)
+        return found
+
+    @variance.setter
+    def variance(self, value: Any) -> None:
+        wanted = torch.as_tensor(value, dtype=self.raw_variance.dtype, device=self.raw_variance.device)
+        raw = self.raw_variance_constraint.inverse_transform(wanted.expand(self.raw_variance.shape))
+        self.initialize(raw_variance=raw)
+
+    def operator(self) -> GramLinearOperator:
+        """K over all items, (..., N, N), lazy."""
+        return GramLinearOperator(self.variance, self.features)
+
+    @property
+    def features(self) -> Features:
+        """F, in the dtype and the place of the parameters; converted once."""
+        self._features = self._features.to(self.raw_variance.dtype, self.raw_variance.device)
+        return self._features
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor | LinearOperator:
+        """The kernel between items ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
+        if params.pop("last_dim_is_batch", False):
+            raise InputError("a kernel on items has one input column: last_dim_is_batch does not apply")
+        first, second = node_numbers(x1, self.num_nodes), node_numbers(x2, self.num_nodes)
+        if not diag and is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
+            return self.operator()
+        left, right = self.features.rows(first), self.features.rows(second)  # (..., n, D), (..., m, D)
+        if diag:
+            return self.variance.unsqueeze(-1) * (left * right).sum(-1)
+        return self.variance[..., None, None] * (left @ right.mT)
+
+
+def _checked(features: Any, dtype: torch.dtype) -> Any:
+    """(N, D): a scipy sparse array or a tensor, all finite."""
+    found = _sparse(features, dtype) if sparse.issparse(features) else _dense(features, dtype)
+    shape = tuple(found.shape)
+    if len(shape) != 2 or 0 in shape:
+        raise InputError(f"features: expected shape (N, D) with N and D at least 1, got {shape}")
+    return found
+
+
+def _sparse(features: Any, dtype: torch.dtype) -> Any:
+    found = sparse.csr_array(features).astype(np.float32 if dtype == torch.float32 else np.float64)
+    found.sum_duplicates()
+    if not np.isfinite(found.data).all():
+        raise InputError("features: expected finite numbers, got others")
+    return found
+
+
+def _dense(features: Any, dtype: torch.dtype) -> Tensor:
+    found = as_tensor(features, "features").detach().to(dtype).clone()
+    bad = ~torch.isfinite(found)
+    if bad.any():
+        at = bad.nonzero()[0].tolist()
+        raise InputError(f"features{at}: expected a finite number, got {found[tuple(at)].item()}")
+    return found.unsqueeze(1) if found.dim() == 1 else found
