@@ -2,5 +2,15 @@
 
 from .matrix_gp import MatrixGP
 from .means import BiasedMean, ConstantMean, GivenMean, MatrixMean, RowBiasMean, ZeroMean
+from .popularity import PopularityMean
 
-__all__ = ["BiasedMean", "ConstantMean", "GivenMean", "MatrixGP", "MatrixMean", "RowBiasMean", "ZeroMean"]
+__all__ = [
+    "BiasedMean",
+    "ConstantMean",
+    "GivenMean",
+    "MatrixGP",
+    "MatrixMean",
+    "PopularityMean",
+    "RowBiasMean",
+    "ZeroMean",
+]

@@ -57,9 +57,7 @@ class MatrixGP(gpytorch.models.GP):
         self.col_axis = Axis(col_kernel, col_inputs, "col")
         self.mean_module = ZeroMean() if mean is None else mean
         self.to(dtype)
-        bias = getattr(self.mean_module, "bias", None)
-        if bias is not None and len(bias) != len(self.row_axis):
-            raise InputError(f"mean: expected a bias for each of {len(self.row_axis)} rows, got {len(bias)}")
+        self.mean_module.check_shape((len(self.row_axis), len(self.col_axis)))
         given = getattr(self.mean_module, "matrix", None)
         if given is not None and tuple(given.shape) != self.shape:
             raise InputError(f"mean: expected a matrix of shape {self.shape}, got {tuple(given.shape)}")

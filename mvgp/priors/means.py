@@ -25,6 +25,9 @@ class MatrixMean(gpytorch.Module):
         super().__init__()
         self.register_buffer("zero", torch.zeros((), dtype=dtype), persistent=False)
 
+    def check_shape(self, shape: tuple[int, int]) -> None:
+        """Refuse a prior of a shape (M, N) that this is no mean of; every shape will do here."""
+
     def row_part(self, rows: Tensor | None) -> Tensor:
         """(Q,) or (): :math:`a_m` at ``rows`` (Q,)."""
         return self.zero
@@ -90,6 +93,11 @@ class RowBiasMean(MatrixMean):
         found: Tensor = self.raw_bias
         return found
 
+    def check_shape(self, shape: tuple[int, int]) -> None:
+        """Refuse a prior with another number of rows."""
+        if len(self.bias) != shape[0]:
+            raise InputError(f"mean: expected a bias for each of {shape[0]} rows, got {len(self.bias)}")
+
     def row_part(self, rows: Tensor | None) -> Tensor:
         """bias_m"""
         if rows is None:
@@ -111,6 +119,11 @@ class GivenMean(MatrixMean):
         if given.dim() != 2 or not torch.isfinite(given).all():
             raise InputError(f"matrix: expected finite numbers of shape (M, N), got shape {tuple(given.shape)}")
         self.register_buffer("matrix", given, persistent=False)
+
+    def check_shape(self, shape: tuple[int, int]) -> None:
+        """Refuse a prior of another shape."""
+        if tuple(self.matrix.shape) != tuple(shape):
+            raise InputError(f"mean: expected a matrix of shape {tuple(shape)}, got {tuple(self.matrix.shape)}")
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(R, C): the entries at ``rows`` x ``cols``."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from ..errors import InputError, StorageError
-from ..priors import BiasedMean, ConstantMean, GivenMean, MatrixMean, RowBiasMean, ZeroMean
+from ..priors import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
 from .fields import Fields
 from .parameters import describe_parameters, restore_parameters
 from .tree import Tree
 
 KINDS: dict[str, type[MatrixMean]] = {
-    kind.__name__: kind for kind in (ZeroMean, ConstantMean, RowBiasMean, GivenMean, BiasedMean)
+    kind.__name__: kind for kind in (ZeroMean, ConstantMean, RowBiasMean, PopularityMean, GivenMean, BiasedMean)
 }
 
 
@@ -26,6 +26,8 @@ def describe_mean(mean: MatrixMean) -> Tree:
     own: Tree = {}
     if isinstance(mean, GivenMean):
         own = {"matrix": mean.matrix}
+    elif isinstance(mean, PopularityMean):
+        own = {"counts": mean.counts}
     elif isinstance(mean, BiasedMean):
         own = {"base": describe_mean(mean.base), "row_bias": mean.row_bias, "col_bias": mean.col_bias}
     return {"kind": kind, "parameters": describe_parameters(mean, "prior.mean_module"), "own": own}
@@ -43,9 +45,18 @@ def restore_mean(given: Fields, dtype: torch.dtype, shape: tuple[int, int]) -> M
 def _fresh(kind: str, own: Fields, dtype: torch.dtype, shape: tuple[int, int]) -> MatrixMean:
     if kind == "RowBiasMean":
         return RowBiasMean(shape[0], dtype)
+    if kind == "PopularityMean":
+        return _popularity(own, dtype, shape)
     if kind == "GivenMean":
         return GivenMean(own.finite("matrix", dtype, shape), dtype)
     if kind == "BiasedMean":
         base = restore_mean(own.fields("base"), dtype, shape)
         return BiasedMean(base, own.finite("row_bias", dtype, shape[:1]), own.finite("col_bias", dtype, shape[1:]))
     return ConstantMean(dtype=dtype) if kind == "ConstantMean" else ZeroMean(dtype)
+
+
+def _popularity(own: Fields, dtype: torch.dtype, shape: tuple[int, int]) -> PopularityMean:
+    counts = own.finite("counts", dtype, shape[1:])
+    if bool((counts < 0).any()):
+        raise StorageError(f"{own.where}.counts: expected numbers that are not negative, got others")
+    return PopularityMean(counts, dtype=dtype)

@@ -9,8 +9,9 @@ from linear_operator.operators import LinearOperator
 import mvgp
 from mvgp.errors import InputError, SizeError
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
+from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.linalg import ChebyshevLinearOperator, KroneckerLinearOperator, PairLinearOperator, roots
-from mvgp.priors import ConstantMean, MatrixMean, RowBiasMean
+from mvgp.priors import ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean
 
 from ..oracles import random_edges
 
@@ -133,6 +134,10 @@ BAD = [
     (lambda: make(mean=gpytorch.means.ZeroMean()), "mvgp.priors, got ZeroMean"),
     (lambda: make(mean=RowBiasMean(4)), "each of 5 rows, got 4"),
     (lambda: RowBiasMean(torch.tensor([1.0, float("nan")])), "finite"),
+    (lambda: make(mean=PopularityMean([1, 2])), "each of 8 columns, got 2"),
+    (lambda: make(mean=GivenMean(torch.zeros(2, 2))), "matrix of shape"),
+    (lambda: PopularityMean([1.0, -1.0]), "not negative"),
+    (lambda: PopularityMean([1.0], scale=float("nan")), "scale"),
     (lambda: mvgp.MatrixGP(DiffusionKernel(ROWS) + DiffusionKernel(COLS), DiffusionKernel(COLS)), r"\[5, 8\]"),
     (lambda: mvgp.MatrixGP(DiffusionKernel(ROWS, batch_shape=torch.Size([2])), DiffusionKernel(COLS)), "batch"),
     (
@@ -160,3 +165,16 @@ def test_roots_without_structure_have_a_limit(monkeypatch):
     prior = mvgp.MatrixGP(PrecomputedKernel(np.eye(4)), DiffusionKernel(COLS))
     with pytest.raises(SizeError, match="size 4"):
         prior.sample()
+
+
+def test_popularity_orders_what_nothing_else_tells_apart():
+    """A row without links and without neighbours ranks the columns by their number of links; s learns its sign."""
+    links = mvgp.PositiveUnlabelled([0, 1, 2, 0, 1, 0], [3, 3, 3, 1, 1, 4], shape=(4, 6))
+    kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 4))
+    prior = mvgp.MatrixGP(kernel, DiffusionKernel(Graph([], 6)), mean=PopularityMean(links))
+    posterior = mvgp.TraceGP(prior, BipartiteRankingLikelihood(), strength=0.3, trace_share=0.9).fit(links)
+    counts = torch.tensor([0, 2, 0, 3, 1, 0], dtype=torch.float64)
+    torch.testing.assert_close(posterior.scores([3])[0].detach(), 0.01 * counts.log1p())
+    assert posterior.scores([0])[0].argmax() in (1, 3, 4)
+    prior(torch.tensor([0, 1]), torch.tensor([3, 4])).mean.sum().backward()
+    torch.testing.assert_close(prior.mean_module.raw_scale.grad, counts[[3, 4]].log1p().sum())

@@ -9,7 +9,7 @@ from gpytorch.priors import GammaPrior
 import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, RegularizedLaplacianKernel
-from mvgp.priors import BiasedMean, ConstantMean, GivenMean, RowBiasMean, ZeroMean
+from mvgp.priors import BiasedMean, ConstantMean, GivenMean, PopularityMean, RowBiasMean, ZeroMean
 
 from .examples import COLS, M, N, X, gaussian, numbers, observed, precomputed
 
@@ -161,6 +161,7 @@ MEANS = {
     "zero": lambda: ZeroMean(),
     "constant": lambda: ConstantMean(0.3),
     "row bias": lambda: RowBiasMean(torch.linspace(0, 1, M)),
+    "popularity": lambda: PopularityMean(torch.arange(N), 0.3),
     "given": lambda: GivenMean(torch.arange(M * N).reshape(N, M).T / 9.0),
     "biased": lambda: BiasedMean(
         BiasedMean(ConstantMean(0.3), torch.ones(M), torch.linspace(0, 1, N)), torch.rand(M), torch.zeros(N)
