@@ -1,0 +1,38 @@
+"""The package implicit, when it is there: models of it are fitted here in a reproducible way."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from scipy import sparse
+
+from ..data import PositiveUnlabelled
+from ..errors import InputError
+from .checks import DTYPES
+from .factor_ranker import FactorRanker
+from .incidence import incidence
+
+
+def fit_implicit(
+    module: str, name: str, links: PositiveUnlabelled, dtype: torch.dtype, **settings: Any
+) -> FactorRanker:
+    """Fit the class ``name`` of ``implicit.cpu.<module>`` to ``links``.
+
+    :param settings: for the class.
+    """
+    matrix = sparse.csr_matrix(incidence(links, torch.float32))  # the package takes no other kind
+    model = getattr(_package(f"implicit.cpu.{module}"), name)(dtype=DTYPES[dtype], **settings)
+    with _package("threadpoolctl").threadpool_limits(1, "blas"):  # threads of its own; the package asks for this
+        model.fit(matrix, show_progress=False)
+    return FactorRanker(model.user_factors, model.item_factors, dtype)
+
+
+def _package(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"this baseline needs the package implicit ({error}); pip install 'mvgp[bench]' installs it"
+        ) from error
