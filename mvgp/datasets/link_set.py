@@ -15,6 +15,7 @@ from ..data import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels import DiffusionKernel, Graph
 from ..priors import MatrixGP
+from .read_report import ReadReport
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,6 +31,7 @@ class LinkSet:
     :param row_names: M names to show, not necessarily distinct; the ids when left out.
     :param col_names: N names to show.
     :param source: where it comes from, in one line.
+    :param report: what was read and left out, of a set read from tables.
 
     Example:
         >>> from mvgp.datasets import LinkSet
@@ -48,6 +50,7 @@ class LinkSet:
     row_names: tuple[str, ...] = ()
     col_names: tuple[str, ...] = ()
     source: str = ""
+    report: ReadReport | None = None
 
     def __post_init__(self) -> None:
         for side, graph in (("row", self.row_graph), ("col", self.col_graph)):
@@ -103,6 +106,7 @@ class LinkSet:
             tuple(self.row_names[i] for i in row_at.tolist()),
             tuple(self.col_names[i] for i in col_at.tolist()),
             self.source,
+            self.report,
         )
 
     def subsample(self, share: float, seed: int = 0) -> LinkSet:
