@@ -1,0 +1,114 @@
+"""What a study directory holds: its description and its tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from .columns import TABLES
+from .tables import Table, read_table
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StudyContents:
+    """A study as its directory describes it.
+
+    :param title: of the study.
+    :param settings: of the study, by name.
+    :param data: source and sizes of the data, by name.
+    :param versions: of the libraries, by name.
+    :param finished: whether all units of work are done.
+    :param units_done: units of work that are.
+    :param units_total: units of work there are.
+    :param seconds: of work so far.
+    :param notes: what a reader should know, such as fits that missed their tolerance.
+    :param saved: when the description was written.
+    :param tables: those that are there, by name.
+    """
+
+    title: str
+    settings: dict[str, Any]
+    data: dict[str, Any]
+    versions: dict[str, Any]
+    finished: bool
+    units_done: int
+    units_total: int
+    seconds: float
+    notes: tuple[str, ...]
+    saved: datetime
+    tables: dict[str, Table]
+
+    def leading_metric(self, table: str) -> str | None:
+        """The metric that is spoken of first: average precision at the furthest place, else the first; None if none."""
+        metrics = self.tables[table].distinct("metric")
+        places = {int(one[4:]): one for one in metrics if one.startswith("MAP@") and one[4:].isdecimal()}
+        return places[max(places)] if places else next(iter(metrics), None)
+
+    @property
+    def num_folds(self) -> int:
+        """How many folds the figures stand on; 0 if there are none yet."""
+        return max((row["folds"] for row in self.tables.get("metrics", ())), default=0)
+
+
+def read_study(directory: Path) -> StudyContents:
+    """Read ``study.json`` and the tables of a study directory.
+
+    :param directory: of the study; tables that are not there are left out.
+    """
+    path = directory / "study.json"
+    if not path.is_file():
+        raise InputError(f"{directory}: expected the directory of a study, got no study.json in it")
+    found = _description(path)
+    units = _entry(path, found["units"], "units", {"done": int, "total": int})
+    tables = {}
+    for name, columns in TABLES.items():
+        file = directory / "tables" / f"{name}.tsv"
+        if file.is_file():
+            tables[name] = read_table(file, columns)
+    return StudyContents(
+        title=found["title"],
+        settings=found["settings"],
+        data=found["data"],
+        versions=found["versions"],
+        finished=found["finished"],
+        units_done=units["done"],
+        units_total=units["total"],
+        seconds=float(found["seconds"]),
+        notes=tuple(str(note) for note in found.get("notes", ())),
+        saved=datetime.fromtimestamp(int(os.stat(path).st_mtime), UTC),
+        tables=tables,
+    )
+
+
+def _description(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: expected text in UTF-8, got {error}") from error
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}, line {error.lineno}, column {error.colno}: expected JSON, got {error.msg}"
+        ) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        got = found.get("format") if isinstance(found, dict) else type(found).__name__
+        raise InputError(f"{path}: expected a study of format {FORMAT}, got {got!r}")
+    if not isinstance(found.get("notes", []), list):
+        raise InputError(f"{path}: expected 'notes' of the study to be list, got {found['notes']!r}")
+    kinds = {"title": str, "settings": dict, "data": dict, "versions": dict, "finished": bool, "units": dict}
+    return _entry(path, found, "the study", {**kinds, "seconds": (int, float)})
+
+
+def _entry(path: Path, found: dict[str, Any], where: str, kinds: dict[str, Any]) -> dict[str, Any]:
+    for name, kind in kinds.items():
+        value = found.get(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+            raise InputError(f"{path}: expected {name!r} of {where} to be {names}, got {value!r}")
+    return found

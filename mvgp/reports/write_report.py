@@ -1,0 +1,129 @@
+"""write_report: the page of a study, its figures and its tables, whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from ..errors import InputError
+from ..storage.atomic import replacing
+from .calibration_section import calibration_section
+from .candidates_section import candidates_section
+from .comparisons_section import comparisons_section
+from .contents import StudyContents, read_study
+from .curves_section import curves_section
+from .markup import text
+from .metrics_section import metrics_section
+from .overview import about, masthead
+from .palette import DARK, LIGHT, variables
+from .path_section import path_section
+from .raster import png_file
+from .section import Section
+from .svg import svg_file
+from .words import Words
+
+
+def write_report(
+    directory: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    row_word: str = "disease",
+    col_word: str = "gene",
+) -> Path:
+    """Write the report of a study: ``report.html``, ``figures/*.svg`` and ``figures/*.png``, and its path.
+
+    The page is whole, it needs no network. Everything is prepared before the first file is replaced: after an error
+    an older report is as it was.
+
+    :param directory: of the study, with ``study.json`` and ``tables/*.tsv``; a table that is not there is a section
+        less, one that is malformed an :class:`~mvgp.errors.InputError` with file, line and column.
+    :param out: directory for the report, made if it is not there; copies of the tables go there too. That of the
+        study when left out.
+    :param row_word: what a row is called in the page.
+    :param col_word: what a column is called in the page.
+
+    Example:
+        >>> import json, pathlib, tempfile
+        >>> from mvgp.reports import write_report
+        >>> study = {"format": 1, "title": "Small", "settings": {}, "data": {"source": "none"}, "versions": {},
+        ...          "finished": False, "units": {"done": 0, "total": 4}, "seconds": 0.0}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "study.json").write_text(json.dumps(study))
+        ...     page = write_report(folder).read_text(encoding="utf-8")
+        >>> "This study is not finished" in page
+        True
+
+    """
+    for label, word in (("row_word", row_word), ("col_word", col_word)):
+        if not isinstance(word, str) or not word.strip():
+            raise InputError(f"{label}: expected a word, got {word!r}")
+    study_directory = Path(directory)
+    target = study_directory if out is None else Path(out)
+    if target.is_file() or (target.suffix == ".html" and not target.is_dir()):
+        raise InputError(f"{target}: expected a directory for report.html and its figures, got the path of a file")
+    study, words = read_study(study_directory), Words(row_word, col_word)
+    sections = [
+        metrics_section(study),
+        comparisons_section(study),
+        curves_section(study),
+        path_section(study),
+        calibration_section(study),
+        candidates_section(study, words),
+        about(study),
+    ]
+    contents = {"report.html": _page(study, words, sections)}
+    for figure in (figure for section in sections for figure in section.figures):
+        contents[f"figures/{figure.name}.svg"] = svg_file(figure)
+        contents[f"figures/{figure.name}.png"] = png_file(figure)
+    if target.resolve() != study_directory.resolve():
+        contents |= {f"tables/{name}.tsv": table.content for name, table in study.tables.items()}
+    _write(target, contents)
+    return target / "report.html"
+
+
+def _page(study: StudyContents, words: Words, sections: list[Section]) -> bytes:
+    from .. import __version__
+
+    css, script, page = (_asset(name) for name in ("page.css", "page.js", "page.html"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    links = "".join(f'<a href="#{section.identity}">{text(section.title)}</a>' for section in sections)
+    return (
+        Template(page)
+        .substitute(
+            title=text(study.title or "Study report"),
+            version=text(__version__),
+            css=css,
+            script=script,
+            script_hash=f"sha256-{digest}",
+            light=variables(LIGHT),
+            dark=variables(DARK),
+            navigation=links,
+            masthead=masthead(study, words),
+            sections="\n".join(section.html() for section in sections),
+        )
+        .encode()
+    )
+
+
+def _asset(name: str) -> str:
+    return files("mvgp.reports").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _write(target: Path, contents: Mapping[str, bytes]) -> None:
+    """Write all files beside their places, then move them there; the page, which comes first, is moved last."""
+    try:
+        for folder in {target / name for name in contents}:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            for name, content in contents.items():
+                file = stack.enter_context(replacing(str(target / name)))
+                file.write(content)
+                file.flush()
+    except OSError as error:
+        raise InputError(f"{target}: expected a directory that can be written to, got {error}") from error
