@@ -1,0 +1,151 @@
+"""StudyDirectory: where the units of a study are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, StorageError
+from ..storage.atomic import replacing
+from . import unit_files
+from .lock import locked
+from .study import GROWING, Study
+from .unit import Outcome, Unit
+
+FORMAT = 1
+
+
+class StudyDirectory:
+    """A directory that belongs to one study of one set of data; every file in it appears whole or not at all.
+
+    :param path: of the directory.
+    :param study: the settings.
+    :param digest: of the data.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], study: Study, digest: str) -> None:
+        self.path, self.study, self.digest = Path(path), study, digest
+        fixed = {name: value for name, value in asdict(study).items() if name not in GROWING}
+        text = json.dumps([FORMAT, digest, fixed], sort_keys=True)
+        self.belongs = hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Take the directory, which is made if it is not there; refuse one of another study, or one in use."""
+        with _one_line(self.path):
+            if self.path.exists() and not self.path.is_dir():
+                raise InputError(f"{self.path}: expected a directory for the study, got a file")
+            if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / "lock").exists():
+                raise InputError(f"{self.path}: expected a new directory or that of a study, got one with other files")
+            self.path.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as held:
+            with _one_line(self.path):
+                held.enter_context(locked(str(self.path / "lock")))
+                self._check_same()
+                for draft in self.path.rglob(".mvgp-*.tmp"):  # of a process that was killed
+                    draft.unlink()
+            yield
+
+    def _check_same(self) -> None:
+        found = read_description(self.path)
+        if found is None:
+            return
+        told, here = found["settings"], json.loads(self.study.to_json())
+        for name, value in here.items():
+            if name not in GROWING and told.get(name) != value:
+                raise InputError(
+                    f"{self.path}: expected the directory of this study, got one of another: "
+                    f"{name} is {told.get(name)!r} there and {value!r} here"
+                )
+        digest = found["data"]["digest"]
+        if digest != self.digest:
+            raise InputError(
+                f"{self.path}: expected the directory of this study, got one of other data: their digest is "
+                f"{digest} there and {self.digest} here"
+            )
+
+    def load(self, unit: Unit) -> Outcome | None:
+        """What was saved; None if nothing was, or if the file is damaged, which is told and then done again."""
+        content = self._content(unit)
+        if content is None:
+            return None
+        try:
+            return unit_files.from_bytes(content, unit, self.belongs)
+        except StorageError as error:
+            self._damaged(unit, error)
+            return None
+
+    def has(self, unit: Unit) -> bool:
+        """Whether it was saved and is whole."""
+        return self.load(unit) is not None
+
+    def save(self, outcome: Outcome) -> None:
+        """Keep what came of a unit; whole, or not at all."""
+        self.write(outcome.unit.path, unit_files.to_bytes(outcome, self.belongs))
+
+    def drop(self, unit: Unit) -> None:
+        """Forget a unit that is no longer needed."""
+        self.remove(unit.path)
+
+    def remove(self, name: str) -> None:
+        """A file that is out of date, if it is there."""
+        with _one_line(self.path / name):
+            (self.path / name).unlink(missing_ok=True)
+
+    def write(self, name: str, content: bytes) -> None:
+        """A file in the directory, whole or not at all."""
+        target = self.path / name
+        with _one_line(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(str(target)) as file:
+                file.write(content)
+
+    def describe(self, description: dict[str, Any]) -> None:
+        """Write ``study.json``."""
+        self.write("study.json", json.dumps(description, indent=1).encode())
+
+    def _content(self, unit: Unit) -> bytes | None:
+        with _one_line(self.path / unit.path):
+            try:
+                return (self.path / unit.path).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def _damaged(self, unit: Unit, error: StorageError) -> None:
+        warnings.warn(f"{self.path / unit.path}: {error}; it is done again", RuntimeWarning, stacklevel=3)
+        self.drop(unit)
+
+
+def read_description(path: Path) -> dict[str, Any] | None:
+    """What ``study.json`` says, None if there is none."""
+    file = path / "study.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file}: expected the description of a study, got {error}") from None
+    whole = isinstance(found, dict) and isinstance(found.get("settings"), dict) and "digest" in found.get("data", {})
+    if not whole or found.get("format") != FORMAT:
+        raise InputError(f"{file}: expected the description of a study, format {FORMAT}")
+    described: dict[str, Any] = found
+    return described
+
+
+@contextlib.contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    """A full disk, a read-only directory: the system's word as an error of mvgp, in one line."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InputError(
+            f"{path}: {why}; units that are finished are kept, the same call goes on with the rest"
+        ) from error

@@ -1,0 +1,123 @@
+"""Where tasks are done: in this process, on the cores of this machine, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+from ..errors import InputError
+from .unit import Failure, Outcome, Task
+from .work import work
+
+RESTARTS = 2  # of the worker processes of this machine after one of them has died
+CONNECT = 30  # seconds to reach a cluster and its first worker
+
+
+def results(tasks: Sequence[Task], jobs: int, client: Any = None) -> Generator[Outcome | Failure, None, None]:
+    """What comes of the tasks, as it comes; to be closed by who does not wait for its end.
+
+    :param jobs: processes on this machine; 1 is this process itself.
+    :param client: of a Dask cluster, instead.
+    """
+    if client is not None:
+        return _on_cluster(tasks, client)
+    return _here(tasks) if jobs == 1 else _on_cores(tasks, jobs)
+
+
+def _here(tasks: Sequence[Task]) -> Generator[Outcome | Failure, None, None]:
+    for task in tasks:
+        yield work(task)
+
+
+def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, None, None]:
+    """Through joblib; when a process dies (of too little memory, say) what is left goes to new ones."""
+    joblib = need_joblib()
+    from joblib.externals.loky.process_executor import BrokenProcessPool  # type: ignore[import-untyped]
+
+    left = {task.unit: task for task in tasks}
+    for restart in range(RESTARTS + 1):
+        with joblib.parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1):
+            # no memory maps: they would be read-only
+            parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
+        found = parallel(joblib.delayed(work)(task) for task in list(left.values()))
+        try:
+            for one in found:
+                del left[one.unit]
+                yield one
+            return
+        except BrokenProcessPool as error:
+            if restart == RESTARTS:
+                why = f"a worker process died {RESTARTS + 1} times, the last time with: {' '.join(str(error).split())}"
+                yield from (Failure(unit, why) for unit in left)
+        finally:
+            with warnings.catch_warnings():  # that tasks were cancelled is what was wanted
+                warnings.filterwarnings("ignore", message=".* tasks", category=UserWarning)
+                found.close()
+
+
+def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failure, None, None]:
+    """Through futures of Dask itself: joblib's back end for it does not come back from a task that kills its workers.
+
+    Each task is sent with all that it needs, so that a worker can die without anyone missing its data.
+    """
+    from distributed import as_completed
+
+    waiting, running = iter(tasks), as_completed(loop=client.loop, with_results=True, raise_errors=False)
+    unit_of = {}
+
+    def submit(count: int) -> None:
+        for task in itertools.islice(waiting, count):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
+                future = client.submit(work, task, pure=False)
+            unit_of[future] = task.unit
+            running.add(future)
+
+    submit(2 * sum(client.ncores().values()))
+    try:
+        for future, found in running:
+            unit = unit_of.pop(future)
+            if future.status == "finished":
+                yield found
+            else:
+                error = found[1] if isinstance(found, tuple) else found
+                line = " ".join(f"{type(error).__name__}: {error}".split())
+                yield Failure(unit, f"lost by the cluster ({line})")
+            submit(1)
+    finally:
+        client.cancel(list(unit_of))
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """A client of the Dask cluster at an address; None for none."""
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError("dask: expected the package distributed: pip install 'mvgp[distributed]'") from None
+    try:
+        client = Client(address, timeout=CONNECT, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        line = " ".join(str(error).split())
+        raise InputError(f"dask: expected the address of a scheduler, got {address!r} ({line})") from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT)
+        except TimeoutError:
+            raise InputError(f"dask: {address} has no worker after {CONNECT} seconds") from None
+        yield client
+
+
+def need_joblib() -> Any:
+    """The package, or how to get it."""
+    try:
+        import joblib  # type: ignore[import-untyped]
+    except ImportError:
+        raise InputError("jobs: more than one needs the package joblib: pip install 'mvgp[cli]'") from None
+    return joblib

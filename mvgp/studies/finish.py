@@ -1,0 +1,81 @@
+"""The end of a study: the later stages, and all tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+
+from ..metrics import RankingScores
+from . import tables
+from .candidates_table import candidates_table
+from .ranked import ranking_of
+from .run import StudyRun
+from .setting import Setting
+from .tsv import Table, to_text
+
+Tables = dict[str, tuple[list[str], Table]]
+NAMES = ("metrics", "comparisons", "curves", "path", "grids", "choices", "calibration", "candidates")
+
+
+def finish(run: StudyRun) -> None:
+    """Do the later stages, and write the tables of all models that have every fold."""
+    found = _tables(run)
+    for name in NAMES:
+        if name in found:
+            run.place.write(f"tables/{name}.tsv", to_text(*found[name]).encode())
+        else:
+            run.place.remove(f"tables/{name}.tsv")  # of an earlier run with other models
+
+
+def _tables(run: StudyRun) -> Tables:
+    load, study = run.load, run.load.study
+    whole = [model for model in study.models if all((model, fold) in run.scores for fold in load.folds)]
+    scores = {model: [ranking_of(run.scores[model, fold]) for fold in load.folds] for model in whole}
+    if not scores:
+        return {}
+    compared = tables.compared_metrics(study.k, study.metric)
+    keys = [(model, fold) for model in whole for fold in load.folds]
+    choices = {key: run.choices[key] for key in keys}
+    settings = {key: run.settings[key] for key in keys}
+    found: Tables = {
+        "metrics": tables.metrics_table(scores),
+        "comparisons": tables.comparisons_table(scores, compared),
+        "curves": tables.curves_table(scores),
+        "path": tables.path_table(choices, settings, study.metric),
+        "grids": tables.grids_table(choices, settings, study.metric),
+        "choices": tables.choices_table(settings),
+    }
+    certain = [model for model in load.certain if model in scores]
+    if study.calibration_rows and certain:
+        found["calibration"] = _calibration(run, certain)
+    if study.candidate_rows and certain:
+        model = _best(certain, scores, study.metric if study.metric in compared else f"MAP@{study.k}")
+        setting = most_chosen([run.settings[model, fold] for fold in load.folds])
+        parts = run.later(load.candidates(setting), "candidates")
+        if parts is not None:
+            found["candidates"] = candidates_table(load, model, parts)
+    return found
+
+
+def _calibration(run: StudyRun, models: list[str]) -> tuple[list[str], Table]:
+    tasks = {model: run.load.calibration(run.settings[model, 0]) for model in models}
+    distinct = {task.unit: task for task in tasks.values()}
+    run.later(list(distinct.values()), "calibration")
+    every = {model: run.place.load(task.unit) for model, task in tasks.items()}
+    return tables.calibration_table({model: one for model, one in every.items() if one is not None})
+
+
+def _best(models: list[str], scores: dict[str, list[RankingScores]], metric: str) -> str:
+    """The model with the largest mean over folds; the first of equal ones."""
+
+    def mean(model: str) -> float:
+        return sum(float(torch.nanmean(one.per_task(metric))) for one in scores[model])
+
+    return max(models, key=mean)
+
+
+def most_chosen(settings: list[Setting]) -> Setting:
+    """The setting that most folds chose; of equally frequent ones the one with the best validation score."""
+    count = Counter(setting.key for setting in settings)
+    return max(settings, key=lambda setting: (count[setting.key], setting.score))

@@ -1,0 +1,108 @@
+"""StudyResult: the tables of a study, and load_study, which reads them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from .directory import read_description
+from .study import Study
+from .tsv import Table, from_file
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StudyResult:
+    """What a study has found: lists of entries, each with the columns of its table by name.
+
+    :param directory: where it is.
+    :param study: the settings.
+    :param description: what ``study.json`` says.
+    :param tables: by name; those that were not asked for are missing.
+    """
+
+    directory: Path
+    study: Study
+    description: dict[str, Any]
+    tables: dict[str, Table]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of it was run."""
+        return bool(self.description["finished"])
+
+    @property
+    def notes(self) -> list[str]:
+        """What one should know: fits that missed their tolerance."""
+        return list(self.description.get("notes", []))
+
+    @property
+    def metrics(self) -> Table:
+        """Mean and standard deviation over folds of each model and metric."""
+        return self._table("metrics")
+
+    @property
+    def comparisons(self) -> Table:
+        """Paired tests over tasks of each pair of models."""
+        return self._table("comparisons")
+
+    @property
+    def curves(self) -> Table:
+        """Precision, recall and MAP at 1..k of each model."""
+        return self._table("curves")
+
+    @property
+    def path(self) -> Table:
+        """Every fit of every regularisation path."""
+        return self._table("path")
+
+    @property
+    def choices(self) -> Table:
+        """What was chosen for each model and fold."""
+        return self._table("choices")
+
+    def mean(self, model: str, metric: str) -> float:
+        """The mean over folds of one metric of one model."""
+        for entry in self.metrics:
+            if (entry["model"], entry["metric"]) == (model, metric):
+                return float(entry["mean"])
+        models = sorted({entry["model"] for entry in self.metrics})
+        metrics = sorted({entry["metric"] for entry in self.metrics})
+        raise InputError(f"expected a model of {models} and a metric of {metrics}, got {model!r} and {metric!r}")
+
+    def _table(self, name: str) -> Table:
+        if name not in self.tables:
+            raise InputError(f"{self.directory}: the study has no table {name} yet; run it to its end")
+        return self.tables[name]
+
+    def __str__(self) -> str:
+        metrics = list(dict.fromkeys(entry["metric"] for entry in self.metrics))
+        lines: dict[str, list[str]] = {}
+        for entry in self.metrics:
+            spread = "" if entry["folds"] == 1 else f" ± {entry['std']:.3f}"
+            lines.setdefault(entry["model"], []).append(f"{entry['mean']:.3f}{spread}")
+        cells = [["", *metrics], *([model, *line] for model, line in lines.items())]
+        widths = [max(len(line[at]) for line in cells) for at in range(len(metrics) + 1)]
+        return "\n".join(
+            "  ".join(
+                [line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]
+            )
+            for line in cells
+        )
+
+    def __repr__(self) -> str:
+        units = self.description["units"]
+        state = "finished" if self.finished else f"{units['done']} of {units['total']} units"
+        return f"StudyResult({str(self.directory)!r}, {', '.join(self.study.models)}; {state})"
+
+
+def load_study(directory: str | os.PathLike[str]) -> StudyResult:
+    """The tables of a study that was run before, as far as it got."""
+    path = Path(directory)
+    found = read_description(path)
+    if found is None:
+        raise InputError(f"{path}: expected the directory of a study, got one without study.json")
+    tables = {file.stem: from_file(file) for file in sorted((path / "tables").glob("*.tsv"))}
+    return StudyResult(path, Study.from_dict(found["settings"]), found, tables)

@@ -1,0 +1,174 @@
+"""Study: the settings of a study, all that its numbers depend on besides the data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ..baselines import BASELINE_NAMES
+from ..errors import InputError
+from ..models.trace_gp import path_strengths
+from . import study_checks as check
+
+OWN = ("hilbert", "trace", "best", "whole", "full", "factor", "prodige")  # models of mvgp; others are baselines
+WITH_VARIANCE = ("hilbert", "trace", "best", "whole", "full")  # those whose posterior answers P(top k)
+GROWING = ("models", "run_folds", "calibration_rows", "candidate_rows", "title")  # may change from run to run
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is compared, on which splits, and how settings are chosen. The defaults are the paper's protocol,
+    except that paths may end early (``patience``).
+
+    :param models: ``hilbert`` (no trace norm), ``trace`` (trace norm alone), ``best`` (trace share chosen), ``whole``
+        (whole lists, no sampled negatives), ``full``, ``factor``, ``prodige``, or a name of
+        ``mvgp.baselines.BASELINE_NAMES``.
+    :param split: "pairs" (or "known") holds out pairs, "rows" (or "new") whole rows.
+    :param folds: K of cross-validation.
+    :param run_folds: only the first few of them; all when left out.
+    :param negative_sets: sets of sampled negatives, over which scores are averaged.
+    :param ratio: negatives for each positive.
+    :param strengths: how many, log-spaced from 1 to ``lowest``; or the strengths themselves, decreasing.
+    :param lowest: the weakest strength.
+    :param trace_shares: among which ``best`` chooses.
+    :param whole_shares: among which ``whole`` chooses, above 0.
+    :param whole_weight: of an unlabelled item in a whole list.
+    :param noises: among which ``full`` chooses.
+    :param costs: among which ``prodige`` chooses.
+    :param factor_ranks: among which ``factor`` chooses, with each noise of ``factor_noises``.
+    :param metric: what choices maximise on the validation part.
+    :param validation_share: of the training part, held out for choices.
+    :param validation_sets: sets of negatives with which choices are made.
+    :param patience: a path ends after so many strengths without a new best; None walks all of it, as the paper does.
+        Paths without a trace norm are always walked to their end.
+    :param max_rank: a path ends after the first mean of higher rank, unless it has no trace norm.
+    :param tolerance: relative duality gap of means.
+    :param max_iterations: of the solver for each mean.
+    :param margin: between positives and negatives.
+    :param noise: variance of the ranking likelihood.
+    :param time: of the diffusion kernels.
+    :param shift: of the diffusion kernels.
+    :param dtype: "single" or "double". Single takes half the time and memory; its rounding is far below
+        ``tolerance``.
+    :param subsample: share of the links that is used at all; the paper has 0.05 and 1.
+    :param k: length of the curves.
+    :param seed: of all that is random.
+    :param calibration_rows: rows of the first fold on which P(top ``top``) is examined; 0 for none.
+    :param candidate_rows: rows whose candidates are listed after a fit to all links; 0 for none.
+    :param top: items of such a list, and the k of P(top k).
+    :param title: for the report.
+
+    Example:
+        >>> from mvgp.studies import Study
+        >>> study = Study(models=("popularity", "trace"), split="known", run_folds=1)
+        >>> study.split, Study.from_json(study.to_json()) == study
+        ('pairs', True)
+
+    """
+
+    models: tuple[str, ...] = ("popularity", "hilbert", "trace", "best")
+    split: str = "pairs"
+    folds: int = 5
+    run_folds: int | None = None
+    negative_sets: int = 10
+    ratio: float = 1.0
+    strengths: int | tuple[float, ...] = 30
+    lowest: float = 1e-3
+    trace_shares: tuple[float, ...] = (1.0, 0.8, 0.6, 0.4, 0.0)
+    whole_shares: tuple[float, ...] = (1.0, 0.9, 0.8)
+    whole_weight: float = 0.05
+    noises: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
+    costs: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
+    factor_ranks: tuple[int, ...] = (20, 50)
+    factor_noises: tuple[float, ...] = (0.5, 2.0)
+    metric: str = "MAP@100"
+    validation_share: float = 0.2
+    validation_sets: int = 1
+    patience: int | None = 5
+    max_rank: int | None = None
+    tolerance: float = 1e-2
+    max_iterations: int = 200
+    margin: float = 1.0
+    noise: float = 0.1
+    time: float = 1.0
+    shift: float = 1.0
+    dtype: str = "single"
+    subsample: float = 1.0
+    k: int = 100
+    seed: int = 0
+    calibration_rows: int = 0
+    candidate_rows: int = 0
+    top: int = 20
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "models", check.names(self.models, "models", (*OWN, *BASELINE_NAMES)))
+        put(self, "split", check.one_of(self.split, "split", {"known": "pairs", "new": "rows"}, ("pairs", "rows")))
+        check.one_of(self.dtype, "dtype", {}, ("single", "double"))
+        for name, least in (("folds", 2), ("negative_sets", 1), ("validation_sets", 1), ("max_iterations", 1)):
+            check.whole(getattr(self, name), name, least)
+        for name, least in (("k", 1), ("seed", 0), ("calibration_rows", 0), ("candidate_rows", 0), ("top", 1)):
+            check.whole(getattr(self, name), name, least)
+        for name in ("run_folds", "patience", "max_rank"):
+            if getattr(self, name) is not None:
+                check.whole(getattr(self, name), name, 1)
+        if self.run_folds is not None and self.run_folds > self.folds:
+            raise InputError(f"run_folds: expected at most {self.folds}, the number of folds, got {self.run_folds}")
+        for name in ("ratio", "tolerance", "margin", "noise", "time"):
+            check.number(getattr(self, name), name, above=0)
+        check.number(self.shift, "shift", least=0)
+        for name in ("whole_weight", "subsample"):
+            check.number(getattr(self, name), name, above=0, most=1)
+        check.number(self.validation_share, "validation_share", above=0, below=1)
+        put(self, "trace_shares", check.numbers(self.trace_shares, "trace_shares", least=0, most=1))
+        put(self, "whole_shares", check.numbers(self.whole_shares, "whole_shares", above=0, most=1))
+        for name in ("noises", "costs", "factor_noises"):
+            put(self, name, check.numbers(getattr(self, name), name, above=0))
+        put(self, "factor_ranks", tuple(check.whole(one, "factor_ranks", 1) for one in self.factor_ranks))
+        if not isinstance(self.strengths, int):
+            put(self, "strengths", check.numbers(self.strengths, "strengths", above=0))
+        path_strengths(self.strengths, self.lowest)
+        put(self, "metric", check.ranking_metric(self.metric))
+        wants = self.calibration_rows or self.candidate_rows
+        if wants and not set(self.models) & set(WITH_VARIANCE):
+            raise InputError(
+                f"calibration_rows, candidate_rows: expected a model with variances ({', '.join(WITH_VARIANCE)}), "
+                f"got {', '.join(self.models)}"
+            )
+
+    @property
+    def path(self) -> list[float]:
+        """The strengths, decreasing."""
+        return path_strengths(self.strengths, self.lowest)
+
+    @property
+    def num_folds(self) -> int:
+        """Folds that are run."""
+        return self.folds if self.run_folds is None else self.run_folds
+
+    def to_json(self) -> str:
+        """As text, from which :meth:`from_json` makes an equal study."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Study:
+        """From the text of :meth:`to_json`."""
+        try:
+            given = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"settings: expected JSON, got {error}") from None
+        return cls.from_dict(given)
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Study:
+        """From settings by name; those left out have their defaults."""
+        if not isinstance(given, dict):
+            raise InputError(f"settings: expected names and values, got {type(given).__name__}")
+        known = {one.name for one in fields(cls)}
+        strange = sorted(set(given) - known)
+        if strange:
+            raise InputError(f"settings: expected names among {', '.join(sorted(known))}, got {', '.join(strange)}")
+        values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
+        return cls(**values)

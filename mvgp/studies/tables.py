@@ -1,0 +1,127 @@
+"""The tables of a study, from what its units have saved."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from ..metrics import RankingScores, compare
+from .calibration_unit import BINS
+from .setting import Setting
+from .tsv import Table
+from .unit import Outcome
+
+Scores = Mapping[str, Sequence[RankingScores]]  # of each model, one for each fold
+CURVES = {"precision": "P", "recall": "R", "map": "MAP"}
+
+
+def metrics_table(scores: Scores) -> tuple[list[str], Table]:
+    """Mean and standard deviation over folds of every metric."""
+    table: Table = []
+    folds = max((len(one) for one in scores.values()), default=0)
+    for model, found in scores.items():
+        summaries = [one.summary() for one in found]
+        for metric in summaries[0]:
+            values = [summary[metric] for summary in summaries]
+            entry = {"model": model, "metric": metric, "mean": statistics.fmean(values), "std": _spread(values)}
+            each = {f"fold_{fold}": value for fold, value in enumerate(values)}
+            table.append({**entry, "folds": len(values), **each})
+    return ["model", "metric", "mean", "std", "folds", *(f"fold_{fold}" for fold in range(folds))], table
+
+
+def compared_metrics(k: int, chosen_by: str) -> list[str]:
+    """The metrics that are tested: those of the curves at their end, AUC, and the one of choices."""
+    found = ["AUC", f"MAP@{k}", f"P@{k}", f"R@{k}"]
+    place = chosen_by.partition("@")[2]
+    within = not place or int(place) <= k
+    return found if chosen_by in found or not within else [*found, chosen_by]
+
+
+def comparisons_table(scores: Scores, metrics: Sequence[str]) -> tuple[list[str], Table]:
+    """Paired tests of all pairs of models over the tasks of all folds."""
+    columns = ["metric", "model_a", "model_b", "mean_a", "mean_b", "difference", "low", "high"]
+    columns += ["t_pvalue", "wilcoxon_pvalue", "wins", "losses", "ties", "tasks"]
+    table: Table = []
+    for metric in metrics:
+        pooled = {model: torch.cat([one.per_task(metric) for one in found]) for model, found in scores.items()}
+        for a, b in itertools.combinations(pooled, 2):
+            if int((~torch.isnan(pooled[a])).sum()) < 2:
+                continue  # nothing to test
+            found = compare(pooled[a], pooled[b], metric)
+            entry = {name: getattr(found, name) for name in columns if hasattr(found, name)}
+            low, high = found.interval
+            table.append({**entry, "model_a": a, "model_b": b, "low": low, "high": high, "tasks": found.num_tasks})
+    return columns, table
+
+
+def curves_table(scores: Scores) -> tuple[list[str], Table]:
+    """Precision, recall and MAP at 1..k, means and standard deviations over folds."""
+    columns = ["model", "k", *(name + end for name in CURVES for end in ("", "_std"))]
+    table: Table = []
+    for model, found in scores.items():
+        curves = [one.curves() for one in found]
+        for place in range(found[0].k):
+            entry: dict[str, object] = {"model": model, "k": place + 1}
+            for name, short in CURVES.items():
+                values = [float(curve[short][place]) for curve in curves]
+                entry |= {name: statistics.fmean(values), f"{name}_std": _spread(values)}
+            table.append(entry)
+    return columns, table
+
+
+def path_table(
+    choices: Mapping[tuple[str, int], Sequence[Outcome]], settings: Mapping[tuple[str, int], Setting], metric: str
+) -> tuple[list[str], Table]:
+    """Every fit of every path, with what was chosen."""
+    columns = ["model", "fold", "trace_share", "strength", "metric", "score", "standard_error"]
+    columns += ["rank", "relative_gap", "iterations", "seconds", "chosen"]
+    table: Table = []
+    for (model, fold), parts in choices.items():
+        setting = settings[model, fold]
+        for record in (record for part in parts for record in part.info["records"] if "strength" in record):
+            chosen = (record["trace_share"], record["strength"]) == (setting.trace_share, setting.strength)
+            table.append({"model": model, "fold": fold, "metric": metric, **record, "chosen": int(chosen)})
+    return columns, table
+
+
+def grids_table(
+    choices: Mapping[tuple[str, int], Sequence[Outcome]], settings: Mapping[tuple[str, int], Setting], metric: str
+) -> tuple[list[str], Table]:
+    """Every setting of models without a path, with what was chosen."""
+    columns = ["model", "fold", "place", "setting", "metric", "score", "standard_error", "seconds", "chosen"]
+    table: Table = []
+    for (model, fold), parts in choices.items():
+        for record in (record for part in parts for record in part.info["records"] if "place" in record):
+            entry = {"model": model, "fold": fold, "setting": record["text"], "metric": metric}
+            table.append({**record, **entry, "chosen": int(record["place"] == settings[model, fold].place)})
+    return columns, table
+
+
+def choices_table(settings: Mapping[tuple[str, int], Setting]) -> tuple[list[str], Table]:
+    """What was chosen."""
+    table: Table = [
+        {"model": model, "fold": fold, "setting": one.text, "score": one.score}
+        for (model, fold), one in settings.items()
+    ]
+    return ["model", "fold", "setting", "score"], table
+
+
+def calibration_table(found: Mapping[str, Outcome]) -> tuple[list[str], Table]:
+    """The bins of P(top k) that are not empty."""
+    table: Table = []
+    for model, outcome in found.items():
+        sums, members, counts = (outcome.arrays[name] for name in ("probability", "members", "count"))
+        for place in np.flatnonzero(counts).tolist():
+            count = float(counts[place])
+            ends = {"low": place / BINS, "high": (place + 1) / BINS}
+            means = {"mean_probability": float(sums[place]) / count, "share": float(members[place]) / count}
+            table.append({"model": model, **ends, **means, "count": int(count)})
+    return ["model", "low", "high", "mean_probability", "share", "count"], table
+
+
+def _spread(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
