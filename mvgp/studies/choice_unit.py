@@ -35,10 +35,13 @@ def _options(task: Task) -> dict[str, Any]:
 
 
 def _path(task: Task, family: str, share: float) -> list[dict[str, Any]]:
-    study = task.study
+    study, options = task.study, _options(task)
+    links = task.train.links(study.whole_weight)
+    splits = make_splits(links, options["by"], 1, options["share"], options["seed"])
     choice = choose(
-        entrants.trace_recipe(study, task.train, share),
-        task.train.links(study.whole_weight),
+        entrants.trace_recipe(study, task.train, share, family, splits[0].train),
+        links,
+        folds=splits,
         trace_shares=[share],
         strengths=study.path,
         metric=study.metric,
@@ -46,8 +49,8 @@ def _path(task: Task, family: str, share: float) -> list[dict[str, Any]]:
         max_rank=study.max_rank if share > 0 else None,
         patience=study.patience if share > 0 else None,
         negatives=NegativeSets(study.validation_sets, study.ratio) if family == "sampled" else None,
+        seed=options["seed"],
         progress=False,
-        **_options(task),
     )
     return [
         {

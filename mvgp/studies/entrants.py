@@ -12,17 +12,17 @@ from ..datasets import LinkSet
 from ..likelihoods import BipartiteRankingLikelihood
 from ..metrics import Ranker
 from ..models import FactorGP, FullGP, PairwiseSVM, TraceGP
-from ..priors import MatrixGP
+from ..priors import MatrixGP, PopularityMean
 from .setting import Setting
-from .study import OWN, Study
+from .study import OWN, WHOLE, Study
 
 SAMPLED = {"hilbert": (0.0,), "trace": (1.0,)}  # trace shares of TraceGP on sampled negatives; best has the study's
 
 
 def choice_parts(model: str, study: Study) -> list[str]:
     """The units that the choice of a model is made of. Models share those that they have in common."""
-    if model == "whole":
-        return [f"whole_{share:g}" for share in study.whole_shares]
+    if model in WHOLE:
+        return [f"{model}_{share:g}" for share in study.whole_shares]
     if model in SAMPLED or model == "best":
         return [f"sampled_{share:g}" for share in SAMPLED.get(model, study.trace_shares)]
     return [model]
@@ -36,7 +36,7 @@ def family_of(part: str) -> tuple[str, float | None]:
 
 def needs_negatives(family: str) -> bool:
     """Whether it is fitted to sampled negatives; baselines and whole lists take links alone."""
-    return family == "sampled" or (family in OWN and family != "whole")
+    return family == "sampled" or (family in OWN and family not in WHOLE)
 
 
 def ranking(study: Study, noise: float | None = None) -> BipartiteRankingLikelihood:
@@ -50,10 +50,19 @@ def prior_of(study: Study, link_set: LinkSet) -> MatrixGP:
     return link_set.prior(study.time, study.shift, dtype)
 
 
-def trace_recipe(study: Study, link_set: LinkSet, trace_share: float) -> TraceGP:
-    """The model of one path."""
+def trace_recipe(
+    study: Study, link_set: LinkSet, trace_share: float, family: str = "sampled", known: Any = None
+) -> TraceGP:
+    """The model of one path.
+
+    :param family: "sampled" or one of the whole lists.
+    :param known: the links that are fitted, for the prior mean of ``whole-popular``; held-out ones are no part of it.
+    """
+    prior = prior_of(study, link_set)
+    if family == "whole-popular":
+        prior.mean_module = PopularityMean(known, study.popularity, prior.dtype)
     return TraceGP(
-        prior_of(study, link_set),
+        prior,
         ranking(study),
         trace_share=trace_share,
         tolerance=study.tolerance,
@@ -85,10 +94,10 @@ def fit(
     study: Study, link_set: LinkSet, setting: Setting, data: ObservedMatrix | PositiveUnlabelled, seed: int
 ) -> Ranker:
     """The model at a setting; a path is walked from its strongest penalty, as when it was chosen."""
-    if setting.family in ("sampled", "whole"):
+    if setting.family in ("sampled", *WHOLE):
         strengths = [strength for strength in study.path if strength >= setting.strength]
-        *_, last = trace_recipe(study, link_set, setting.trace_share).path(data, strengths)
+        recipe = trace_recipe(study, link_set, setting.trace_share, setting.family, data)
+        *_, last = recipe.path(data, strengths)
         return last.posterior
-    recipe = grid(setting.family, study, link_set, seed)[setting.place][1]
-    ranker: Ranker = recipe.fit(data)
+    ranker: Ranker = grid(setting.family, study, link_set, seed)[setting.place][1].fit(data)
     return ranker

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Setting:
     """One point of what is chosen among.
 
-    :param family: "sampled" or "whole" (lists) of ``TraceGP``, or the name of the model whose grid it is from.
+    :param family: "sampled", "whole" or "whole-popular" of ``TraceGP``, or the name of the model whose grid it is from.
     :param text: for people.
     :param score: of the validation.
     :param trace_share: of ``TraceGP``.
@@ -27,6 +27,6 @@ class Setting:
     @property
     def key(self) -> str:
         """The same for equal fits."""
-        if self.family in ("sampled", "whole"):
+        if self.family in ("sampled", "whole", "whole-popular"):
             return f"{self.family}_{self.trace_share:g}_{self.strength:.8g}"
         return f"{self.family}_{self.place}"

@@ -11,8 +11,9 @@ from ..errors import InputError
 from ..models.trace_gp import path_strengths
 from . import study_checks as check
 
-OWN = ("hilbert", "trace", "best", "whole", "full", "factor", "prodige")  # models of mvgp; others are baselines
-WITH_VARIANCE = ("hilbert", "trace", "best", "whole", "full")  # those whose posterior answers P(top k)
+WHOLE = ("whole", "whole-popular")  # on whole lists; the second expects popular items to have more links
+OWN = ("hilbert", "trace", "best", *WHOLE, "full", "factor", "prodige")  # models of mvgp; others are baselines
+WITH_VARIANCE = ("hilbert", "trace", "best", *WHOLE, "full")  # those whose posterior answers P(top k)
 GROWING = ("models", "run_folds", "calibration_rows", "candidate_rows", "title")  # may change from run to run
 
 
@@ -22,7 +23,8 @@ class Study:
     except that paths may end early (``patience``).
 
     :param models: ``hilbert`` (no trace norm), ``trace`` (trace norm alone), ``best`` (trace share chosen), ``whole``
-        (whole lists, no sampled negatives), ``full``, ``factor``, ``prodige``, or a name of
+        (whole lists, no sampled negatives), ``whole-popular`` (the same with a
+        :class:`~mvgp.priors.PopularityMean`), ``full``, ``factor``, ``prodige``, or a name of
         ``mvgp.baselines.BASELINE_NAMES``.
     :param split: "pairs" (or "known") holds out pairs, "rows" (or "new") whole rows.
     :param folds: K of cross-validation.
@@ -34,6 +36,7 @@ class Study:
     :param trace_shares: among which ``best`` chooses.
     :param whole_shares: among which ``whole`` chooses, above 0.
     :param whole_weight: of an unlabelled item in a whole list.
+    :param popularity: scale of the prior mean of ``whole-popular``.
     :param noises: among which ``full`` chooses.
     :param costs: among which ``prodige`` chooses.
     :param factor_ranks: among which ``factor`` chooses, with each noise of ``factor_noises``.
@@ -78,6 +81,7 @@ class Study:
     trace_shares: tuple[float, ...] = (1.0, 0.8, 0.6, 0.4, 0.0)
     whole_shares: tuple[float, ...] = (1.0, 0.9, 0.8)
     whole_weight: float = 0.05
+    popularity: float = 0.01
     noises: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     costs: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
     factor_ranks: tuple[int, ...] = (20, 50)
@@ -116,7 +120,7 @@ class Study:
                 check.whole(getattr(self, name), name, 1)
         if self.run_folds is not None and self.run_folds > self.folds:
             raise InputError(f"run_folds: expected at most {self.folds}, the number of folds, got {self.run_folds}")
-        for name in ("ratio", "tolerance", "margin", "noise", "time"):
+        for name in ("ratio", "tolerance", "margin", "noise", "time", "popularity"):
             check.number(getattr(self, name), name, above=0)
         check.number(self.shift, "shift", least=0)
         for name in ("whole_weight", "subsample"):
