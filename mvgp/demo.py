@@ -1,87 +1,136 @@
-"""What ``mvgp demo`` does."""
+"""What ``mvgp demo`` does: a small study of genes and diseases, one ranked list, and a report."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import gpytorch
-import matplotlib
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from .datasets import SyntheticMatrix, synthetic_matrix
-from .models import FullGP
-from .posteriors import GaussianPosterior
+from .datasets import HPO_CITATION, LinkSet, hpo_links
+from .prioritise import RankedRow, find_rows, fit_prioritiser
+from .reports import write_report
+from .selection import Split, split_pairs
+from .storage.atomic import replacing
+from .studies import Study, StudyResult, run_study
+from .studies.candidates_table import COLUMNS
+from .studies.tsv import to_text
 
-
-def run_demo(out: Path, seed: int, console: Console) -> Path:
-    """Fit, print a few entries against the truth, and save one figure; returns where it is."""
-    out.mkdir(parents=True, exist_ok=True)  # first, so that a bad folder costs no computation
-    with console.status("drawing a matrix"):
-        problem = synthetic_matrix(seed=seed)
-    console.print(f"Synthetic matrix: {problem.data}")
-    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-    likelihood.noise = torch.tensor(problem.noise, dtype=torch.float64)
-    with console.status("fitting"):
-        posterior = FullGP(problem.prior, likelihood).fit(problem.data)
-    found = posterior.evidence
-    console.print(f"Fitted by {found.method}, relative residual {found.residual:.1e}")
-    _print_entries(problem, posterior, console)
-    _print_coverage(problem, posterior, console)
-    path = out / "posterior.png"
-    with console.status("drawing the figure"):
-        _draw(problem, posterior, path)
-    console.print(f"Figure: {path}")
-    return path
+MODEL = "best"  # TraceGP
+MODELS = ("popularity", "neighbours", "prodige", "full", MODEL)
+TOP = 20
+TITLE = "Genes of OMIM diseases"
 
 
-def _print_entries(problem: SyntheticMatrix, posterior: GaussianPosterior, console: Console) -> None:
-    m, n = problem.truth.shape
-    rows = torch.tensor([3, 3, m // 2, m // 2, m - 1, 7])
-    cols = torch.tensor([5, 76, 10, 90, n - 1, 60])
-    joint = posterior(rows, cols)
-    seen = set(zip(problem.data.rows.tolist(), problem.data.cols.tolist(), strict=True))
-    table = Table("entry", "observed", "truth", "mean", "std")
-    for place in range(len(rows)):
-        pair = (int(rows[place]), int(cols[place]))
-        numbers = (problem.truth[pair], joint.mean[place], joint.stddev[place])
-        table.add_row(str(pair), "yes" if pair in seen else "no", *(f"{float(x):+.3f}" for x in numbers))
-    console.print(table)
+@dataclass(frozen=True, eq=False)
+class DemoResult:
+    """What came of it.
+
+    :param study: metrics on the held-out fifth of the pairs.
+    :param ranked: the list of one disease, by the model fitted to the other four fifths.
+    :param found: (I,) bool: which of the list are held-out links of that disease.
+    :param known: symbols of the genes that were fitted.
+    :param held_out: symbols of the genes that were held out.
+    :param report: path of the page.
+    """
+
+    study: StudyResult
+    ranked: RankedRow
+    found: torch.Tensor
+    known: tuple[str, ...]
+    held_out: tuple[str, ...]
+    report: Path
 
 
-def _print_coverage(problem: SyntheticMatrix, posterior: GaussianPosterior, console: Console) -> None:
-    mean, std = posterior.scores(), posterior.covariance().diagonal().reshape(problem.truth.shape).sqrt()
-    inside = ((mean - problem.truth).abs() <= 1.645 * std).double()
-    unseen = torch.isnan(problem.data.to_dense())
-    error = (mean - problem.truth)[unseen].square().mean().sqrt() / problem.truth[unseen].std()
-    console.print(
-        f"Unobserved entries: error {float(error):.2f} of their spread; "
-        f"90 % intervals hold {float(inside[unseen].mean()):.1%} of them"
+def run_demo(
+    out: Path,
+    *,
+    row: str | None = None,
+    jobs: int | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    tell: Callable[[str], object] = print,
+) -> DemoResult:
+    """Hold out a fifth of the pairs, compare models on it, rank the genes of one disease, write the report.
+
+    :param out: directory of the study, which is gone on with if it is there.
+    :param row: id or name of the disease; one with several genes, some of them held out, when left out.
+    :param jobs: processes; two, if there are two cores, when left out.
+    :param seed: of everything random.
+    :param progress: whether to show bars.
+    :param tell: takes a line about what is done.
+    """
+    links = hpo_links()
+    tell(f"{links.source}. Please cite: {HPO_CITATION}")
+    tell(f"{links.shape[0]:,} diseases x {links.shape[1]:,} genes, {len(links):,} links; a fifth of them is held out")
+    settings = demo_study(seed)
+    split = split_pairs(links.links(settings.whole_weight), folds=settings.folds, seed=seed)[0]  # as in the study
+    chosen = example_row(links, split) if row is None else find_rows([row], links.row_ids, links.row_names)[0]
+    tell(f"models: {', '.join(settings.models)} ({MODEL} is TraceGP, prodige is PairwiseSVM, full is FullGP)")
+    study = run_study(links, settings, out, jobs=jobs or min(2, os.cpu_count() or 1), progress=progress)
+    point = next(one for one in study.path if one["model"] == MODEL and one["chosen"])
+    tell(f"ranking the genes of {links.row_names[chosen]} with their uncertainty")
+    fitted = fit_prioritiser(
+        replace(links, rows=split.train.rows, cols=split.train.cols),
+        model=MODEL,
+        negatives=settings.negative_sets,
+        strength=point["strength"],
+        trace_share=point["trace_share"],
+        seed=seed,
+        progress=progress,
+        tolerance=settings.tolerance,
+    )
+    ranked = next(fitted.ranked([chosen], TOP, seed=seed, progress=progress))
+    known, held_out = (part.cols[part.rows == chosen] for part in (split.train, split.held_out))
+    found = torch.isin(ranked.cols, held_out)
+    write_candidates(out, ranked, found)
+    names = [tuple(links.col_names[col] for col in part.tolist()) for part in (known, held_out)]
+    return DemoResult(study, ranked, found, names[0], names[1], write_report(out))
+
+
+def demo_study(seed: int) -> Study:
+    """One fold of five, few settings: it is to take minutes."""
+    return Study(
+        models=MODELS,
+        folds=5,
+        run_folds=1,
+        negative_sets=2,
+        strengths=(0.5, 0.3, 0.2, 0.12, 0.08),
+        trace_shares=(0.8,),
+        noises=(0.1, 1.0),
+        costs=(0.1, 1.0),
+        patience=2,
+        seed=seed,
+        title=TITLE,
     )
 
 
-def _draw(problem: SyntheticMatrix, posterior: GaussianPosterior, path: Path) -> None:
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+def example_row(links: LinkSet, split: Split) -> int:
+    """The disease with the most held-out genes among those with at least two known ones; the first of equal ones."""
+    known, held_out = (torch.bincount(part.rows, minlength=links.shape[0]) for part in (split.train, split.held_out))
+    return int(torch.where(known >= 2, held_out, -1).argmax())
 
-    std = posterior.covariance().diagonal().reshape(problem.truth.shape).sqrt()
-    largest = float(problem.truth.abs().max())
-    panels = [
-        ("truth", problem.truth, "RdBu_r", -largest, largest),
-        ("observed (grey: missing)", problem.data.to_dense(), "RdBu_r", -largest, largest),
-        ("posterior mean", posterior.scores(), "RdBu_r", -largest, largest),
-        ("posterior standard deviation", std, "viridis", 0.0, float(std.max())),
+
+def write_candidates(directory: Path, ranked: RankedRow, found: torch.Tensor) -> None:
+    """The list as a table of the study."""
+    std, chance = ranked.std, ranked.top_probability
+    table = [
+        {
+            "row_id": ranked.row_id,
+            "row_name": ranked.row_name,
+            "rank": place + 1,
+            "col_id": ranked.col_ids[place],
+            "col_name": ranked.col_names[place],
+            "score": float(ranked.score[place]),
+            "std": None if std is None else float(std[place]),
+            "p_top": None if chance is None else float(chance[place]),
+            "k": ranked.k,
+            "model": ranked.model,
+            "held_out": bool(found[place]),
+        }
+        for place in range(len(ranked))
     ]
-    figure, axes = plt.subplots(2, 2, figsize=(11, 6.4), layout="constrained", sharex=True, sharey=True)
-    for axis, (title, values, colours, low, high) in zip(axes.flat, panels, strict=True):
-        palette = matplotlib.colormaps[colours].with_extremes(bad="0.8")
-        image = axis.imshow(values.numpy(), cmap=palette, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
-        axis.set_title(title)
-        figure.colorbar(image, ax=axis)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("row (node of a graph)")
-    for axis in axes[1]:
-        axis.set_xlabel("column (point in time)")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    with replacing(str(directory / "tables" / "candidates.tsv")) as file:
+        file.write(to_text(COLUMNS, table).encode())

@@ -1,0 +1,183 @@
+"""Prioritiser: fitted rankers with the ids of what they rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from ..data import PositiveUnlabelled
+from ..data.checks import check_index
+from ..errors import InputError
+from ..metrics.sources import Ranker
+from ..metrics.tasks import TaskItems
+from ..posteriors.ranks import check_seed
+from ..selection import Choice
+from .files import restore, store
+from .lookup import find_rows
+from .mixture import Mixture
+from .ranked_rows import Prioritisation, RankedRow, check_top
+
+CHUNK_CELLS = 2**22  # scores held at a time
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prioritiser:
+    """Ranks the columns of any row: rankers that were fitted to sets of negatives, and the ids of rows and columns.
+
+    :param rankers: one for each set of negatives.
+    :param row_ids: M ids.
+    :param col_ids: N ids.
+    :param row_names: M names.
+    :param col_names: N names.
+    :param known: the links that were fitted.
+    :param model: the name of the model.
+    :param setting: its settings, in words.
+    :param source: where the links come from.
+    :param choice: the validation that chose strength and trace share, where there was one; not saved.
+    """
+
+    rankers: tuple[Ranker, ...]
+    row_ids: tuple[str, ...]
+    col_ids: tuple[str, ...]
+    row_names: tuple[str, ...]
+    col_names: tuple[str, ...]
+    known: PositiveUnlabelled
+    model: str
+    setting: str
+    source: str = ""
+    choice: Choice | None = field(default=None)
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """Average scores and uncertainties."""
+        return Mixture(self.rankers)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        return self.mixture.shape
+
+    def find(self, wanted: Sequence[str]) -> list[int]:
+        """Rows by id or name."""
+        return find_rows(wanted, self.row_ids, self.row_names)
+
+    def ranked(
+        self,
+        rows: Iterable[int] | None = None,
+        top: int = 20,
+        *,
+        include_known: bool = False,
+        uncertainty: bool = True,
+        num_samples: int = 1000,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> Iterator[RankedRow]:
+        """The best columns of each row, one row after the other, in bounded memory.
+
+        :param rows: their numbers, see :meth:`find`; all of them when left out.
+        :param top: how many columns; also the k of P(in the top k).
+        :param include_known: whether known links are candidates, too.
+        :param uncertainty: whether standard deviations and P(in the top k) are computed: seconds to minutes for each
+            row, where scores take milliseconds.
+        :param num_samples: joint samples behind P(in the top k).
+        :param seed: of the samples.
+        :param progress: whether to show a bar.
+        """
+        m, n = self.shape
+        places = check_top(top, n)
+        if uncertainty and not self.mixture.has_uncertainty:
+            raise InputError(f"model {self.model!r} has scores and no uncertainty; ask with uncertainty=False")
+        check_seed(seed)
+        chosen = check_index(range(m) if rows is None else list(rows), m, "rows")
+        return self._ranked(chosen, places, include_known, uncertainty, num_samples, seed, progress)
+
+    def _ranked(
+        self,
+        chosen: torch.Tensor,
+        top: int,
+        include_known: bool,
+        uncertainty: bool,
+        num_samples: int,
+        seed: int,
+        progress: bool,
+    ) -> Iterator[RankedRow]:
+        links = TaskItems(self.known, self.shape, "known")
+        exclude = None if include_known else self.known
+        chunk = 1 if uncertainty else max(1, CHUNK_CELLS // self.shape[1])
+        steps = len(self.rankers) if uncertainty else 1  # of each row
+        with tqdm(total=steps * len(chosen), desc="rank", unit="list", disable=not progress) as bar:
+            for start in range(0, len(chosen), chunk):
+                part = chosen[start : start + chunk]
+                scores = self.mixture.scores(part).cpu()  # (R, N)
+                for at, row in enumerate(part.tolist()):
+                    own = torch.zeros(self.shape[1], dtype=torch.bool)
+                    own[links.of(part[at : at + 1])[1]] = True
+                    line = scores[at].clone()
+                    if not include_known:
+                        line[own] = -torch.inf
+                    order = line.argsort(descending=True, stable=True)[: min(top, int((line > -torch.inf).sum()))]
+                    std = chance = None
+                    if uncertainty and len(order):
+                        options: dict[str, Any] = {"exclude": exclude, "num_samples": num_samples, "seed": seed}
+                        chance = self.mixture.top_probability(row, top, step=bar.update, **options)[order]
+                        std = self.mixture.std(row, order).cpu()
+                    yield RankedRow(
+                        row=row,
+                        row_id=self.row_ids[row],
+                        row_name=self.row_names[row],
+                        cols=order,
+                        col_ids=tuple(self.col_ids[col] for col in order.tolist()),
+                        col_names=tuple(self.col_names[col] for col in order.tolist()),
+                        score=line[order],
+                        std=std,
+                        top_probability=chance,
+                        known=own[order],
+                        k=top,
+                        model=self.model,
+                    )
+                    bar.update(steps if chance is None else 0)
+
+    def prioritise(self, rows: Iterable[int] | None = None, top: int = 20, **options: Any) -> Prioritisation:
+        """The lists of :meth:`ranked`, all at once; the same arguments."""
+        return Prioritisation(tuple(self.ranked(rows, top, **options)), self.model, self.setting)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to one file, whole or not at all: the posteriors, the ids and the known links.
+
+        :param path: of the file; one that is there is replaced.
+        """
+        described = {name: getattr(self, name) for name in ("model", "setting", "source")}
+        for name in ("row_ids", "col_ids", "row_names", "col_names"):
+            described[name] = list(getattr(self, name))
+        store(path, self.rankers, self.known, described)
+
+    def __repr__(self) -> str:
+        return f"Prioritiser({self.shape[0]} x {self.shape[1]}, {self.model}: {self.setting}, {len(self.rankers)} fits)"
+
+
+def load_prioritiser(path: str | os.PathLike[str]) -> Prioritiser:
+    """What :meth:`Prioritiser.save` has written. Nothing in a file can make it run code.
+
+    :param path: of the file.
+
+    Example:
+        >>> import tempfile
+        >>> from mvgp.datasets import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise import fit_prioritiser, load_prioritiser
+        >>> graphs = Graph([(0, 1), (1, 2)], 3), Graph([(0, 1), (1, 2), (3, 4)], 5)
+        >>> links = LinkSet(["d0", "d1", "d2"], list("vwxyz"), [0, 0, 1, 2], [0, 1, 1, 3], *graphs)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit_prioritiser(links, strength=0.1, negatives=2).save(f"{folder}/fitted.mvgp")
+        ...     load_prioritiser(f"{folder}/fitted.mvgp")
+        Prioritiser(3 x 5, trace: trace_share 1, strength 0.1, 2 fits)
+
+    """
+    posteriors, known, described = restore(path)
+    return Prioritiser(rankers=posteriors, known=known, **described)
