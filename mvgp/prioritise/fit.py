@@ -11,6 +11,8 @@ from ..datasets import LinkSet
 from ..errors import InputError
 from ..selection import NegativeSets
 from ..studies import Study
+from ..studies.entrants import SAMPLED
+from ..studies.study import WHOLE
 from .lookup import find_rows
 from .prioritiser import Prioritiser
 from .ranked_rows import Prioritisation, check_top
@@ -116,9 +118,11 @@ def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> in
     if model not in MODELS:
         raise InputError(f"model: expected one of {', '.join(MODELS)}, got {model!r}")
     if not takes_strength(model) and not strength is trace_share is None:
-        raise InputError(f"strength, trace_share: they are for hilbert, trace, best and whole, got model {model!r}")
+        raise InputError(
+            f"strength, trace_share: they are for {', '.join((*SAMPLED, 'best', *WHOLE))}, got model {model!r}"
+        )
     _check_penalty(strength, trace_share)
-    if model == "whole" and trace_share == 0:
+    if model in WHOLE and trace_share == 0:
         raise InputError("trace_share: the mean over whole lists needs a trace norm, got 0")
     return _check_negatives(model, negatives)
 

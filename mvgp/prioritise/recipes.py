@@ -19,7 +19,7 @@ from ..selection.metric import resolve_metric
 from ..selection.walk import fitted_sets, with_share
 from ..studies import Study
 from ..studies.entrants import SAMPLED, grid, needs_negatives, ranking, trace_recipe
-from ..studies.study import OWN, WITH_VARIANCE
+from ..studies.study import OWN, WHOLE, WITH_VARIANCE
 
 MODELS = (*OWN, *BASELINE_NAMES)
 WITH_POSTERIOR = (*WITH_VARIANCE, "factor")  # can be saved, and say how certain they are
@@ -41,7 +41,7 @@ class Chosen:
 
 def takes_strength(model: str) -> bool:
     """Whether it is a TraceGP."""
-    return model in SAMPLED or model in ("best", "whole")
+    return model in SAMPLED or model in ("best", *WHOLE)
 
 
 def takes_negatives(model: str) -> bool:
@@ -77,18 +77,20 @@ def _along_path(
     trace_share: float | None,
     progress: bool,
 ) -> Chosen:
-    every = study.whole_shares if model == "whole" else SAMPLED.get(model, study.trace_shares)
+    family = model if model in WHOLE else "sampled"
+    every = study.whole_shares if model in WHOLE else SAMPLED.get(model, study.trace_shares)
     shares = every if trace_share is None else (trace_share,)
     strengths = study.path if strength is None else [strength]
-    recipe = trace_recipe(study, link_set, shares[0])
+    recipe = trace_recipe(study, link_set, shares[0], family, links)
     if len(shares) == 1 and len(strengths) == 1:
         return _chosen(recipe, shares[0], strengths)
+    splits = split_pairs(links, share=study.validation_share, seed=study.seed)
     choice = choose(
-        recipe,
+        trace_recipe(study, link_set, shares[0], family, splits[0].train),
         links,
         trace_shares=shares,
         strengths=strengths,
-        share=study.validation_share,
+        folds=splits,
         metric=study.metric,
         patience=study.patience,
         max_rank=study.max_rank,
