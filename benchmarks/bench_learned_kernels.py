@@ -41,9 +41,10 @@ def learned_prior(given: LinkSet, train: mvgp.PositiveUnlabelled) -> mvgp.Matrix
     """Kernels outputscale * (exp(-time L) + shift I)."""
     rows, cols = (DiffusionKernel(graph, dtype=DTYPE) for graph in (given.row_graph, given.col_graph))
     prior = mvgp.MatrixGP(rows, gpytorch.kernels.ScaleKernel(cols), dtype=DTYPE)
-    prior.col_axis.kernel.outputscale = 0.05  # of the order of the labels
     likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.GreaterThan(1e-8))
-    likelihood.noise = 0.01
+    density = len(train) / (given.shape[0] * given.shape[1])  # the variance of the labels: where to begin
+    prior.col_axis.kernel.outputscale = density / 8
+    likelihood.noise = density / 2
     began = time.perf_counter()
     found = learn_grid(prior, likelihood, train, max_steps=60, tolerance=1e-2)
     values = ", ".join(f"{name} {float(value):.3g}" for name, value in found.parameters.items())

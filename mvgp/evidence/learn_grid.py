@@ -57,7 +57,8 @@ def learn_grid(
     labels: it says how far along the graphs links agree, not which ranking is best. The eigenvectors of both graphs
     are needed (up to 16,384 nodes), once; see :mod:`~mvgp.evidence.rotated_grid`.
 
-    Give the scale of the covariance to one kernel only (a ``ScaleKernel`` on one axis): two cannot be told apart.
+    Give the scale of the covariance to one kernel only (a ``ScaleKernel`` on one axis): two cannot be told apart. Begin
+    with scale and noise of the order of the variance of the labels; from far above it can end where all is noise.
 
     :param prior: with graph kernels on both axes. The parameters of its mean are not learned.
     :param likelihood: gpytorch's ``GaussianLikelihood``; its noise is learned, too.
