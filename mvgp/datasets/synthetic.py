@@ -39,7 +39,17 @@ def synthetic_matrix(
 ) -> SyntheticMatrix:
     """A matrix whose rows are the nodes of a small-world graph and whose columns are points in time.
 
+    :param num_rows: M.
+    :param num_cols: N.
     :param share: fraction of the entries that is observed; one whole row and a stretch of columns are not.
+    :param noise: variance of the noise.
+    :param seed: of the graph, the matrix and what is observed.
+
+    Example:
+        >>> from mvgp.datasets import synthetic_matrix
+        >>> synthetic_matrix(10, 20).truth.shape
+        torch.Size([10, 20])
+
     """
     rng = np.random.default_rng(seed)
     ring = [(i, (i + step) % num_rows) for i in range(num_rows) for step in (1, 2)]

@@ -108,10 +108,15 @@ def learn(
 
     :param model: a :class:`mvgp.MatrixGP`, or a recipe that has one as ``prior``.
     :param likelihood: gpytorch's ``GaussianLikelihood``; it is brought to the prior's precision.
+    :param data: the observed pairs.
+    :param max_steps: of L-BFGS.
     :param tolerance: on the largest derivative by a raw parameter, divided by the root of the number of observations;
         about the distance to the optimum in standard errors. Missing it warns.
     :param errors: whether to compute standard errors, two gradients for each parameter.
     :param progress: show a progress bar.
+    :param method: of the value, as in :func:`~mvgp.evidence.log_marginal`.
+    :param probes: how many random vectors estimate the log determinant.
+    :param seed: of the probes.
     :param options: further ones of :class:`MatrixMarginalLogLikelihood`.
     """
     prior = getattr(model, "prior", model)

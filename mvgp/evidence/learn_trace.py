@@ -127,14 +127,18 @@ def learn_trace(
     progress: bool = False,
     **options: Any,
 ) -> LearnedTrace:
-    """Maximise the penalised evidence bound over all raw parameters that take gradients, in place.
+    r"""Maximise the evidence bound less :math:`\mu \|B\|_*` over all raw parameters that take gradients, in place.
 
     :param model: a recipe with ``prior`` and ``likelihood``, Gaussian or ranking, such as :class:`mvgp.TraceGP`; its
         own strength and penalty are not used.
+    :param data: the observed pairs, or labels of them.
     :param mu: multiplier of the trace norm, form (4); 0 would be the plain marginal likelihood.
     :param tolerance: on the largest derivative by a raw parameter, divided by the root of the number of observations.
         Missing it warns.
+    :param max_steps: of L-BFGS, each with a fit of the mean.
     :param fit_tolerance: relative duality gap of the fits on the way.
+    :param max_iterations: of a fit.
+    :param progress: show a progress bar.
     :param options: of :func:`~mvgp.evidence.marginal.pair_log_marginal`.
     """
     prior, likelihood = model.prior, model.likelihood

@@ -51,7 +51,10 @@ def log_determinant(
 
     :param covariance: K_TT (T, T).
     :param noise: (T,) diagonal of D.
+    :param reference: M and the probes.
     :param tolerance: relative residual of the runs; missing it is an error.
+    :param max_iterations: of a run.
+    :param derivative: whether to keep the vectors that the derivative is made of.
     """
     fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
 

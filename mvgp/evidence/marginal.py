@@ -62,12 +62,19 @@ def log_marginal(
     probes: int = PROBES,
     seed: int = 0,
 ) -> LogMarginal:
-    """The log marginal likelihood of ``data``, with its gradient.
+    r"""The log marginal likelihood of ``data``, with its gradient.
 
+    .. math:: \log p(r) = -\tfrac12 \left( \rho^T A^{-1} \rho + \log\det A + T \log 2\pi \right),
+              \quad A = K_{TT} + D, \quad \rho = r - b_T
+
+    :param prior: the matrix-variate prior.
+    :param likelihood: gpytorch's ``GaussianLikelihood``.
+    :param data: T observed pairs.
     :param method: ``cholesky``, exact, is taken up to 3,000 observed pairs; ``spectral``, exact, for complete grids
         with equal noise; ``probes`` otherwise.
     :param tolerance: relative residual of the linear system; 1e-8 in double precision, 1e-5 in single.
     :param probe_tolerance: the same for the probes; 1e-6 and 1e-4.
+    :param max_iterations: of conjugate gradients.
     :param probes: how many random vectors estimate the log determinant.
     :param seed: of the probes.
     """

@@ -31,7 +31,12 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
 
     :param likelihood: gpytorch's ``GaussianLikelihood``.
     :param prior: the matrix-variate prior.
-    :param method: see :func:`~mvgp.evidence.log_marginal`, as are the other options.
+    :param method: see :func:`~mvgp.evidence.log_marginal`.
+    :param tolerance: relative residual of the linear system.
+    :param probe_tolerance: relative residual of the probes.
+    :param max_iterations: of conjugate gradients.
+    :param probes: how many random vectors estimate the log determinant.
+    :param seed: of the probes.
 
     Example:
         >>> import gpytorch, mvgp, torch

@@ -62,6 +62,13 @@ def trace_bound(
     A ranking has its retargeted scores in the place of r, equation (8); they minimise the same misfit, so that the
     derivative is that at fixed r, too.
 
+    .. math:: \mathcal{L} = -\tfrac12 \Big( \sum_t (r_t - \psi_t)^2 / d_t + \|B\|_F^2
+              + \log\det(K_{TT} + D) + T \log 2\pi \Big)
+
+    :param prior: the matrix-variate prior.
+    :param likelihood: Gaussian, or a ranking likelihood.
+    :param data: T observed pairs.
+    :param posterior: fitted to them, of :class:`mvgp.TraceGP`.
     :param options: of :func:`~mvgp.evidence.marginal.pair_log_marginal`.
     """
     mean = posterior.mean_factors

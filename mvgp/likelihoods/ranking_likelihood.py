@@ -20,7 +20,9 @@ from .targets import Retargeting, TargetSet
 
 
 class RankingLikelihood(Likelihood):
-    """Base of the list-wise likelihoods. A subclass says how labels become lists, and builds the distribution.
+    r"""Base of the list-wise likelihoods. A subclass says how labels become lists, and builds the distribution.
+
+    Scores of a list are :math:`r_t \sim N(\psi_t, \sigma^2 / w_t)`, and labels follow from their order.
 
     :param target: the set of scores that count as a correct ranking.
     :param noise: sigma^2, the variance of a score with weight 1.

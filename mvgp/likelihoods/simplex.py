@@ -28,6 +28,14 @@ class SimplexProjection:
     :param lists: the T entries in two levels.
     :param total: c > 0.
     :param margin: d >= 0; a list with p positives (and a negative) needs p d <= c.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import RankingLists, SimplexProjection
+        >>> lists = RankingLists.bipartite(torch.tensor([True, False, False]), torch.tensor([5, 5, 5]))
+        >>> SimplexProjection(lists)(torch.tensor([0.0, 0.4, -2.0])).tolist()
+        [0.5, 0.5, 0.0]
+
     """
 
     def __init__(self, lists: RankingLists, total: float = 1.0, margin: float = 0.0) -> None:

@@ -28,6 +28,7 @@ def conjugate_gradients(
     :param matmul: maps (T, C) to A times it.
     :param rhs: (T, C).
     :param tolerance: on ||b - A x|| / ||b||, for each column.
+    :param max_iterations: products with A.
     :param preconditioner: maps (T, C) to an approximation of A^-1 times it.
     :return: (T, C) with the evidence; the caller decides whether a miss is an error.
     """

@@ -34,7 +34,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer (T, C) of a linear system, with its evidence."""
+    """The answer of a linear system, with its evidence.
+
+    :param value: (T, C).
+    :param evidence: for it.
+    """
 
     value: Tensor
     evidence: Evidence

@@ -28,6 +28,17 @@ def root(op: LinearOperator) -> LinearOperator:
 
     A graph kernel gives the Chebyshev series of its square root; a sum gives the roots of its terms
     side by side; an operator without structure gives its eigenpairs, if it is small enough.
+
+    :param op: (N, N), symmetric and positive semi-definite.
+
+    Example:
+        >>> import torch
+        >>> from linear_operator import to_linear_operator
+        >>> from mvgp.linalg import root
+        >>> half = root(to_linear_operator(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))).to_dense()
+        >>> (half @ half.T).round(decimals=4).tolist()
+        [[2.0, 1.0], [1.0, 2.0]]
+
     """
     if isinstance(op, ChebyshevLinearOperator | SpectralLinearOperator):
         return op.root()

@@ -23,7 +23,7 @@ from .loss import make_loss
 
 
 class FactorPosterior(GaussianPosterior):
-    """A local optimum of equation (7); its covariance is a Laplace approximation, for small problems.
+    r"""A local optimum of equation (7), :math:`\psi = b + U V^T`; its covariance is a Laplace approximation.
 
     :param objective: value of equation (7) times noise / 2, comparable with the trace norm's objective.
     :param restarts: the objective of every restart, best first.

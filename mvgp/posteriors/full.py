@@ -24,7 +24,9 @@ MOST_CELLS = 2_000_000  # of whole lists that are conditioned on as a list of ob
 
 
 class FullPosterior(GaussianPosterior):
-    """The exact posterior, equations (2) and (3).
+    r"""The exact posterior, equations (2) and (3).
+
+    .. math:: \psi = b + K_{*T} (K_{TT} + D)^{-1} (r - b_T), \qquad S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}
 
     :param evidence: how well the linear system of the mean was solved; for a ranking, its relative duality gap.
     :param certificate: for a ranking, the evidence in full.

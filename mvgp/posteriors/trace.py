@@ -39,7 +39,7 @@ Solver = Literal["proximal", "dense", "hybrid"]
 
 
 class TracePosterior(GaussianPosterior):
-    r"""Section 3: the mean solves the spectral elastic net, equation (5); the covariance is equation (3).
+    r"""The mean :math:`\psi = b + G_M B G_N^T` solves the spectral elastic net (5); the covariance is equation (3).
 
     :param certificate: evidence for the mean: duality gap, iterations, rank.
     :param penalty: the penalty it solves.

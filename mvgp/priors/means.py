@@ -50,13 +50,13 @@ class MatrixMean(gpytorch.Module):
 
 
 class ZeroMean(MatrixMean):
-    """b = 0."""
+    """No prior mean: :math:`b_{mn} = 0`."""
 
 
 class ConstantMean(MatrixMean):
-    """b = constant, a parameter ``raw_constant``.
+    """The same mean everywhere, :math:`b_{mn} = c`, a parameter ``raw_constant``.
 
-    :param constant: where it starts.
+    :param constant: c, where it starts.
     """
 
     def __init__(self, constant: float = 0.0, dtype: torch.dtype = torch.float64) -> None:

@@ -15,7 +15,7 @@ from ..posteriors import TracePosterior
 class AveragedRanker:
     """Scores averaged over posteriors, one for each set of negatives; all that metrics need.
 
-    :param posteriors: of the same shape, at least one.
+    :param posteriors: of the same shape (M, N), at least one.
     """
 
     def __init__(self, posteriors: Sequence[TracePosterior]) -> None:

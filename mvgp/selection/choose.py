@@ -59,6 +59,7 @@ def choose(
     :param data: observations, labels, or links. Test data are no part of it.
     :param trace_shares: one path for each of them and each fold.
     :param strengths: how many, log-spaced from 1 down to ``lowest``; or the strengths themselves, decreasing.
+    :param lowest: strength, where their number is given.
     :param folds: K for cross-validation, 1 for one split, or the splits themselves.
     :param share: that is held out when ``folds`` is 1.
     :param by: "pairs" holds out random pairs, "rows" whole rows (new tasks).

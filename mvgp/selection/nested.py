@@ -98,13 +98,36 @@ def nested_cross_validation(
 ) -> NestedResult:
     """Choose, refit and score on each outer fold; the choice sees the outer training part only.
 
-    Arguments that are not listed are those of :func:`choose`, for the choice within each outer training part.
-
+    :param model: the recipe; its own strength and trace share are not used.
     :param data: all of it, test data included.
     :param outer_folds: K, 1 for one split, or the splits themselves.
     :param outer_share: that is held out when ``outer_folds`` is 1.
+    :param trace_shares: as in :func:`choose`, for the choice within each outer training part, as are those below.
+    :param strengths: how many, or the strengths themselves.
+    :param lowest: strength, where their number is given.
+    :param folds: of the inner cross-validation; 1 for one split.
+    :param share: that is held out of it when ``folds`` is 1.
+    :param metric: what is maximised.
+    :param one_standard_error: whether the stronger penalty of the one-standard-error rule is chosen.
+    :param max_rank: a path ends after the first point whose rank exceeds it.
+    :param patience: a path ends after so many points without a new best.
+    :param negatives: for links: sets of sampled negatives; None fits whole lists.
+    :param progress: whether to show a progress bar.
     :param by: "pairs" or "rows", for outer and inner splits alike.
     :param seed: of the outer splits; each inner choice has one of its own that follows from it.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> from mvgp.selection import nested_cross_validation
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2), (2, 3), (3, 0)], 4))
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
+        >>> model = mvgp.TraceGP(mvgp.MatrixGP(kernel, kernel), BipartiteRankingLikelihood())
+        >>> inner = {"trace_shares": [0.8], "strengths": [0.5, 0.1], "metric": "AUC", "progress": False}
+        >>> len(nested_cross_validation(model, links, outer_folds=2, **inner).folds)
+        2
+
     """
     check_model(model)
     splits = make_splits(data, by, outer_folds, outer_share, seed)

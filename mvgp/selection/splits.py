@@ -31,6 +31,7 @@ def split_pairs(data: Data, *, folds: int | None = None, share: float | None = N
 
     Of ``PositiveUnlabelled`` data, links are split: a held-out one counts as unlabelled in the training part.
 
+    :param data: T observations, labels or links.
     :param folds: K splits; every pair is held out in one of them.
     :param share: one split, with this share of the pairs held out.
     :param seed: of the random order.
@@ -49,9 +50,22 @@ def split_pairs(data: Data, *, folds: int | None = None, share: float | None = N
 
 
 def split_rows(data: Data, *, folds: int | None = None, share: float | None = None, seed: int = 0) -> list[Split]:
-    """Whole rows are held out: tasks that are new to the fit. Arguments as in :func:`split_pairs`.
+    """Whole rows are held out: tasks that are new to the fit. Give ``folds`` or ``share``.
 
-    Rows without an entry are in no part. ``share`` is one of rows.
+    Rows without an entry are in no part.
+
+    :param data: T observations, labels or links.
+    :param folds: K splits; every row is held out in one of them.
+    :param share: one split, with this share of the rows held out.
+    :param seed: of the random order.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.selection import split_rows
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 2], [1, 2, 0, 3], shape=(3, 4))
+        >>> sorted(len(split.held_out) for split in split_rows(links, folds=3))
+        [1, 1, 2]
+
     """
     check_data(data)
     rows, place = data.rows.unique(return_inverse=True)

@@ -17,7 +17,15 @@ from .solution import MeanSolution
 def solve_dense(
     problem: MeanProblem, penalty: Penalty, *, tolerance: float, max_iterations: int = 20_000
 ) -> MeanSolution:
-    """Exact singular values in every step; nothing is truncated, nothing is warm-started."""
+    r"""Exact singular values in every step; nothing is truncated, nothing is warm-started. For small problems.
+
+    .. math:: \min_B f(G_M B G_N^T) + h(B)
+
+    :param problem: loss f and kernels of an M x N matrix.
+    :param penalty: h, a function of the singular values.
+    :param tolerance: on the relative duality gap.
+    :param max_iterations: proximal steps.
+    """
     row_root, col_root = root(problem.row_op).to_dense(), root(problem.col_op).to_dense()
     pattern = problem.pattern
     step = 1 / max(problem.lipschitz(), 1e-300)

@@ -24,8 +24,13 @@ def solve_hybrid(
     max_iterations: int = 200,
     local_iterations: int = 200,
 ) -> MeanSolution:
-    """Grow B by the gradient's top singular pairs, polish the factors by L-BFGS, until the gap closes.
+    r"""Grow B by the gradient's top singular pairs, polish the factors by L-BFGS, until the gap closes.
 
+    .. math:: \min_B f(G_M B G_N^T) + h(B)
+
+    :param problem: loss f and kernels of an M x N matrix.
+    :param penalty: h, a function of the singular values.
+    :param tolerance: on the relative duality gap.
     :param max_iterations: growth steps.
     :param local_iterations: of L-BFGS, in each.
     """

@@ -46,6 +46,10 @@ def solve_proximal(
     3. A few steps in the whole space: conjugate gradients on the factors, or, for a trace-norm ball,
        accelerated proximal gradient.
 
+    The objective is :math:`f(G_M B G_N^T) + h(B)`.
+
+    :param problem: loss f and kernels of an M x N matrix.
+    :param penalty: h, a function of the singular values.
     :param tolerance: on the relative duality gap.
     :param max_iterations: bound on the steps and passes in the whole space.
     :param start: a solution of a neighbouring problem, for a warm start.

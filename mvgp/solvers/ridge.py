@@ -40,7 +40,16 @@ def solve_ridge(
     max_iterations: int = 1000,
     start: RidgeSolution | None = None,
 ) -> RidgeSolution:
-    """The squared loss is a linear system; any other loss goes by accelerated gradients in alpha."""
+    r"""The squared loss is a linear system; any other loss goes by accelerated gradients in alpha.
+
+    .. math:: \min_\alpha f(K_{TT} \alpha) + \tfrac{l_2}{2} \alpha^T K_{TT} \alpha
+
+    :param problem: loss f and kernels of an M x N matrix.
+    :param l2: weight of the squared Frobenius norm of B, positive.
+    :param tolerance: on the relative duality gap.
+    :param max_iterations: of the solver.
+    :param start: a solution of a neighbouring problem, for a warm start.
+    """
     pattern = problem.pattern
     pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
     if isinstance(problem.loss, SquaredLoss):

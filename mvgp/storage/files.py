@@ -16,7 +16,7 @@ from .tree import on_cpu
 def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
     """Write a posterior to a file, whole or not at all; what cannot be saved is an error before anything is written.
 
-    :param posterior: of ``FullGP``, ``TraceGP`` or ``FactorGP``.
+    :param posterior: of ``FullGP``, ``TraceGP`` or ``FactorGP``, over an M x N matrix.
     :param path: of the file; one that is there is replaced.
     """
     tree = on_cpu(describe_posterior(posterior))

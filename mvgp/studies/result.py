@@ -99,7 +99,10 @@ class StudyResult:
 
 
 def load_study(directory: str | os.PathLike[str]) -> StudyResult:
-    """The tables of a study that was run before, as far as it got."""
+    """The tables of a study that was run before, as far as it got.
+
+    :param directory: of the study.
+    """
     path = Path(directory)
     found = read_description(path)
     if found is None:

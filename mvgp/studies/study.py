@@ -40,6 +40,7 @@ class Study:
     :param noises: among which ``full`` chooses.
     :param costs: among which ``prodige`` chooses.
     :param factor_ranks: among which ``factor`` chooses, with each noise of ``factor_noises``.
+    :param factor_noises: among which ``factor`` chooses, with each rank.
     :param metric: what choices maximise on the validation part.
     :param validation_share: of the training part, held out for choices.
     :param validation_sets: sets of negatives with which choices are made.

@@ -1,0 +1,122 @@
+"""Every public name says what it is: a docstring with its parameters, shapes, and an equation or an example."""
+
+import dataclasses
+import importlib
+import inspect
+import pathlib
+import pkgutil
+import re
+from enum import Enum
+
+import pytest
+
+import mvgp
+
+DOCS = pathlib.Path(__file__).parent.parent / "docs"
+PACKAGES = sorted(
+    [
+        "mvgp",
+        *(f"mvgp.{info.name}" for info in pkgutil.iter_modules(mvgp.__path__) if info.ispkg and info.name != "cli"),
+    ]
+)
+SHAPE = re.compile(r"\((?:[A-Za-z0-9_+*. ]+,(?: ?[A-Za-z0-9_+*. ]+,?)*|\.\.\.[^)]*)\)|\b[A-Z] x [A-Z]\b|[A-Z] \+ 1,")
+ERRORS = (BaseException,)
+
+
+def public_names():
+    """(name, object) of everything in some ``__all__``, once."""
+    found = {}
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing) or inspect.isroutine(thing):
+                found.setdefault(id(thing), (f"{package}.{name}", thing))
+    return sorted(found.values())
+
+
+NAMES = public_names()
+
+
+def parameters(thing):
+    """Names of what a caller passes, without what goes on to a base class as a whole."""
+    if isinstance(thing, type) and issubclass(thing, ERRORS):
+        return []
+    try:
+        signature = inspect.signature(thing)
+    except ValueError:
+        return []
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in signature.parameters.values() if p.kind not in kinds and p.name not in ("self", "cls")]
+
+
+def documented(thing):
+    """Names with ``:param``, in the docstring or in that of a base class whose parameter it is."""
+    texts = [thing.__doc__ or ""]
+    if isinstance(thing, type):
+        texts += [base.__doc__ or "" for base in thing.__mro__[1:] if base.__module__.startswith("mvgp")]
+    return set(re.findall(r":param (\w+):", "\n".join(texts)))
+
+
+OPTIONS = {"batch_shape", "active_dims", "dtype"}  # gpytorch's own, and the precision, wherever they are the usual ones
+
+
+def test_there_are_names():
+    assert len(NAMES) > 120
+    assert {"mvgp.testing", "mvgp.posteriors", "mvgp.studies"} <= set(PACKAGES)
+
+
+@pytest.mark.parametrize(("name", "thing"), NAMES, ids=[name for name, _ in NAMES])
+def test_a_public_name_is_explained(name, thing):
+    text = inspect.cleandoc(thing.__dict__.get("__doc__") or "" if isinstance(thing, type) else thing.__doc__ or "")
+    assert len(text.split()) >= 4, f"{name}: no docstring of its own"
+    if isinstance(thing, type) and issubclass(thing, (Enum, *ERRORS)):
+        return
+    missing = [p for p in parameters(thing) if p not in documented(thing) | OPTIONS and not p.endswith("_constraint")]
+    protocol = getattr(thing, "_is_protocol", False)
+    assert protocol or not missing, f"{name}: no :param for {missing}"
+    shown = ">>>" in text or ":math:" in text or ".. math::" in text
+    with_shapes = ":param" in text and SHAPE.search(text) is not None
+    record = dataclasses.is_dataclass(thing) and not hasattr(thing, "fit")  # its parts are all there is to say
+    assert protocol or shown or with_shapes or record, (
+        f"{name}: neither an example, nor an equation, nor shapes of its parts"
+    )
+
+
+@pytest.mark.parametrize(("name", "thing"), NAMES, ids=[name for name, _ in NAMES])
+def test_public_methods_are_explained(name, thing):
+    if not isinstance(thing, type):
+        return
+    for member, value in vars(thing).items():
+        own = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if not member.startswith("_") and inspect.isfunction(own):
+            assert (own.__doc__ or "").strip(), f"{name}.{member}"
+
+
+# The reference on the site -----------------------------------------------------------------------
+
+
+def described():
+    """How often each object is described by an autodoc directive on some page, by identity."""
+    times = {}
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text()
+        for kind, path, options in re.findall(r"^\.\. auto(\w+):: ([\w.]+)\n((?:   .*\n)*)", text, re.MULTILINE):
+            if kind != "module":
+                things = [path]
+            elif ":members:" in options:
+                module = importlib.import_module(path)
+                things = [f"{path}.{n}" for n, v in vars(module).items() if getattr(v, "__module__", None) == path]
+            else:
+                continue
+            for thing in things:
+                package, _, attribute = thing.rpartition(".")
+                found = getattr(importlib.import_module(package), attribute)
+                times.setdefault(id(found), []).append(f"{page.name}: {thing}")
+    return times
+
+
+def test_every_public_name_is_in_the_reference_once():
+    times = described()
+    assert not [name for name, thing in NAMES if id(thing) not in times]
+    assert not [places for places in times.values() if len(places) > 1]
