@@ -30,7 +30,7 @@ $(VENV)/.bench: $(VENV)/.core
 	$(INSTALL) --editable '.[cli,bench]'
 	@touch $@
 
-demo: $(VENV)/.core  ## fit a small model and draw it
+demo: $(VENV)/.core  ## rank genes of OMIM diseases, compare models, write a report
 	$(BIN)/mvgp demo
 
 lint: $(VENV)/.test  ## style and types

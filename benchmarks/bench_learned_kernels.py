@@ -37,6 +37,12 @@ def links() -> LinkSet:
     return LinkSet(*ids, pairs[:, 0], pairs[:, 1], *graphs).subsample(0.05)
 
 
+def variance(prior: mvgp.MatrixGP) -> float:
+    """The average prior variance of a cell."""
+    with torch.no_grad():
+        return float(prior.row_axis.covariance().diagonal().mean() * prior.col_axis.covariance().diagonal().mean())
+
+
 def learned_prior(given: LinkSet, train: mvgp.PositiveUnlabelled) -> mvgp.MatrixGP:
     """Kernels outputscale * (exp(-time L) + shift I)."""
     rows, cols = (DiffusionKernel(graph, dtype=DTYPE) for graph in (given.row_graph, given.col_graph))
@@ -46,7 +52,7 @@ def learned_prior(given: LinkSet, train: mvgp.PositiveUnlabelled) -> mvgp.Matrix
     prior.col_axis.kernel.outputscale = density / 8
     likelihood.noise = density / 2
     began = time.perf_counter()
-    found = learn_grid(prior, likelihood, train, max_steps=60, tolerance=1e-2)
+    found = learn_grid(prior, likelihood, train, max_steps=40, tolerance=1e-2)
     values = ", ".join(f"{name} {float(value):.3g}" for name, value in found.parameters.items())
     print(
         f"learned in {time.perf_counter() - began:.0f} s, {found.evaluations} evaluations, gradient {found.gradient:.1e}: {values}",

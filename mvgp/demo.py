@@ -18,7 +18,7 @@ from .studies import Study, StudyResult, run_study
 from .studies.candidates_table import COLUMNS
 from .studies.tsv import to_text
 
-MODEL = "best"  # TraceGP
+MODEL = "whole"  # TraceGP on whole lists
 MODELS = ("popularity", "neighbours", "prodige", "full", MODEL)
 TOP = 20
 TITLE = "Genes of OMIM diseases"
@@ -75,12 +75,13 @@ def run_demo(
     fitted = fit_prioritiser(
         replace(links, rows=split.train.rows, cols=split.train.cols),
         model=MODEL,
-        negatives=settings.negative_sets,
         strength=point["strength"],
         trace_share=point["trace_share"],
         seed=seed,
         progress=progress,
         tolerance=settings.tolerance,
+        time=settings.time,
+        shift=settings.shift,
     )
     ranked = next(fitted.ranked([chosen], TOP, seed=seed, progress=progress))
     known, held_out = (part.cols[part.rows == chosen] for part in (split.train, split.held_out))
@@ -97,11 +98,13 @@ def demo_study(seed: int) -> Study:
         folds=5,
         run_folds=1,
         negative_sets=2,
-        strengths=(0.5, 0.3, 0.2, 0.12, 0.08),
-        trace_shares=(0.8,),
+        strengths=(0.5, 0.3, 0.2),
+        whole_shares=(0.5,),
         noises=(0.1, 1.0),
         costs=(0.1, 1.0),
         patience=2,
+        time=3.0,
+        shift=0.3,
         seed=seed,
         title=TITLE,
     )
