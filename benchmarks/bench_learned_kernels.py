@@ -58,6 +58,11 @@ def learned_prior(given: LinkSet, train: mvgp.PositiveUnlabelled) -> mvgp.Matrix
         f"learned in {time.perf_counter() - began:.0f} s, {found.evaluations} evaluations, gradient {found.gradient:.1e}: {values}",
         flush=True,
     )
+    # the scale of labels says nothing about a ranking with margin 1: times and weights are taken, with the default's average variance
+    with torch.no_grad():
+        prior.col_axis.kernel.outputscale = (
+            prior.col_axis.kernel.outputscale * variance(given.prior(dtype=DTYPE)) / variance(prior)
+        )
     return prior
 
 

@@ -3,6 +3,7 @@
 Not one of ``make bench``: it takes hours of processor time. Every study is resumable; run it again to go on.
 
 Usage: paper_tables.py OUT [name ...] with names from STUDIES below; all of them when left out.
+       paper_tables.py --markdown OUT [name ...] prints the finished ones as tables for the documentation.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from mvgp.datasets import LinkSet, read_links
 from mvgp.reports import write_report
-from mvgp.studies import Study, run_study
+from mvgp.studies import Study, load_study, run_study
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PAPER = ("popularity", "prodige", "hilbert", "trace", "best")
@@ -65,6 +66,20 @@ def load(name: str) -> LinkSet:
     )
 
 
+def markdown(out: Path, names: list[str]) -> None:
+    for name in names:
+        if not (out / name / "tables" / "metrics.tsv").exists():
+            continue
+        found = load_study(out / name)
+        settings = {(one["model"], one["fold"]): one["setting"] for one in found.choices}
+        print(
+            f"\n### {name}\n\n| model | AUC | MAP@100 | R@100 | P@10 | chosen on validation links |\n|---|---|---|---|---|---|"
+        )
+        for model in found.study.models:
+            means = [f"{found.mean(model, metric):.3f}".lstrip("0") for metric in ("AUC", "MAP@100", "R@100", "P@10")]
+            print(f"| {model} | {' | '.join(means)} | {settings[model, 0]} |")
+
+
 def main(out: Path, names: list[str]) -> None:
     warnings.simplefilter("ignore", RuntimeWarning)  # gaps are in the tables
     for name in names:
@@ -80,4 +95,7 @@ if __name__ == "__main__":
     if not DATA.exists():
         print(f"skipped: {DATA} is not there")
         sys.exit(0)
-    main(Path(sys.argv[1]), sys.argv[2:] or list(STUDIES))
+    if sys.argv[1] == "--markdown":
+        markdown(Path(sys.argv[2]), sys.argv[3:] or list(STUDIES))
+    else:
+        main(Path(sys.argv[1]), sys.argv[2:] or list(STUDIES))
