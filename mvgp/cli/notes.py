@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TextIO
 
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 
 def say(message: str) -> None:

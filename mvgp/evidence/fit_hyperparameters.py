@@ -11,7 +11,7 @@ import torch
 from gpytorch.likelihoods import GaussianLikelihood
 from scipy.optimize import minimize
 from torch import Tensor
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ..data import ObservedMatrix
 from ..errors import InputError, SizeError

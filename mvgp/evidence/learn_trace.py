@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ..data import ObservedMatrix
 from ..errors import InputError

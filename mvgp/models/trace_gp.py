@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError

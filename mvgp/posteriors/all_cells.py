@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ..errors import InputError
 from ..linalg import PairIndex, cost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ..datasets import LinkSet
 from ..errors import InputError

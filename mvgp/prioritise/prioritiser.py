@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ..data import PositiveUnlabelled
 from ..data.checks import check_index

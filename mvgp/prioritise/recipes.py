@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ..baselines import BASELINE_NAMES
 from ..data import PositiveUnlabelled

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ..errors import InputError
 from ..models import TraceGP

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 
 class Progress:
