@@ -26,8 +26,8 @@ class PopularityMean(MatrixMean):
         >>> import mvgp, torch
         >>> from mvgp.priors import PopularityMean
         >>> links = mvgp.PositiveUnlabelled([0, 1, 1], [2, 2, 0], shape=(2, 3))
-        >>> PopularityMean(links, scale=1.0).block(torch.tensor([0]), torch.arange(3)).exp()
-        tensor([[2., 1., 3.]], dtype=torch.float64, grad_fn=<ExpBackward0>)
+        >>> PopularityMean(links, scale=1.0).block(torch.tensor([0]), torch.arange(3)).exp().round().tolist()
+        [[2.0, 1.0, 3.0]]
 
     """
 

@@ -102,6 +102,21 @@ def load_study(directory: str | os.PathLike[str]) -> StudyResult:
     """The tables of a study that was run before, as far as it got.
 
     :param directory: of the study.
+
+    Example:
+        >>> import tempfile
+        >>> from mvgp.datasets import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.studies import Study, load_study, run_study
+        >>> ids = [f"d{i}" for i in range(6)], [f"g{i}" for i in range(6)]
+        >>> pairs = [(i, (i + step) % 6) for i in range(6) for step in range(3)]
+        >>> links = LinkSet(*ids, *zip(*pairs), Graph([], 6), Graph([], 6))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = run_study(links, Study(models=("popularity",), folds=2, k=3), folder, progress=False)
+        ...     again = load_study(folder)
+        >>> again.finished, again.mean("popularity", "AUC") == done.mean("popularity", "AUC")
+        (True, True)
+
     """
     path = Path(directory)
     found = read_description(path)

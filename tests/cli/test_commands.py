@@ -156,7 +156,14 @@ def test_a_real_interrupt_keeps_finished_units(tables, tmp_path):
         "--strengths",
         "0.5,0.2,0.1,0.05,0.02",
     ]
-    running = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a background job of a shell has interrupts ignored, and so have its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     units, until = tmp_path / "study" / "units", time.monotonic() + 120
     while len(list(units.rglob("*.unit"))) < 2 and running.poll() is None and time.monotonic() < until:
         time.sleep(0.02)

@@ -32,7 +32,7 @@ def test_demo(small, tmp_path, capsysbinary):
     assert found.code == 0, found.err
     assert "a made-up set" in found.err
     assert "Please cite" in found.err
-    for word in ("popularity", "neighbours", "prodige", "full", "best", "MAP@100", "P(top 20)", "Held-out genes"):
+    for word in ("popularity", "neighbours", "prodige", "full", "whole", "MAP@100", "P(top 20)", "Held-out genes"):
         assert word in found.out
     page = (tmp_path / "demo" / "report.html").read_text()
     assert "Genes of OMIM diseases" in page
