@@ -27,7 +27,7 @@ class PopularityMean(MatrixMean):
         >>> from mvgp.priors import PopularityMean
         >>> links = mvgp.PositiveUnlabelled([0, 1, 1], [2, 2, 0], shape=(2, 3))
         >>> PopularityMean(links, scale=1.0).block(torch.tensor([0]), torch.arange(3)).exp().round().tolist()
-        [[2.0, 1.0, 3.0]]
+        [2.0, 1.0, 3.0]
 
     """
 
