@@ -98,7 +98,7 @@ def demo_study(seed: int) -> Study:
         folds=5,
         run_folds=1,
         negative_sets=2,
-        strengths=(0.5, 0.4, 0.3),  # weaker ones have a thousand ranks and take minutes
+        strengths=(0.6, 0.5, 0.4),  # weaker ones have a thousand ranks and take minutes
         whole_shares=(0.5,),
         noises=(0.1, 1.0),
         costs=(0.1, 1.0),
