@@ -9,7 +9,7 @@ import torch
 from scipy import sparse
 
 from ..data import PositiveUnlabelled
-from ..errors import InputError
+from ..errors import ConvergenceError, InputError
 from .checks import DTYPES
 from .factor_ranker import FactorRanker
 from .incidence import incidence
@@ -25,7 +25,10 @@ def fit_implicit(
     matrix = sparse.csr_matrix(incidence(links, torch.float32))  # the package takes no other kind
     model = getattr(_package(f"implicit.cpu.{module}"), name)(dtype=DTYPES[dtype], **settings)
     with _package("threadpoolctl").threadpool_limits(1, "blas"):  # threads of its own; the package asks for this
-        model.fit(matrix, show_progress=False)
+        try:
+            model.fit(matrix, show_progress=False)
+        except _package("implicit.recommender_base").ModelFitError as error:  # numbers that are none
+            raise ConvergenceError(f"implicit's {name} with {settings} did not converge: {error}") from error
     return FactorRanker(model.user_factors, model.item_factors, dtype)
 
 

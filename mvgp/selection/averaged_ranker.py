@@ -1,4 +1,4 @@
-"""AveragedRanker: the average scores of several posteriors."""
+"""AveragedRanker: the average scores of several posteriors, or of any other rankers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..posteriors import TracePosterior
+from ..metrics import Ranker
 
 
 class AveragedRanker:
@@ -18,7 +18,7 @@ class AveragedRanker:
     :param posteriors: of the same shape (M, N), at least one.
     """
 
-    def __init__(self, posteriors: Sequence[TracePosterior]) -> None:
+    def __init__(self, posteriors: Sequence[Ranker]) -> None:
         self.posteriors = tuple(posteriors)
         shapes = {posterior.shape for posterior in self.posteriors}
         if len(shapes) != 1:

@@ -9,24 +9,14 @@ import torch
 from torch import Tensor
 
 from ..metrics import Ranker
+from ..selection import AveragedRanker
 
 BLOCK_CELLS = 2**23  # scores computed at a time
 
 
-class Average:
-    """The average scores of several rankers of the same shape."""
-
-    def __init__(self, rankers: Sequence[Ranker]) -> None:
-        self.rankers, self.shape = tuple(rankers), rankers[0].shape
-
-    def scores(self, rows: Any = None) -> Tensor:
-        """(R, N)"""
-        return torch.stack([ranker.scores(rows) for ranker in self.rankers]).mean(0)
-
-
 def average(rankers: Sequence[Ranker]) -> Ranker:
     """The ranker itself if there is only one."""
-    return rankers[0] if len(rankers) == 1 else Average(rankers)
+    return rankers[0] if len(rankers) == 1 else AveragedRanker(rankers)
 
 
 class RowScores:

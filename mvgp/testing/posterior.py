@@ -41,10 +41,6 @@ class PosteriorContract(PosteriorRanksContract):
     below_prior = True  # whether conditioning only lowers variances; not so for approximations of another model
     can_be_saved = True  # whether posterior.save works
 
-    def make_posterior(self) -> GaussianPosterior:
-        """The posterior, of at least 2 rows and 3 columns."""
-        raise NotImplementedError("override make_posterior")
-
     def make_dense(self) -> tuple[Tensor, Tensor]:
         """What it should be: mean (M N,) and covariance (M N, M N), row-major, computed in another way."""
         raise unittest.SkipTest("no dense mean and covariance to compare with (override make_dense)")

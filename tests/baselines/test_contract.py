@@ -24,7 +24,7 @@ from mvgp.baselines import (
 )
 from mvgp.baselines import ranker as ranker_module
 from mvgp.datasets import LinkSet
-from mvgp.errors import InputError
+from mvgp.errors import ConvergenceError, InputError
 from mvgp.kernels import Graph
 from mvgp.metrics import Ranker, ranking_scores
 
@@ -255,3 +255,10 @@ import mvgp.baselines
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_steps_that_blow_up_are_an_error_of_ours():
+    """``implicit`` raises an error of its own, which no caller of mvgp would expect."""
+    links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2], [0, 1, 1, 2, 3], shape=(3, 4))
+    with pytest.raises(ConvergenceError, match="BayesianPersonalizedRanking.*did not converge"):
+        BPR(factors=4, learning_rate=1e30, dtype=torch.float32).fit(links)

@@ -19,7 +19,7 @@ def tables(tmp_path_factory):
 
 
 @pytest.fixture
-def refused(capsysbinary, tmp_path):
+def assert_refused(capsysbinary, tmp_path):
     """Runs a command that has to fail with one line that holds all the words; nothing may be left in tmp_path."""
 
     def check(*arguments, words, code=2):
@@ -49,12 +49,12 @@ BAD_PAIRS = {
 
 
 @pytest.mark.parametrize("kind", BAD_PAIRS)
-def test_pairs(kind, tables, tmp_path, refused):
+def test_pairs(kind, tables, tmp_path, assert_refused):
     content, words = BAD_PAIRS[kind]
     (tmp_path / "pairs.tsv").write_bytes(content)
     given = inputs(tables)
     given[1] = tmp_path / "pairs.tsv"
-    refused("rank", *given, *FAST, "--out", tmp_path / "out.tsv", words=words)
+    assert_refused("rank", *given, *FAST, "--out", tmp_path / "out.tsv", words=words)
 
 
 BAD_EDGES = {
@@ -65,10 +65,10 @@ BAD_EDGES = {
 
 
 @pytest.mark.parametrize("kind", BAD_EDGES)
-def test_edges(kind, tables, tmp_path, refused):
+def test_edges(kind, tables, tmp_path, assert_refused):
     content, words = BAD_EDGES[kind]
     (tmp_path / "rows.tsv").write_bytes(content)
-    refused(
+    assert_refused(
         "rank",
         "--pairs",
         tables / "pairs.tsv",
@@ -80,17 +80,17 @@ def test_edges(kind, tables, tmp_path, refused):
     )
 
 
-def test_gzip(tables, tmp_path, refused):
+def test_gzip(tables, tmp_path, assert_refused):
     whole = gzip.compress((tables / "pairs.tsv").read_bytes())
     for name, content, words in (("cut.tsv.gz", whole[:-12], ["cut.tsv.gz"]), ("not.tsv.gz", b"D0\tg0\n", ["gzip"])):
         (tmp_path / name).write_bytes(content)
-        refused("rank", "--pairs", tmp_path / name, "--out", tmp_path / "out.tsv", words=words)
+        assert_refused("rank", "--pairs", tmp_path / name, "--out", tmp_path / "out.tsv", words=words)
 
 
-def test_files_that_are_not_there(tables, tmp_path, refused):
-    refused("rank", "--pairs", tmp_path / "none.tsv", "--out", tmp_path / "out.tsv", words=["none.tsv"])
-    refused("rank", "--pairs", tmp_path, "--out", tmp_path / "out.tsv", words=["directory"])
-    refused("study", "--pairs", tmp_path / "none.tsv", "--out", tmp_path / "study", words=["none.tsv"])
+def test_files_that_are_not_there(tables, tmp_path, assert_refused):
+    assert_refused("rank", "--pairs", tmp_path / "none.tsv", "--out", tmp_path / "out.tsv", words=["none.tsv"])
+    assert_refused("rank", "--pairs", tmp_path, "--out", tmp_path / "out.tsv", words=["directory"])
+    assert_refused("study", "--pairs", tmp_path / "none.tsv", "--out", tmp_path / "study", words=["none.tsv"])
 
 
 OPTIONS = {
@@ -117,30 +117,30 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("kind", OPTIONS)
-def test_options_of_rank(kind, tables, tmp_path, refused):
+def test_options_of_rank(kind, tables, tmp_path, assert_refused):
     given, words = OPTIONS[kind]
-    refused("rank", *inputs(tables), *given, "--out", tmp_path / "out.tsv", "--quiet", words=words)
+    assert_refused("rank", *inputs(tables), *given, "--out", tmp_path / "out.tsv", "--quiet", words=words)
 
 
-def test_outputs(tables, tmp_path, refused):
+def test_outputs(tables, tmp_path, assert_refused):
     given = ["rank", *inputs(tables), *FAST]
-    refused(*given, "--out", tmp_path / "no" / "out.tsv", words=["--out", "existing directory"])
-    refused(*given, "--out", tmp_path, words=["--out", "directory"])
-    refused(*given, "--out", tmp_path / "out.tsv", "--save", tmp_path, words=["--save", "directory"])
-    refused(*given, "--quiet", "--save", tmp_path / "kept", words=["popularity", "cannot be saved"])
-    refused(*given, words=["--out", "--row"])
-    refused("rank", "--row", "D01", words=["--pairs", "--load"])
+    assert_refused(*given, "--out", tmp_path / "no" / "out.tsv", words=["--out", "existing directory"])
+    assert_refused(*given, "--out", tmp_path, words=["--out", "directory"])
+    assert_refused(*given, "--out", tmp_path / "out.tsv", "--save", tmp_path, words=["--save", "directory"])
+    assert_refused(*given, "--quiet", "--save", tmp_path / "kept", words=["popularity", "cannot be saved"])
+    assert_refused(*given, words=["--out", "--row"])
+    assert_refused("rank", "--row", "D01", words=["--pairs", "--load"])
 
 
-def test_loading(tables, tmp_path, refused):
+def test_loading(tables, tmp_path, assert_refused):
     text, empty = tmp_path / "text.mvgp", tmp_path / "empty.mvgp"
     text.write_text("not a model")
     empty.write_text("")
-    refused("rank", "--load", text, "--row", "x", words=["text.mvgp", "saved"])
-    refused("rank", "--load", empty, "--row", "x", words=["empty"])
-    refused("rank", "--load", tmp_path / "none.mvgp", "--row", "x", words=["none.mvgp"])
-    refused("rank", "--load", text, *inputs(tables)[:2], "--row", "x", words=["--load", "--pairs"])
-    refused("rank", "--load", text, "--model", "best", "--row", "x", words=["--load", "--model"])
+    assert_refused("rank", "--load", text, "--row", "x", words=["text.mvgp", "saved"])
+    assert_refused("rank", "--load", empty, "--row", "x", words=["empty"])
+    assert_refused("rank", "--load", tmp_path / "none.mvgp", "--row", "x", words=["none.mvgp"])
+    assert_refused("rank", "--load", text, *inputs(tables)[:2], "--row", "x", words=["--load", "--pairs"])
+    assert_refused("rank", "--load", text, "--model", "best", "--row", "x", words=["--load", "--model"])
 
 
 STUDIES = {
@@ -163,27 +163,29 @@ STUDIES = {
 
 
 @pytest.mark.parametrize("kind", STUDIES)
-def test_options_of_study(kind, tables, tmp_path, refused):
+def test_options_of_study(kind, tables, tmp_path, assert_refused):
     given, words = STUDIES[kind]
-    refused("study", *inputs(tables), "--models", "popularity", "--out", tmp_path / "study", *given, words=words)
+    assert_refused("study", *inputs(tables), "--models", "popularity", "--out", tmp_path / "study", *given, words=words)
 
 
-def test_directories(tables, tmp_path, refused, capsysbinary):
+def test_directories(tables, tmp_path, assert_refused, capsysbinary):
     given = ["study", *inputs(tables), "--models", "popularity", "--folds", "2", "--quiet"]
     (tmp_path / "file").write_text("")
-    refused(*given, "--out", tmp_path / "file" / "study", words=["directory"])
+    assert_refused(*given, "--out", tmp_path / "file" / "study", words=["directory"])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("")
-    refused(*given, "--out", tmp_path / "other", words=["other files"])
+    assert_refused(*given, "--out", tmp_path / "other", words=["other files"])
     done = command(capsysbinary, *given, "--out", tmp_path / "study")
     assert done.code == 0, done.err
-    refused(*given, "--out", tmp_path / "study", "--seed", "1", words=["another", "seed"])
-    refused("study", "--pairs", tables / "pairs.tsv", *given[11:], "--out", tmp_path / "study", words=["other data"])
+    assert_refused(*given, "--out", tmp_path / "study", "--seed", "1", words=["another", "seed"])
+    assert_refused(
+        "study", "--pairs", tables / "pairs.tsv", *given[11:], "--out", tmp_path / "study", words=["other data"]
+    )
 
 
-def test_reports(tables, tmp_path, refused):
-    refused("report", tmp_path / "none", words=["none"])
-    refused("report", tmp_path, words=["study.json"])
+def test_reports(tables, tmp_path, assert_refused):
+    assert_refused("report", tmp_path / "none", words=["none"])
+    assert_refused("report", tmp_path, words=["study.json"])
     study = tmp_path / "study"
     (study / "tables").mkdir(parents=True)
     description = {"format": 1, "title": "", "settings": {}, "data": {}, "versions": {}, "finished": True}
@@ -191,17 +193,17 @@ def test_reports(tables, tmp_path, refused):
     (study / "tables" / "metrics.tsv").write_text(
         "model\tmetric\tmean\tstd\tfolds\tfold_0\ntrace\tAUC\thigh\t\t1\t0.5\n"
     )
-    refused("report", study, words=["metrics.tsv", "line 2", "mean"])
-    refused("report", words=["DIR"])
+    assert_refused("report", study, words=["metrics.tsv", "line 2", "mean"])
+    assert_refused("report", words=["DIR"])
 
 
-def test_missing_and_unknown(tmp_path, refused):
-    refused("study", "--out", tmp_path / "study", words=["--pairs"])
-    refused("magic", words=["magic"])
-    refused("demo", "--seed", "-1", "--out", tmp_path / "demo", words=["--seed"])
-    refused("demo", "--jobs", "0", "--out", tmp_path / "demo", words=["--jobs"])
+def test_missing_and_unknown(tmp_path, assert_refused):
+    assert_refused("study", "--out", tmp_path / "study", words=["--pairs"])
+    assert_refused("magic", words=["magic"])
+    assert_refused("demo", "--seed", "-1", "--out", tmp_path / "demo", words=["--seed"])
+    assert_refused("demo", "--jobs", "0", "--out", tmp_path / "demo", words=["--jobs"])
     (tmp_path / "file").write_text("")
-    refused("demo", "--out", tmp_path / "file", words=["--out", "file"])
+    assert_refused("demo", "--out", tmp_path / "file", words=["--out", "file"])
 
 
 def test_in_a_process_of_its_own(tables, tmp_path):
