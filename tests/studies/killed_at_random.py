@@ -1,7 +1,10 @@
 """Run by test_resume in a process of its own: a study killed at random moments, again and again.
 
 Children are forked from here, so that torch is imported once. Prints the number of kills, of studies that came to
-their end, and whether all tables are alike.
+their end, and how many units each kill found; tables that are not alike are an error.
+
+A kill comes at a random moment after a number of new units, so that a slow machine, where one unit takes longer than
+any wait of ours, still sees kills at many places.
 """
 
 import json
@@ -17,7 +20,7 @@ from mvgp.studies import run_study
 
 from .planted import planted_links, small_study, tables_of
 
-KILLS = 10
+NEW_UNITS = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3)  # one kill each, in random order
 
 
 def child(directory):
@@ -33,34 +36,52 @@ def child(directory):
     return pid
 
 
-def main(folder):
-    began = time.monotonic()
-    pid = child(folder / "whole")
-    assert os.waitpid(pid, 0)[1] == 0
-    whole, seconds = tables_of(folder / "whole"), time.monotonic() - began
-    rng, kills, ends, moments = random.Random(int.from_bytes(os.urandom(4))), 0, 0, []
-    place = folder / "killed"
-    while kills < KILLS or ends == 0:
-        pid, wait = child(place), rng.uniform(0.01, 0.4) * seconds
-        deadline = time.monotonic() + (wait if kills < KILLS else 1000)
-        status = None
-        while time.monotonic() < deadline:
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                break
-            status = None
-            time.sleep(0.005)
-        if status is None:
+def saved(directory):
+    """How many units are finished."""
+    return len(list(directory.glob("units/*/*.unit")))
+
+
+def killed(pid, place, units, seconds):
+    """Kill the child so many seconds after it has saved so many units; False when it came to its end before."""
+    goal, since = saved(place) + units, None
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            assert status == 0
+            return False
+        if since is None and saved(place) >= goal:
+            since = time.monotonic()
+        if since is not None and time.monotonic() - since >= seconds:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            kills += 1
-            moments.append(len(list(place.glob("units/*/*.unit"))))
+            return True
+        time.sleep(0.002)
+
+
+def main(folder):
+    began = time.monotonic()
+    assert os.waitpid(child(folder / "whole"), 0)[1] == 0
+    seconds = time.monotonic() - began
+    whole, every = tables_of(folder / "whole"), saved(folder / "whole")
+    rng, ends, moments = random.Random(int.from_bytes(os.urandom(4))), 0, []
+    left = rng.sample(NEW_UNITS, len(NEW_UNITS))
+    place = folder / "killed"
+    while left or ends == 0:
+        pid = child(place)
+        if left:
+            ended = not killed(pid, place, left[-1], rng.uniform(0, 3 * seconds / every))
+        else:
+            ended = os.waitpid(pid, 0)[1] == 0
+            assert ended
+        if not ended:
+            left.pop()
+            moments.append(saved(place))
             continue
-        assert status == 0
         assert tables_of(place) == whole
         assert not list(place.rglob("*.tmp"))
         ends += 1
         shutil.rmtree(place)
+    kills = len(moments)
     print(json.dumps({"kills": kills, "ends": ends, "moments": moments, "seconds": seconds}))
 
 
