@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from ..errors import ConvergenceError
 from ..selection import NegativeSets, choose
 from ..selection.metric import resolve_metric
 from ..selection.splits import make_splits
@@ -79,17 +80,23 @@ def _grid(task: Task) -> list[dict[str, Any]]:
     for place, (text, recipe) in enumerate(
         entrants.grid(model, study, part, unit_seed(study.seed, "choice", task.unit.fold, model=model))
     ):
-        began = time.perf_counter()
-        score = judge(average([recipe.fit(data) for data in sets]), split.train, split.held_out)
+        began, score, failure = time.perf_counter(), None, ""
+        try:
+            score = judge(average([recipe.fit(data) for data in sets]), split.train, split.held_out)
+        except ConvergenceError as error:  # this setting is out of the running, the others are not
+            failure = str(error)
         records.append(
             {
                 "place": place,
                 "text": text,
-                "score": score.value,
-                "standard_error": score.standard_error,
+                "score": score and score.value,
+                "standard_error": score and score.standard_error,
                 "seconds": time.perf_counter() - began,
+                "failure": failure,
             }
         )
+    if all(record["failure"] for record in records):
+        raise ConvergenceError(f"{model}: none of {len(records)} settings could be fitted; {records[-1]['failure']}")
     return records
 
 
@@ -98,7 +105,8 @@ def settled(parts: list[Outcome]) -> Setting:
     family, share = entrants.family_of(parts[0].unit.what)
     records = [record for part in parts for record in part.info["records"]]
     if share is None:
-        best = max(records, key=lambda one: (one["score"], -one["place"]))
+        fitted = [one for one in records if not one.get("failure")]
+        best = max(fitted, key=lambda one: (one["score"], -one["place"]))
         return Setting(family, best["text"], best["score"], place=best["place"])
     best = max(records, key=lambda one: (one["score"], one["strength"], one["trace_share"]))
     text = f"trace_share {best['trace_share']:g}, strength {best['strength']:.4g}"

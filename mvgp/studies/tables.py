@@ -93,10 +93,12 @@ def grids_table(
 ) -> tuple[list[str], Table]:
     """Every setting of models without a path, with what was chosen."""
     columns = ["model", "fold", "place", "setting", "metric", "score", "standard_error", "seconds", "chosen"]
+    columns += ["failure"]  # why a setting could not be fitted
     table: Table = []
     for (model, fold), parts in choices.items():
         for record in (record for part in parts for record in part.info["records"] if "place" in record):
             entry = {"model": model, "fold": fold, "setting": record["text"], "metric": metric}
+            entry["failure"] = record.get("failure", "")
             table.append({**record, **entry, "chosen": int(record["place"] == settings[model, fold].place)})
     return columns, table
 

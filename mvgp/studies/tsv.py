@@ -10,7 +10,7 @@ from ..errors import InputError
 
 Table = list[dict[str, Any]]
 # columns of words, of whole numbers, and of 0 and 1
-TEXT = ("model", "metric", "model_a", "model_b", "setting", "row_id", "row_name", "col_id", "col_name")
+TEXT = ("model", "metric", "model_a", "model_b", "setting", "failure", "row_id", "row_name", "col_id", "col_name")
 COUNTS = ("folds", "fold", "place", "rank", "iterations", "wins", "losses", "ties", "tasks", "k", "count")
 FLAGS = ("chosen", "held_out")
 

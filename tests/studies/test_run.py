@@ -1,12 +1,15 @@
 """What a study computes: tables against the parts done by hand."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from mvgp.data import PositiveUnlabelled
-from mvgp.errors import InputError
+from mvgp.errors import ConvergenceError, InputError
 from mvgp.metrics import compare, ranking_scores
+from mvgp.reports import write_report
 from mvgp.selection import NegativeSets, choose, split_pairs, with_negatives
 from mvgp.studies import StudyError, choice_unit, entrants, load_study, run_study
 from mvgp.studies.calibration_unit import binned, in_top
@@ -352,6 +355,27 @@ def test_a_unit_that_fails_is_named_and_the_others_are_kept(tmp_path, monkeypatc
     found = run_study(LINKS, small_study(models=("popularity", "hilbert")), tmp_path, progress=False)
     assert found.finished
     assert {entry["model"] for entry in found.metrics} == {"popularity", "hilbert"}
+
+
+class Diverging:
+    """A model that blows up."""
+
+    def fit(self, data):
+        raise ConvergenceError("NaN after\n3 steps")
+
+
+def test_a_setting_that_cannot_be_fitted_is_passed_over(tmp_path, monkeypatch):
+    original = entrants.grid
+    monkeypatch.setattr(entrants, "grid", lambda *given: [("bad", Diverging()), *original(*given)])
+    found = run_study(LINKS, tiny_study(models=("popularity",)), tmp_path / "a", progress=False)
+    tried = found.tables["grids"]
+    assert [entry["failure"] for entry in tried] == ["NaN after 3 steps", ""]
+    assert [entry["chosen"] for entry in tried] == [0, 1]
+    assert math.isnan(tried[0]["score"])
+    write_report(tmp_path / "a")
+    monkeypatch.setattr(entrants, "grid", lambda *given: [("bad", Diverging()), ("worse", Diverging())])
+    with pytest.raises(StudyError, match="popularity: none of 2 settings could be fitted; NaN after 3 steps"):
+        run_study(LINKS, tiny_study(models=("popularity",)), tmp_path / "b", progress=False)
 
 
 def test_load_study_of_something_else(tmp_path):
