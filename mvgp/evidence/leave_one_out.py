@@ -16,6 +16,7 @@ from ..linalg.solvers import DENSE_LIMIT, SpectralSolver
 from ..posteriors import FullPosterior
 from ..posteriors.coefficients import SparseCoefficients
 from ..posteriors.conditional import ConditionalCovariance
+from ..posteriors.scaled import unscaled
 
 CHUNK = 64  # identity columns solved at a time
 SAME = 1e-3  # relative residual above which the values cannot be those that were fitted
@@ -60,7 +61,7 @@ def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = N
     """
     if not isinstance(posterior, FullPosterior):
         raise InputError(f"posterior: expected that of mvgp.FullGP, got {type(posterior).__name__}")
-    conditional = posterior.conditional
+    conditional, scale = _conditional(posterior)
     if posterior.certificate is not None or not isinstance(posterior.coefficients, SparseCoefficients):
         raise InputError("posterior: expected one under Gaussian noise, got that of a ranking")
     alpha = posterior.coefficients.values  # (T,)
@@ -71,14 +72,21 @@ def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = N
     if chosen is not None:
         alpha, values, noise = alpha[chosen], values[chosen], noise[chosen]
     variance = 1 / diagonal
-    return LeaveOneOut(values - alpha * variance, variance, variance - noise, values)
+    return LeaveOneOut(values - alpha * variance, scale * variance, scale * (variance - noise), values)
+
+
+def _conditional(posterior: FullPosterior) -> tuple[ConditionalCovariance, float]:
+    """S of the prior as it was given, and by what it is multiplied."""
+    found, scale = unscaled(posterior.conditional)
+    assert isinstance(found, ConditionalCovariance)  # a FullPosterior has no other
+    return found, scale
 
 
 def _checked_values(posterior: FullPosterior, data: ObservedMatrix, alpha: Tensor) -> Tensor:
     """(T,) the values of ``data``, once they are known to be what was fitted: K_TT alpha + D alpha = r - b."""
     if not isinstance(data, ObservedMatrix):
         raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
-    conditional = posterior.conditional
+    conditional, _ = _conditional(posterior)
     pairs = conditional.pairs
     rows, cols = data.rows.to(pairs.rows), data.cols.to(pairs.cols)
     if data.shape != posterior.shape or not (torch.equal(rows, pairs.rows) and torch.equal(cols, pairs.cols)):

@@ -79,7 +79,13 @@ class FullGP(Recipe):
             proof = found.certificate
             evidence = Evidence("ridge", proof.relative_gap, gap, proof.iterations)
             return FullPosterior(
-                found.prior, found._ops, found.coefficients, found.conditional, evidence=evidence, certificate=proof
+                found.prior,
+                found._ops,
+                found.coefficients,
+                found.conditional,
+                evidence=evidence,
+                certificate=proof,
+                evidence_scale=found.evidence_scale,
             )
         return full_posterior(
             self.prior,

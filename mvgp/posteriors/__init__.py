@@ -7,6 +7,7 @@ from .factor import FactorPosterior
 from .full import FullPosterior
 from .gaussian import GaussianPosterior
 from .joint import Joint
+from .scalable import ScalablePosterior
 from .top_table import TopTable
 from .trace import TracePosterior
 
@@ -16,6 +17,7 @@ __all__ = [
     "GaussianPosterior",
     "Joint",
     "PosteriorCovarianceLinearOperator",
+    "ScalablePosterior",
     "TestPlan",
     "TopTable",
     "TracePosterior",

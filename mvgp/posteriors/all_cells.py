@@ -28,6 +28,7 @@ from .conditional import ConditionalCovariance
 from .pair_variance import ITERATIONS
 from .query import Query
 from .ranks import check_accuracy, check_count, check_seed
+from .scaled import unscaled
 
 if TYPE_CHECKING:
     from .gaussian import PosteriorCovariance
@@ -135,18 +136,20 @@ def row_variances(
     check_accuracy(accuracy)
     check_count(max_probes, "max_probes")
     check_seed(seed)
+    conditional, scale = unscaled(conditional)
     if isinstance(conditional, ConditionalCovariance):
         exact_seconds = _exact_seconds(conditional, len(rows))
         if method == "stochastic" or (method == "auto" and exact_seconds > EXACT_SECONDS):
-            return estimate_variances(
+            found = estimate_variances(
                 conditional, rows, accuracy=accuracy, max_probes=max_probes, seed=seed, progress=progress
             )
+            return VarianceEstimate(scale * found.values, scale * found.error, found.probes)
     elif method == "stochastic":
         raise InputError(f"method: {type(conditional).__name__} has no stochastic variances, got {method!r}")
     cols = torch.arange(conditional.pairs.shape[1], device=rows.device)
     values = [conditional.variance(query(row.expand(len(cols)), cols)) for row in tqdm(rows, disable=not progress)]
-    found = torch.stack(values) if values else cols.new_zeros(0, len(cols), dtype=torch.float64)
-    return VarianceEstimate(found, torch.zeros_like(found), 0)
+    exact = scale * torch.stack(values) if values else cols.new_zeros(0, len(cols), dtype=torch.float64)
+    return VarianceEstimate(exact, torch.zeros_like(exact), 0)
 
 
 def _exact_seconds(conditional: ConditionalCovariance, num_rows: int) -> float:

@@ -15,27 +15,34 @@ from ..linalg import Evidence, PairIndex
 from ..linalg.solvers import Method
 from ..priors import MatrixGP
 from ..solvers import Certificate
+from ..solvers.losses import long_dot
 from .coefficients import SparseCoefficients
 from .conditional import ConditionalCovariance
-from .gaussian import GaussianPosterior
+from .scalable import ScalablePosterior
 from .whole_list_covariance import WholeListCovariance
 
 MOST_CELLS = 2_000_000  # of whole lists that are conditioned on as a list of observations
 
 
-class FullPosterior(GaussianPosterior):
+class FullPosterior(ScalablePosterior):
     r"""The exact posterior, equations (2) and (3).
 
     .. math:: \psi = b + K_{*T} (K_{TT} + D)^{-1} (r - b_T), \qquad S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}
 
     :param evidence: how well the linear system of the mean was solved; for a ranking, its relative duality gap.
     :param certificate: for a ranking, the evidence in full.
+    :param evidence_scale: see :mod:`~mvgp.posteriors.scalable`.
     """
 
-    conditional: ConditionalCovariance
-
-    def __init__(self, *parts: Any, evidence: Evidence, certificate: Certificate | None = None) -> None:
+    def __init__(
+        self,
+        *parts: Any,
+        evidence: Evidence,
+        certificate: Certificate | None = None,
+        evidence_scale: float | None = None,
+    ) -> None:
         super().__init__(*parts)
+        self._evidence_scale = evidence_scale
         self.evidence, self.certificate = evidence, certificate
 
 
@@ -95,5 +102,12 @@ def full_posterior(
     values = data.values.to(dtype=prior.dtype, device=conditional.pairs.rows.device)
     target = values - prior.mean_module(conditional.pairs.rows, conditional.pairs.cols)
     solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked()
-    coefficients = SparseCoefficients(data.pattern.to(target.device), solution.value.squeeze(1))
-    return FullPosterior(prior, conditional.ops, coefficients, conditional, evidence=solution.evidence)
+    alpha = solution.value.squeeze(1)
+    return FullPosterior(
+        prior,
+        conditional.ops,
+        SparseCoefficients(data.pattern.to(target.device), alpha),
+        conditional,
+        evidence=solution.evidence,
+        evidence_scale=long_dot(target, alpha) / max(len(alpha), 1),
+    )

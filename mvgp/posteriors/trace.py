@@ -27,24 +27,27 @@ from ..solvers import (
     solve_proximal,
     solve_ridge,
 )
+from ..solvers.losses import long_dot
 from ..solvers.low_rank import LowRank
 from ..solvers.ridge import RidgeSolution
 from ..solvers.spectrum import leading_values, random_images
 from .coefficients import Coefficients, LowRankCoefficients, SparseCoefficients
 from .full import condition, kernel_operators, whole_list_condition
-from .gaussian import GaussianPosterior, PosteriorCovariance
+from .gaussian import PosteriorCovariance
 from .loss import Data, make_loss
+from .scalable import ScalablePosterior
 
 Solver = Literal["proximal", "dense", "hybrid"]
 
 
-class TracePosterior(GaussianPosterior):
+class TracePosterior(ScalablePosterior):
     r"""The mean :math:`\psi = b + G_M B G_N^T` solves the spectral elastic net (5); the covariance is equation (3).
 
     :param certificate: evidence for the mean: duality gap, iterations, rank.
     :param penalty: the penalty it solves.
     :param mean_factors: the mean in dual coordinates, up to prior mean and biases; None without a trace norm.
     :param solution: what a neighbouring problem can start from; None for a posterior from a file.
+    :param evidence_scale: see :mod:`~mvgp.posteriors.scalable`.
     """
 
     def __init__(
@@ -54,8 +57,10 @@ class TracePosterior(GaussianPosterior):
         penalty: Penalty,
         mean_factors: LowRank | None,
         solution: MeanSolution | RidgeSolution | None = None,
+        evidence_scale: float | None = None,
     ) -> None:
         super().__init__(*parts)
+        self._evidence_scale = evidence_scale
         self.certificate, self.penalty = certificate, penalty
         self.mean_factors, self.solution = mean_factors, solution
 
@@ -88,12 +93,14 @@ class TraceProblem:
     :param conditional: the covariance.
     :param problem: loss and kernels.
     :param lam_max: largest singular value of the loss's gradient at B = 0.
+    :param noise: variance of an observation with weight 1.
     """
 
     prior: MatrixGP
     conditional: PosteriorCovariance
     problem: MeanProblem
     lam_max: float
+    noise: float
 
 
 @torch.no_grad()
@@ -119,9 +126,9 @@ def trace_problem(
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     if not bool((gradient != 0).any()):
-        return TraceProblem(prior, conditional, problem, 0.0)
+        return TraceProblem(prior, conditional, problem, 0.0, float(noise))
     found = leading_values(problem, gradient, random_images(problem, 16, seed=0), accuracy=1e-7, max_passes=200)
-    return TraceProblem(prior, conditional, problem, float(found.values[0]))
+    return TraceProblem(prior, conditional, problem, float(found.values[0]), float(noise))
 
 
 @torch.no_grad()
@@ -182,4 +189,14 @@ def trace_posterior(
         penalty=penalty,
         mean_factors=solution.mean if isinstance(solution, MeanSolution) else None,
         solution=solution,
+        evidence_scale=_evidence_scale(given, solution),
     )
+
+
+def _evidence_scale(given: TraceProblem, solution: MeanSolution | RidgeSolution) -> float:
+    """What is left of the data plus the squared Hilbert norm of the mean, for each observed cell."""
+    if isinstance(solution, MeanSolution):
+        loss, norm = solution.loss.value, float(solution.mean.values.double().square().sum())
+    else:
+        loss, norm = given.problem.loss(solution.psi).value, long_dot(solution.coefficients, solution.psi)
+    return (2 * float(loss) / given.noise + norm) / max(len(given.problem.pattern), 1)

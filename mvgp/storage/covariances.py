@@ -15,6 +15,7 @@ from ..posteriors.conditional import ConditionalCovariance
 from ..posteriors.gaussian import PosteriorCovariance
 from ..posteriors.laplace import LaplaceCovariance
 from ..posteriors.no_covariance import NoCovariance
+from ..posteriors.scaled import ScaledCovariance
 from ..posteriors.whole_list_covariance import WholeListCovariance
 from ..priors import MatrixGP
 from .coefficients import describe_pairs, restore_pairs
@@ -22,7 +23,7 @@ from .fields import Fields
 from .tree import Tree
 
 Operators = tuple[LinearOperator, LinearOperator]
-Covariance = ConditionalCovariance | LaplaceCovariance | WholeListCovariance | NoCovariance
+Covariance = ConditionalCovariance | LaplaceCovariance | WholeListCovariance | ScaledCovariance | NoCovariance
 
 REASONS: dict[str, type[Exception]] = {"InputError": InputError, "SizeError": SizeError}
 
@@ -54,6 +55,8 @@ def describe_covariance(found: PosteriorCovariance | NoCovariance) -> Tree:
             "weight": float(found.weight),
             "tolerance": float(found.tolerance),
         }
+    if type(found) is ScaledCovariance:
+        return {"kind": "scaled", "scale": found.scale, "of": describe_covariance(found.inner)}
     if type(found) is NoCovariance and REASONS.get(found.error.__name__) is found.error:
         return {
             "kind": "none",
@@ -66,7 +69,9 @@ def describe_covariance(found: PosteriorCovariance | NoCovariance) -> Tree:
 
 def restore_covariance(given: Fields, prior: MatrixGP, ops: Operators) -> Covariance:
     """The inverse of :func:`describe_covariance`; solvers and roots are made again from the prior's kernels."""
-    kind = given.text("kind", ("conditional", "laplace", "whole lists", "none"))
+    kind = given.text("kind", ("conditional", "laplace", "whole lists", "scaled", "none"))
+    if kind == "scaled":
+        return _scaled(given, prior, ops)
     pairs = restore_pairs(given.fields("pairs"), prior.shape)
     if kind == "none":
         return NoCovariance(pairs, given.text("reason"), REASONS[given.text("error", REASONS)])
@@ -87,6 +92,16 @@ def restore_covariance(given: Fields, prior: MatrixGP, ops: Operators) -> Covari
     x = given.array("x", prior.dtype, (row_root.shape[-1], None))
     z = given.array("z", prior.dtype, (col_root.shape[-1], x.shape[1]))
     return LaplaceCovariance(row_root, col_root, x, z, pairs, noise)
+
+
+def _scaled(given: Fields, prior: MatrixGP, ops: Operators) -> ScaledCovariance:
+    scale, inner = given.number("scale"), given.fields("of")
+    if not scale > 0:
+        raise StorageError(f"{given.where}.scale: expected a positive number, got {scale}")
+    inner.text("kind", ("conditional", "whole lists"))
+    found = restore_covariance(inner, prior, ops)
+    assert not isinstance(found, NoCovariance)
+    return ScaledCovariance(found, scale)
 
 
 def _tolerance(given: Fields) -> float:

@@ -9,6 +9,7 @@ from ..posteriors import FactorPosterior, FullPosterior, GaussianPosterior, Trac
 from ..posteriors.conditional import ConditionalCovariance
 from ..posteriors.laplace import LaplaceCovariance
 from ..posteriors.no_covariance import NoCovariance
+from ..posteriors.scaled import unscaled
 from ..posteriors.whole_list_covariance import WholeListCovariance
 from .coefficients import describe_coefficients, describe_low_rank, restore_coefficients, restore_low_rank
 from .covariances import describe_covariance, restore_covariance
@@ -61,11 +62,18 @@ def restore_posterior(given: Fields) -> GaussianPosterior:
     coefficients = restore_coefficients(given.fields("coefficients"), prior)
     covariance = restore_covariance(given.fields("covariance"), prior, ops)
     parts = (prior, ops, coefficients, covariance)
-    if not isinstance(covariance, COVARIANCES[kind]):
+    inner = covariance if isinstance(covariance, NoCovariance) else unscaled(covariance)[0]
+    if not isinstance(inner, COVARIANCES[kind]) or (kind == "FactorPosterior" and inner is not covariance):
         raise StorageError(f"{given.where}.covariance: expected that of a {kind}, got {type(covariance).__name__}")
+    scale = _evidence_scale(own)
     if kind == "FullPosterior":
         certificate = restore_certificate(own.fields("certificate")) if own.has("certificate") else None
-        return FullPosterior(*parts, evidence=restore_evidence(own.fields("evidence")), certificate=certificate)
+        return FullPosterior(
+            *parts,
+            evidence=restore_evidence(own.fields("evidence")),
+            certificate=certificate,
+            evidence_scale=scale,
+        )
     if kind == "FactorPosterior":
         return FactorPosterior(
             *parts, objective=own.number("objective"), restarts=own.numbers("restarts"), rank=own.whole("rank")
@@ -75,7 +83,19 @@ def restore_posterior(given: Fields) -> GaussianPosterior:
         certificate=restore_certificate(own.fields("certificate")),
         penalty=restore_penalty(own.fields("penalty")),
         mean_factors=restore_low_rank(own.fields("mean"), prior) if own.has("mean") else None,
+        evidence_scale=scale,
     )
+
+
+def _evidence_scale(own: Fields) -> float | None:
+    """None in files from before there was one."""
+    named = own.keys()
+    if "evidence_scale" not in named or not own.has("evidence_scale"):
+        return None
+    scale = own.number("evidence_scale")
+    if not scale >= 0:
+        raise StorageError(f"{own.where}.evidence_scale: expected a number that is not negative, got {scale}")
+    return scale
 
 
 def _describe_own(posterior: GaussianPosterior) -> Tree:
@@ -83,6 +103,7 @@ def _describe_own(posterior: GaussianPosterior) -> Tree:
         return {
             "evidence": describe_evidence(posterior.evidence),
             "certificate": describe_certificate(posterior.certificate),
+            "evidence_scale": posterior._evidence_scale,
         }
     if isinstance(posterior, FactorPosterior):
         return {
@@ -95,4 +116,5 @@ def _describe_own(posterior: GaussianPosterior) -> Tree:
         "certificate": describe_certificate(posterior.certificate),
         "penalty": describe_penalty(posterior.penalty),
         "mean": describe_low_rank(posterior.mean_factors),
+        "evidence_scale": posterior._evidence_scale,
     }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .fit_unit import fitted
+from .fit_unit import fitted, fitted_posterior
 from .seeds import unit_seed
 from .unit import Outcome, Task
 
@@ -29,11 +29,11 @@ def calibration_unit(task: Task) -> Outcome:
         raise InputError(f"{task.unit}: expected a setting, rows and all links, got none")
     study = task.study
     known = (task.train.rows, task.train.cols)
-    posterior, reference = fitted(task, task.train, setting), fitted(task, everything, setting)
+    posterior, reference = fitted_posterior(task, task.train, setting), fitted(task, everything, setting)
     seed = unit_seed(study.seed, "calibration")
     totals = np.zeros((3, BINS))
     for row in rows.tolist():
-        promised = posterior.top_probability(row, study.top, exclude=known, seed=seed)  # type: ignore[attr-defined]
+        promised = posterior.top_probability(row, study.top, exclude=known, seed=seed)
         open_ = torch.ones(task.train.shape[1], dtype=torch.bool)
         open_[known[1][known[0] == row]] = False
         there = in_top(reference.scores([row])[0], open_, study.top)

@@ -9,7 +9,7 @@ import torch
 
 from ..errors import InputError
 from .averaged import scores_of
-from .fit_unit import evidence, fitted
+from .fit_unit import evidence, fitted_posterior
 from .seeds import unit_seed
 from .unit import Outcome, Task
 
@@ -19,13 +19,10 @@ def candidate_unit(task: Task) -> Outcome:
     setting, rows, study = task.setting, task.rows, task.study
     if setting is None or rows is None:
         raise InputError(f"{task.unit}: expected a setting and rows, got none")
-    posterior = fitted(task, task.train, setting)
+    posterior = fitted_posterior(task, task.train, setting)
     known, seed = (task.train.rows, task.train.cols), unit_seed(study.seed, "candidates")
-    promised = [
-        posterior.top_probability(row, study.top, exclude=known, seed=seed)  # type: ignore[attr-defined]
-        for row in rows.tolist()
-    ]
-    std = posterior.variances(rows, seed=seed).std  # type: ignore[attr-defined]
+    promised = [posterior.top_probability(row, study.top, exclude=known, seed=seed) for row in rows.tolist()]
+    std = posterior.variances(rows, seed=seed).std
     arrays = {
         "scores": scores_of(posterior, rows).numpy(),
         "std": std.float().numpy(),

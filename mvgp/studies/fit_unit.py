@@ -8,6 +8,7 @@ from ..data import ObservedMatrix, PositiveUnlabelled
 from ..datasets import LinkSet
 from ..errors import InputError
 from ..metrics import Ranker
+from ..posteriors import ScalablePosterior
 from ..selection import with_negatives
 from . import entrants
 from .averaged import scores_of
@@ -34,6 +35,14 @@ def fitted(task: Task, links: LinkSet, setting: Setting) -> Ranker:
         data = with_negatives(positives, study.ratio, seed=unit_seed(study.seed, "fit", unit.fold, unit.negatives))
     own = unit_seed(study.seed, "fit", unit.fold, unit.negatives, setting.family)
     return entrants.fit(study, links, setting, data, own)
+
+
+def fitted_posterior(task: Task, links: LinkSet, setting: Setting) -> ScalablePosterior:
+    """The same for questions about ranks: a posterior with the covariance that the data speak for."""
+    found = fitted(task, links, setting)
+    if not isinstance(found, ScalablePosterior):
+        raise InputError(f"{task.unit}: expected a model with variances, got {type(found).__name__}")
+    return found.calibrated()
 
 
 def evidence(ranker: Ranker) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+r"""ScalablePosterior: a posterior whose covariance can be given the scale that the data speak for.
+
+Multiply the prior's covariance and the noise by one number s. A plain posterior keeps its mean, and so does the
+trace-constrained one with :math:`\sqrt{s}\, l_1` and :math:`s\, l_2` in equation (5); the covariance becomes
+:math:`s S`. So the mean does not depend on s, and for a ranking nothing else fixes it: scores have the scale of a
+margin that somebody has set, the prior has the scale of a kernel. The evidence bound depends on s through
+
+.. math:: -\tfrac T2 \log s - \tfrac{1}{2 s} \left( (r - \psi_T)^T D^{-1} (r - \psi_T) + \|\psi - b\|_K^2 \right)
+
+with r the observed values, or the retargeted scores of a ranking. It is largest where s is the bracket divided by T;
+for the plain posterior that is :math:`(r - b)^T (K_{TT} + D)^{-1} (r - b) / T`, the scale of largest marginal
+likelihood.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Self
+
+from ..errors import InputError
+from .gaussian import GaussianPosterior
+from .no_covariance import NoCovariance
+from .scaled import ScaledCovariance, unscaled
+
+
+class ScalablePosterior(GaussianPosterior):
+    """The posterior of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`."""
+
+    _evidence_scale: float | None = None
+
+    @property
+    def scale(self) -> float:
+        """By which covariance and noise are multiplied; 1 for a posterior as it was fitted."""
+        return unscaled(self.conditional)[1]
+
+    @property
+    def evidence_scale(self) -> float:
+        """The scale of largest evidence bound, relative to the prior as it was given."""
+        if self._evidence_scale is None:
+            raise InputError("evidence_scale: this posterior is from a file that was written without it; fit it again")
+        return self._evidence_scale
+
+    def rescaled(self, scale: float) -> Self:
+        """The same mean with ``scale`` times the covariance S of the prior as it was given.
+
+        :param scale: positive; :attr:`evidence_scale` is what the data speak for.
+
+        Example:
+            >>> import gpytorch, mvgp, torch
+            >>> from mvgp.kernels import PrecomputedKernel
+            >>> two, four = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (2, 4))
+            >>> data = mvgp.ObservedMatrix([0, 1], [0, 1], [3.0, -3.0], (2, 4))
+            >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+            >>> posterior = mvgp.FullGP(mvgp.MatrixGP(two, four), likelihood).fit(data)
+            >>> wide = posterior.rescaled(4.0)
+            >>> float(wide.mean([0], [0]) - posterior.mean([0], [0])), float(wide.variance([0], [1]))
+            (0.0, 4.0)
+
+        """
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
+            raise InputError(f"scale: expected a positive number, got {scale!r}")
+        found = copy.copy(self)
+        if not isinstance(self.conditional, NoCovariance):
+            found.conditional = ScaledCovariance(unscaled(self.conditional)[0], float(scale))
+        return found
+
+    def calibrated(self) -> Self:
+        """The same mean with the covariance that the data speak for: :meth:`rescaled` by :attr:`evidence_scale`.
+
+        Ranks need it: P(in the top k) compares differences of the mean, which have the likelihood's margin for a
+        scale, with standard deviations, which have the kernels'.
+        """
+        return self.rescaled(self.evidence_scale)
