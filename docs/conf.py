@@ -1,5 +1,6 @@
 """Settings of the documentation site."""
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ HERE = Path(__file__).parent
 shutil.rmtree(HERE / "tutorials", ignore_errors=True)
 (HERE / "tutorials").mkdir()
 for notebook in (HERE.parent / "tutorials").glob("*.ipynb"):
-    shutil.copy2(notebook, HERE / "tutorials")
+    copy = HERE / "tutorials" / notebook.name
+    copy.write_text(notebook.read_text().replace("](../docs/", "](../"))  # pages are one folder nearer there
+    shutil.copystat(notebook, copy)
 
 project = "mvgp"
 author = "The mvgp authors"
@@ -23,6 +26,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "mathml"]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"
+nb_merge_streams = True
 html_math_renderer = "mathml"
 math_eqref_format = "({number})"
 html_theme = "furo"
@@ -32,3 +36,17 @@ html_css_files = ["mvgp.css"]
 exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
+
+
+def set_one_letter_as_text(app, what, name, thing, options, lines):
+    """``:param num_rows: M.`` would begin a list whose first item is empty."""
+    lines[:] = [re.sub(r"^(:param \w+:) ([A-Za-z]\.)$", r"\1 \\\2", line) for line in lines]
+
+
+def leave_out_arguments_of_protocols(app, what, name, thing, options, signature, returned):
+    return ("", returned) if getattr(thing, "_is_protocol", False) else None
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", set_one_letter_as_text)
+    app.connect("autodoc-process-signature", leave_out_arguments_of_protocols)

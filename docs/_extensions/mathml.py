@@ -4,29 +4,64 @@ An equation with the label ``equation-8`` has the number 8 on whatever page it s
 """
 
 import re
+from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from docutils import nodes
-from latex2mathml.converter import convert
+from latex2mathml.converter import convert_to_element
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 NUMBERED = re.compile(r"equation-(\d+)")
+NAME = re.compile(r"[A-Za-z]{2,}")
+LIMITS = ("min", "max", "sup", "inf")  # what they run over goes below them
+CLOSING = "&#x00029;"  # a bracket
+RELATIONS = {"&#x0007E;": "&#x0223C;", "~": "&#x0223C;", ":": ":"}  # latex2mathml sets these as letters
 
 
 def to_mathml(latex, display, node):
     try:
-        found = convert(latex, display=display).replace(r"\_", "_")  # it keeps the escape inside of \text
+        root = convert_to_element(latex, display=display)
     except Exception as error:
         logger.warning("equation %r: %s", latex, error, location=node)
         return f"<code>{escape(latex)}</code>"
-    found = re.sub(
-        r"<mi>(log|ln|exp)</mi>(?=<m[in])", r'<mi>\1</mi><mspace width="0.167em" />', found
-    )  # log p, not logp
-    left = re.search(r"\\\w+", found) or re.search(r"\\operatorname\*", latex)  # the star would be set as one
+    mend(root, display)
+    found = ElementTree.tostring(root, encoding="unicode").replace("&amp;#", "&#").replace(r"\_", "_")
+    left = re.search(r"\\[^\s<]*", found) or re.search(r"\\operatorname\*", latex)  # the star would be set as one
     if left:
         logger.warning("equation %r: %s is not known to latex2mathml", latex, left[0], location=node)
     return found
+
+
+def mend(element, display):
+    """Set names of functions as names, with a thin space to what stands beside them, and relations as relations."""
+    for child in element:
+        mend(child, display)
+    text = element.text or ""
+    if element.tag == "mo" and NAME.fullmatch(text):  # tr(A), not tr (A)
+        element.tag = "mi"
+        element.attrib.clear()
+    elif element.tag == "mo" and text in (r"\{", r"\}"):  # after \Big
+        element.text = text[1]
+    elif element.tag == "mi" and text in RELATIONS:
+        element.tag, element.text = "mo", RELATIONS[text]
+    elif element.tag == "msub" and display == "block" and element[0].text in LIMITS:
+        element.tag = "munder"
+    if element.tag in ("math", "mrow"):
+        children = list(element)
+        for place in range(len(children) - 1, 0, -1):
+            before, after = children[place - 1 : place + 1]
+            if "mspace" in (before.tag, after.tag):
+                continue
+            ends = before.tag != "mo" or before.text == CLOSING
+            if (is_name(before) and after.tag not in ("mo", "mrow")) or (is_name(after) and ends):
+                element.insert(place, ElementTree.Element("mspace", {"width": "0.167em"}))
+
+
+def is_name(element):
+    """A function such as log or tr, with an index or without."""
+    first = element[0] if element.tag in ("msub", "munder", "msup") else element
+    return first.tag == "mi" and NAME.fullmatch(first.text or "") is not None
 
 
 def visit_inline(writer, node):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import torch
 
 from ..data import PositiveUnlabelled
-from .checks import check_count, check_dtype, check_not_negative, check_positive
+from .checks import check_positive
 from .factor_ranker import FactorRanker
-from .implicit_package import fit_implicit
+from .implicit_package import check_implicit, fit_implicit
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,9 @@ class BPR:
     dtype: torch.dtype = field(default=torch.float64, repr=False)
 
     def __post_init__(self) -> None:
-        check_count(self.factors, "factors")
+        check_implicit(self)
         check_positive(self.learning_rate, "learning_rate")
-        check_not_negative(self.regularisation, "regularisation")
-        check_count(self.iterations, "iterations")
-        check_count(self.threads, "threads")
-        check_count(self.seed, "seed", least=0)
-        check_dtype(self.dtype)
 
     def fit(self, links: PositiveUnlabelled) -> FactorRanker:
         """The ranker given ``links``."""
-        return fit_implicit(
-            "bpr",
-            "BayesianPersonalizedRanking",
-            links,
-            self.dtype,
-            factors=self.factors,
-            learning_rate=self.learning_rate,
-            regularization=self.regularisation,
-            iterations=self.iterations,
-            num_threads=self.threads,
-            random_state=self.seed,
-        )
+        return fit_implicit("bpr", "BayesianPersonalizedRanking", links, self, learning_rate=self.learning_rate)

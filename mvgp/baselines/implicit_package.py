@@ -10,26 +10,45 @@ from scipy import sparse
 
 from ..data import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError
-from .checks import DTYPES
+from .checks import DTYPES, check_count, check_dtype, check_not_negative
 from .factor_ranker import FactorRanker
 from .incidence import incidence
 
 
-def fit_implicit(
-    module: str, name: str, links: PositiveUnlabelled, dtype: torch.dtype, **settings: Any
-) -> FactorRanker:
+def check_implicit(recipe: Any) -> None:
+    """Whether the settings that all models of the package have are in order.
+
+    :param recipe: with ``factors``, ``regularisation``, ``iterations``, ``threads``, ``seed`` and ``dtype``.
+    """
+    for name in ("factors", "iterations", "threads"):
+        check_count(getattr(recipe, name), name)
+    check_not_negative(recipe.regularisation, "regularisation")
+    check_count(recipe.seed, "seed", least=0)
+    check_dtype(recipe.dtype)
+
+
+def fit_implicit(module: str, name: str, links: PositiveUnlabelled, recipe: Any, **own: Any) -> FactorRanker:
     """Fit the class ``name`` of ``implicit.cpu.<module>`` to ``links``.
 
-    :param settings: for the class.
+    :param recipe: with the settings of :func:`check_implicit`.
+    :param own: further settings of the class.
     """
     matrix = sparse.csr_matrix(incidence(links, torch.float32))  # the package takes no other kind
-    model = getattr(_package(f"implicit.cpu.{module}"), name)(dtype=DTYPES[dtype], **settings)
+    settings = {
+        "factors": recipe.factors,
+        "regularization": recipe.regularisation,
+        "iterations": recipe.iterations,
+        "num_threads": recipe.threads,
+        "random_state": recipe.seed,
+        **own,
+    }
+    model = getattr(_package(f"implicit.cpu.{module}"), name)(dtype=DTYPES[recipe.dtype], **settings)
     with _package("threadpoolctl").threadpool_limits(1, "blas"):  # threads of its own; the package asks for this
         try:
             model.fit(matrix, show_progress=False)
         except _package("implicit.recommender_base").ModelFitError as error:  # numbers that are none
             raise ConvergenceError(f"implicit's {name} with {settings} did not converge: {error}") from error
-    return FactorRanker(model.user_factors, model.item_factors, dtype)
+    return FactorRanker(model.user_factors, model.item_factors, recipe.dtype)
 
 
 def _package(name: str) -> Any:

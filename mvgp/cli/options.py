@@ -50,7 +50,10 @@ def numbers(text: str, name: str) -> tuple[float, ...]:
 
 def count_or_numbers(text: str, name: str) -> int | tuple[float, ...]:
     """How many, as ``30``; or the numbers themselves, as ``0.5,0.2,0.1``."""
-    return int(text) if text.strip().lstrip("+-").isdigit() else numbers(text, name)
+    try:
+        return int(text)
+    except ValueError:
+        return numbers(text, name)
 
 
 def check_at_least(value: int | None, least: int, name: str) -> None:

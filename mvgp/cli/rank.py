@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from tqdm import tqdm
 
-from ..datasets import read_links
+from ..datasets import LinkSet, read_links
 from ..errors import InputError
 from ..prioritise import MODELS, Prioritiser, find_rows, fit_prioritiser, load_prioritiser
 from ..prioritise.fit import check_fit
@@ -20,6 +21,7 @@ from .display import show_row
 from .notes import say
 from .outputs import check_output
 
+TOP = 20  # columns of a list, unless another number is asked for
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), or rows chosen with --row"
 FITTING = ("pairs", "row_edges", "col_edges", "row_names", "col_names", "model", "negatives", "strength", "trace_share")
 
@@ -35,7 +37,12 @@ def rank(
     row: Annotated[
         list[str] | None, typer.Option(metavar="ID_OR_NAME", help="A row; may be repeated. All when left out.")
     ] = None,
-    top: Annotated[int, typer.Option(help="How many columns of each row; also the k of P(top k).")] = 20,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            help="How many columns of each row; also the k of P(top k). [default: 20, or all if there are fewer]"
+        ),
+    ] = None,
     model: Annotated[str, typer.Option(help=f"One of: {', '.join(MODELS)}.")] = "trace",
     negatives: Annotated[
         int | None, typer.Option(help="Sets of sampled negatives, whose scores are averaged. [default: 5]")
@@ -77,14 +84,15 @@ def rank(
     """
     options.check_at_least(top, 1, "--top")
     options.check_at_least(seed, 0, "--seed")
-    check_output(out, "--out")
-    check_output(save, "--save")
+    tables = (pairs, row_edges, col_edges, row_names, col_names, load)
+    check_output(out, "--out", tables)
+    check_output(save, "--save", tables)
     if not row and out is None and save is None:
         raise InputError(ALL_ROWS)
     if load is not None:
         _refuse_fitting(context)
         fitted = load_prioritiser(load)
-        check_top(top, fitted.shape[1])
+        length = _length(top, fitted.shape[1])
         rows = fitted.find(row) if row else None
     else:
         check_fit(model, negatives, strength, trace_share)
@@ -95,8 +103,8 @@ def rank(
         if pairs is None:
             raise InputError("--pairs: expected a table of known links, or a fitted model with --load, got neither")
         links = read_links(pairs, row_edges, col_edges, row_names, col_names, filters=filters)
-        rows = find_rows(row, links.row_ids, links.row_names) if row else None
-        check_top(top, links.shape[1])
+        rows = _find(row, links) if row else None
+        length = _length(top, links.shape[1])
         if not quiet:
             options.tell_links(links)
         fitted = fit_prioritiser(
@@ -113,7 +121,25 @@ def rank(
     if save is not None:
         fitted.save(save)
     if row or out is not None:
-        _rank(fitted, rows, top, known, uncertainty, out, seed, quiet)
+        _rank(fitted, rows, length, known, uncertainty, out, seed, quiet)
+
+
+def _length(top: int | None, columns: int) -> int:
+    return min(TOP, columns) if top is None else check_top(top, columns)
+
+
+def _find(row: list[str], links: LinkSet) -> list[int]:
+    """Rows by id or name; one that is not found may be one that the filters have dropped."""
+    try:
+        return find_rows(row, links.row_ids, links.row_names)
+    except InputError as error:
+        dropped = links.report.dropped_rows if links.report is not None else 0
+        if not dropped:
+            raise
+        rows = f"{dropped:,} row{'s' if dropped > 1 else ''}"
+        raise InputError(
+            f"{error} ({rows} without a link in the row graph left out; --filters none keeps all)"
+        ) from None
 
 
 def _refuse_fitting(context: typer.Context) -> None:
@@ -142,7 +168,8 @@ def _rank(
     found = fitted.ranked(rows, top, include_known=known, uncertainty=wanted, seed=seed, progress=not quiet)
     if out is None:
         for one in found:
-            show_row(one)
+            with tqdm.external_write_mode():  # the bar is cleared, and shown again below
+                show_row(one)
     elif str(out) == "-":
         write_rows(found, sys.stdout.buffer)
     else:

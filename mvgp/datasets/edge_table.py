@@ -63,7 +63,7 @@ def _weights(table: Table) -> Any:
         number = float(text) if is_number(text) else math.nan
         if not math.isfinite(number) or number < 0 or "_" in text:
             expected = "expected a weight, a finite number of at least 0"
-            hint = "" if is_number(text) else " (name two columns to leave weights out)"
+            hint = "" if is_number(text) else " (without that column, or if two columns are named, every weight is 1)"
             raise TableError(table.path, f"{expected}, got {shown(text)}{hint}", table.lines[at])
         found[at] = number
     return found

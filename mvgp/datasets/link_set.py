@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..data import PositiveUnlabelled
+from ..data.checks import check_index
 from ..errors import InputError
 from ..kernels import DiffusionKernel, Graph
 from ..priors import MatrixGP
@@ -144,9 +145,9 @@ def _distinct(ids: Sequence[Any], name: str) -> tuple[str, ...]:
 def _chosen(given: Any, count: int, name: str) -> Tensor:
     if given is None:
         return torch.arange(count)
-    found = torch.as_tensor(given, dtype=torch.long).reshape(-1)
-    if len(found) == 0 or int(found.min()) < 0 or int(found.max()) >= count or len(found.unique()) != len(found):
-        raise InputError(f"{name}: expected distinct indices from 0 to {count - 1}, at least one")
+    found = check_index(given, count, name).cpu()
+    if len(found) == 0 or len(found.unique()) != len(found):
+        raise InputError(f"{name}: expected distinct positions, at least one, got {found.tolist()[:10]}")
     return found
 
 

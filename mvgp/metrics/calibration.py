@@ -39,7 +39,7 @@ class CoverageCurve:
     def at(self, level: float) -> float:
         """The share at one of the levels."""
         near = (self.levels - level).abs()
-        if not bool((near < 1e-9).any()):
+        if not bool((near < 1e-6).any()):  # levels may have come in single precision
             raise InputError(f"level: expected one of {[round(x, 6) for x in self.levels.tolist()]}, got {level!r}")
         return float(self.covered[near.argmin()])
 

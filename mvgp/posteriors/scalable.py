@@ -25,7 +25,10 @@ from .scaled import ScaledCovariance, unscaled
 
 
 class ScalablePosterior(GaussianPosterior):
-    """The posterior of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`."""
+    r"""The posterior of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`.
+
+    Its covariance can be given another scale, :math:`s S`; the mean does not depend on it.
+    """
 
     _evidence_scale: float | None = None
 

@@ -9,6 +9,8 @@ from tqdm import tqdm
 
 from ..datasets import LinkSet
 from ..errors import InputError
+from ..metrics import Ranker
+from ..posteriors import ScalablePosterior
 from ..selection import NegativeSets
 from ..studies import Study
 from ..studies.entrants import SAMPLED
@@ -21,6 +23,11 @@ from .recipes import MODELS, choose_recipe, takes_negatives, takes_strength
 NEGATIVES = 5  # sets, unless another number is asked for
 STRENGTHS = 12  # of a path, from 1 down to LOWEST
 LOWEST = 0.02
+# settings of a study that one fit to all links has no use for
+OF_STUDIES = (
+    *("models", "folds", "run_folds", "negative_sets", "subsample", "k", "top", "title"),
+    *("calibration_rows", "candidate_rows"),
+)
 
 
 def fit_prioritiser(
@@ -46,18 +53,21 @@ def fit_prioritiser(
     :param trace_share: of the trace norm in the penalty; for the same.
     :param seed: of negatives and of the validation.
     :param progress: whether to show bars.
-    :param settings: any other setting of :class:`mvgp.studies.Study`, such as ``strengths``, ``noise``, ``time``,
-        ``dtype`` or ``validation_share``.
+    :param settings: other settings of :class:`mvgp.studies.Study`, such as ``strengths``, ``noise``, ``time``,
+        ``dtype``, ``validation_share`` or ``split``, which says whether the validation holds out pairs or rows.
     """
     if not isinstance(link_set, LinkSet):
         raise InputError(f"link_set: expected mvgp.datasets.LinkSet, got {type(link_set).__name__}")
     sets = check_fit(model, negatives, strength, trace_share)
+    strange = [name for name in OF_STUDIES if name in settings]
+    if strange:
+        raise InputError(f"{', '.join(strange)}: expected settings of one fit to all links, got some of a study")
     given = {"strengths": STRENGTHS, "lowest": LOWEST, **settings, "models": [model], "seed": seed}
     study = Study.from_dict(given)
     chosen = choose_recipe(model, link_set, study, strength=strength, trace_share=trace_share, progress=progress)
     links = link_set.links(study.whole_weight)
     data = [links] if sets is None else NegativeSets(sets, study.ratio).draw(links, seed, 0)
-    rankers = [chosen.fit(one) for one in tqdm(data, desc="fit", unit="fit", disable=not progress)]
+    rankers = [_calibrated(chosen.fit(one)) for one in tqdm(data, desc="fit", unit="fit", disable=not progress)]
     return Prioritiser(
         rankers=tuple(rankers),
         row_ids=link_set.row_ids,
@@ -70,6 +80,11 @@ def fit_prioritiser(
         source=link_set.source,
         choice=chosen.choice,
     )
+
+
+def _calibrated(ranker: Ranker) -> Ranker:
+    """With the covariance that the links speak for, where there is one."""
+    return ranker.calibrated() if isinstance(ranker, ScalablePosterior) else ranker
 
 
 def prioritise(

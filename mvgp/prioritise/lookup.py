@@ -24,6 +24,8 @@ def find_rows(wanted: Sequence[str], ids: Sequence[str], names: Sequence[str]) -
         [1, 2]
 
     """
+    if isinstance(wanted, str) or not isinstance(wanted, Sequence) or not all(isinstance(one, str) for one in wanted):
+        raise InputError(f"rows: expected a list of ids or names, got {wanted!r}")
     by_id = {one: place for place, one in enumerate(ids)}
     by_name, by_folded = _places(names), _places([name.casefold() for name in names])
     found: dict[int, None] = {}

@@ -13,12 +13,12 @@ from torch import Tensor
 from ..errors import InputError
 from ..posteriors.ranks import check_count
 from ..storage.atomic import replacing
+from ..studies.tsv import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HEADER = ("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model")
-_SPACES = str.maketrans("\t\r\n", "   ")  # what would break a line of a table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,7 +80,7 @@ class RankedRow:
             col_id, col_name, score, deviation, probability, known = fields
             numbers = (f"{score:.10g}", _number(deviation), _number(probability), str(self.k), str(int(known)))
             texts = (self.row_id, self.row_name, str(place + 1), col_id, col_name, *numbers, self.model)
-            yield tuple(text.translate(_SPACES) for text in texts)
+            yield tuple(one_line(text) for text in texts)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """The table for people: headings, and for each column its fields."""

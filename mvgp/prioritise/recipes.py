@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
 from ..baselines import BASELINE_NAMES
@@ -14,11 +14,13 @@ from ..data import PositiveUnlabelled
 from ..datasets import LinkSet
 from ..metrics.sources import Ranker
 from ..models import TraceGP
-from ..selection import Choice, NegativeSets, choose, split_pairs
+from ..selection import Choice, NegativeSets, Split, choose
 from ..selection.metric import resolve_metric
+from ..selection.splits import make_splits
 from ..selection.walk import fitted_sets, with_share
 from ..studies import Study
 from ..studies.entrants import SAMPLED, grid, needs_negatives, ranking, trace_recipe
+from ..studies.grid_records import best_record, grid_records
 from ..studies.study import OWN, WHOLE, WITH_VARIANCE
 
 MODELS = (*OWN, *BASELINE_NAMES)
@@ -84,17 +86,17 @@ def _along_path(
     recipe = trace_recipe(study, link_set, shares[0], family, links)
     if len(shares) == 1 and len(strengths) == 1:
         return _chosen(recipe, shares[0], strengths)
-    splits = split_pairs(links, share=study.validation_share, seed=study.seed)
+    split = _split(links, study)
     choice = choose(
-        trace_recipe(study, link_set, shares[0], family, splits[0].train),
+        trace_recipe(study, link_set, shares[0], family, split.train),
         links,
         trace_shares=shares,
         strengths=strengths,
-        folds=splits,
+        folds=[split],
         metric=study.metric,
         patience=study.patience,
         max_rank=study.max_rank,
-        negatives=NegativeSets(study.validation_sets, study.ratio) if takes_negatives(model) else None,
+        negatives=_validation_sets(model, study),
         seed=study.seed,
         progress=progress,
     )
@@ -116,15 +118,24 @@ def _chosen(recipe: TraceGP, trace_share: float, strengths: Sequence[float], cho
 def _on_grid(model: str, link_set: LinkSet, links: PositiveUnlabelled, study: Study, progress: bool) -> Chosen:
     """The first of the recipes that rank held-out links best."""
     recipes = grid(model, study, link_set, study.seed)
-    best, at = -float("inf"), 0
-    if len(recipes) > 1:
-        split = split_pairs(links, share=study.validation_share, seed=study.seed)[0]
-        negatives = NegativeSets(study.validation_sets, study.ratio) if takes_negatives(model) else None
-        data = fitted_sets(split.train, negatives, study.seed, 1)[0]
-        judge = resolve_metric(study.metric, ranking(study), links)
-        for place, (_, recipe) in enumerate(tqdm(recipes, desc="choose", disable=not progress)):
-            with torch.no_grad():
-                score = judge(recipe.fit(data), split.train, split.held_out).value
-            best, at = (score, place) if score > best else (best, at)
-    text, recipe = recipes[at]
+    if len(recipes) == 1:
+        return Chosen(recipes[0][0], recipes[0][1].fit)
+    split = _split(links, study)
+    sets = fitted_sets(split.train, _validation_sets(model, study), study.seed, 1)
+    tried = grid_records(recipes, sets, split, resolve_metric(study.metric, ranking(study), links))
+    records = list(tqdm(tried, desc="choose", total=len(recipes), disable=not progress))
+    for one in records:
+        if one["failure"]:
+            told = f"{model}: {one['text']} is passed over: {one['failure']}"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
+    text, recipe = recipes[best_record(records, model)["place"]]
     return Chosen(text, recipe.fit)
+
+
+def _split(links: PositiveUnlabelled, study: Study) -> Split:
+    """What settings are chosen on."""
+    return make_splits(links, study.split, 1, study.validation_share, study.seed)[0]
+
+
+def _validation_sets(model: str, study: Study) -> NegativeSets | None:
+    return NegativeSets(study.validation_sets, study.ratio) if takes_negatives(model) else None

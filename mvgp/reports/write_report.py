@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..storage.atomic import replacing
 from .calibration_section import calibration_section
 from .candidates_section import candidates_section
+from .columns import TABLES
 from .comparisons_section import comparisons_section
 from .contents import StudyContents, read_study
 from .curves_section import curves_section
@@ -28,6 +29,8 @@ from .section import Section
 from .svg import svg_file
 from .words import Words
 
+FIGURES = ("curves", "calibration", "path-*")  # names of all that sections draw
+
 
 def write_report(
     directory: str | os.PathLike[str],
@@ -39,7 +42,7 @@ def write_report(
     """Write the report of a study: ``report.html``, ``figures/*.svg`` and ``figures/*.png``, and its path.
 
     The page is whole, it needs no network. Everything is prepared before the first file is replaced: after an error
-    an older report is as it was.
+    an older report is as it was. Figures and copies of tables that only the older one had are removed.
 
     :param directory: of the study, with ``study.json`` and ``tables/*.tsv``; a table that is not there is a section
         less, one that is malformed an :class:`~mvgp.errors.InputError` with file, line and column.
@@ -84,6 +87,7 @@ def write_report(
     if target.resolve() != study_directory.resolve():
         contents |= {f"tables/{name}.tsv": table.content for name, table in study.tables.items()}
     _write(target, contents)
+    _remove_old(target, contents, copies=target.resolve() != study_directory.resolve())
     return target / "report.html"
 
 
@@ -113,6 +117,18 @@ def _page(study: StudyContents, words: Words, sections: list[Section]) -> bytes:
 
 def _asset(name: str) -> str:
     return files("mvgp.reports").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _remove_old(target: Path, contents: Mapping[str, bytes], *, copies: bool) -> None:
+    """Files of an older report that are no part of this one; whatever has another name is not ours.
+
+    :param copies: whether the tables in ``target`` are copies.
+    """
+    ours = [f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")]
+    ours += [f"tables/{name}.tsv" for name in TABLES] if copies else []
+    for file in (file for pattern in ours for file in target.glob(pattern)):
+        if file.relative_to(target).as_posix() not in contents:
+            file.unlink()
 
 
 def _write(target: Path, contents: Mapping[str, bytes]) -> None:

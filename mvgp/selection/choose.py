@@ -67,8 +67,8 @@ def choose(
         items but training positives), "-MSE" or "log density" (Gaussian likelihood), or a function (posterior, train,
         held_out) that returns a number, or an array with a number for each task.
     :param one_standard_error: whether the stronger penalty of the one-standard-error rule is chosen.
-    :param max_rank: a path ends after the first point whose rank exceeds it.
-    :param patience: a path ends after so many points without a new best.
+    :param max_rank: a path ends after the first point whose rank exceeds it, unless its trace share is 0.
+    :param patience: a path ends after so many points without a new best, unless its trace share is 0.
     :param negatives: for links: sets of sampled negatives, whose scores are averaged; None fits whole lists.
     :param seed: of splits and negatives.
     :param progress: whether to show a progress bar.

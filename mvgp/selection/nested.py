@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..errors import InputError
 from ..models import TraceGP
 from ..posteriors.loss import Data
 from .choice import Choice
 from .choose import check_model, choose
 from .metric import resolve_metric
-from .negative_sets import NegativeSets
 from .score import Score
 from .splits import Split, make_splits
 
@@ -82,19 +82,11 @@ def nested_cross_validation(
     outer_folds: int | Sequence[Split] = 5,
     *,
     outer_share: float = 0.2,
-    trace_shares: Sequence[float] = (1.0, 0.8, 0.6, 0.4),
-    strengths: int | Sequence[float] = 30,
-    lowest: float = 1e-3,
     folds: int = 1,
-    share: float = 0.2,
     by: str = "pairs",
     metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
-    one_standard_error: bool = False,
-    max_rank: int | None = None,
-    patience: int | None = None,
-    negatives: int | NegativeSets | None = None,
     seed: int = 0,
-    progress: bool = True,
+    **options: Any,
 ) -> NestedResult:
     """Choose, refit and score on each outer fold; the choice sees the outer training part only.
 
@@ -102,19 +94,12 @@ def nested_cross_validation(
     :param data: all of it, test data included.
     :param outer_folds: K, 1 for one split, or the splits themselves.
     :param outer_share: that is held out when ``outer_folds`` is 1.
-    :param trace_shares: as in :func:`choose`, for the choice within each outer training part, as are those below.
-    :param strengths: how many, or the strengths themselves.
-    :param lowest: strength, where their number is given.
-    :param folds: of the inner cross-validation; 1 for one split.
-    :param share: that is held out of it when ``folds`` is 1.
-    :param metric: what is maximised.
-    :param one_standard_error: whether the stronger penalty of the one-standard-error rule is chosen.
-    :param max_rank: a path ends after the first point whose rank exceeds it.
-    :param patience: a path ends after so many points without a new best.
-    :param negatives: for links: sets of sampled negatives; None fits whole lists.
-    :param progress: whether to show a progress bar.
+    :param folds: of the inner cross-validation, within each outer training part; 1 for one split.
     :param by: "pairs" or "rows", for outer and inner splits alike.
+    :param metric: what is maximised, and what the outer folds are judged by.
     :param seed: of the outer splits; each inner choice has one of its own that follows from it.
+    :param options: the other arguments of :func:`choose`: ``trace_shares``, ``strengths``, ``patience``, ``negatives``
+        and so on.
 
     Example:
         >>> import mvgp
@@ -130,6 +115,8 @@ def nested_cross_validation(
 
     """
     check_model(model)
+    if not isinstance(folds, int) or isinstance(folds, bool):
+        raise InputError(f"folds: expected a whole number, as splits would hold outer test data, got {folds!r}")
     splits = make_splits(data, by, outer_folds, outer_share, seed)
     judge = resolve_metric(metric, model.likelihood, data)
     found = []
@@ -137,19 +124,11 @@ def nested_cross_validation(
         choice = choose(
             model,
             split.train,
-            trace_shares=trace_shares,
-            strengths=strengths,
-            lowest=lowest,
             folds=folds,
-            share=share,
             by=by,
             metric=metric,
-            one_standard_error=one_standard_error,
-            max_rank=max_rank,
-            patience=patience,
-            negatives=negatives,
             seed=seed + 1 + at,
-            progress=progress,
+            **options,
         )
         posterior = choice.refit(split.train)
         found.append(OuterFold(choice, judge(posterior, split.train, split.held_out)))

@@ -39,7 +39,11 @@ def joined(posteriors: Sequence[TracePosterior], negatives: NegativeSets | None)
 def walk(
     model: TraceGP, split: Split, fold: int, trace_share: float, metric: Metric, settings: Settings
 ) -> Iterator[PathRecord]:
-    """The records of one path, as they come; it ends early by rank or for lack of improvement."""
+    """The records of one path, as they come; it ends early by rank or for lack of improvement.
+
+    Without a trace norm no rank is low, and all strong penalties rank alike, which is no reason to stop: such a path is
+    walked to its end.
+    """
     recipe = with_share(model, trace_share)
     sets = fitted_sets(split.train, settings.negatives, settings.seed, fold + 1)
     paths = [recipe.path(data, settings.strengths) for data in sets]  # the sets go down together
@@ -61,6 +65,8 @@ def walk(
             iterations=sum(proof.iterations for proof in proofs),
             seconds=seconds,
         )
+        if trace_share == 0:
+            continue
         best, since = (score.value, 0) if score.value > best else (best, since + 1)
         if settings.patience is not None and since >= settings.patience:
             return

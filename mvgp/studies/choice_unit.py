@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
-from ..errors import ConvergenceError
 from ..selection import NegativeSets, choose
 from ..selection.metric import resolve_metric
 from ..selection.splits import make_splits
 from ..selection.walk import fitted_sets
 from . import entrants
-from .averaged import average
+from .grid_records import best_record, grid_records
 from .seeds import unit_seed
 from .setting import Setting
 from .unit import Outcome, Task
@@ -46,9 +44,8 @@ def _path(task: Task, family: str, share: float) -> list[dict[str, Any]]:
         trace_shares=[share],
         strengths=study.path,
         metric=study.metric,
-        # without a trace norm no rank is low, and all strong penalties rank alike, which is no reason to stop
-        max_rank=study.max_rank if share > 0 else None,
-        patience=study.patience if share > 0 else None,
+        max_rank=study.max_rank,
+        patience=study.patience,
         negatives=NegativeSets(study.validation_sets, study.ratio) if family == "sampled" else None,
         seed=options["seed"],
         progress=False,
@@ -76,27 +73,9 @@ def _grid(task: Task) -> list[dict[str, Any]]:
     negatives = NegativeSets(study.validation_sets, study.ratio) if entrants.needs_negatives(model) else None
     sets = fitted_sets(split.train, negatives, options["seed"], 1)
     part = replace(task.train, rows=split.train.rows, cols=split.train.cols)
-    records = []
-    for place, (text, recipe) in enumerate(
-        entrants.grid(model, study, part, unit_seed(study.seed, "choice", task.unit.fold, model=model))
-    ):
-        began, score, failure = time.perf_counter(), None, ""
-        try:
-            score = judge(average([recipe.fit(data) for data in sets]), split.train, split.held_out)
-        except ConvergenceError as error:  # this setting is out of the running, the others are not
-            failure = str(error)
-        records.append(
-            {
-                "place": place,
-                "text": text,
-                "score": score and score.value,
-                "standard_error": score and score.standard_error,
-                "seconds": time.perf_counter() - began,
-                "failure": failure,
-            }
-        )
-    if all(record["failure"] for record in records):
-        raise ConvergenceError(f"{model}: none of {len(records)} settings could be fitted; {records[-1]['failure']}")
+    recipes = entrants.grid(model, study, part, unit_seed(study.seed, "choice", task.unit.fold, model=model))
+    records = list(grid_records(recipes, sets, split, judge))
+    best_record(records, model)  # or none could be fitted, which is an error of this unit
     return records
 
 
@@ -105,8 +84,7 @@ def settled(parts: list[Outcome]) -> Setting:
     family, share = entrants.family_of(parts[0].unit.what)
     records = [record for part in parts for record in part.info["records"]]
     if share is None:
-        fitted = [one for one in records if not one.get("failure")]
-        best = max(fitted, key=lambda one: (one["score"], -one["place"]))
+        best = best_record(records, family)
         return Setting(family, best["text"], best["score"], place=best["place"])
     best = max(records, key=lambda one: (one["score"], one["strength"], one["trace_share"]))
     text = f"trace_share {best['trace_share']:g}, strength {best['strength']:.4g}"

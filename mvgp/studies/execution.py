@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from ..errors import InputError
-from .unit import Failure, Outcome, Task
+from .unit import Failure, Outcome, Task, Unit
 from .work import work
 
 RESTARTS = 2  # of the worker processes of this machine after one of them has died
@@ -66,17 +66,19 @@ def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failu
     from distributed import as_completed
 
     waiting, running = iter(tasks), as_completed(loop=client.loop, with_results=True, raise_errors=False)
-    unit_of = {}
+    unit_of: dict[Any, Unit] = {}
 
-    def submit(count: int) -> None:
-        for task in itertools.islice(waiting, count):
+    def submit() -> None:
+        """Two tasks for each core there is now; while there is none, one task waits for it."""
+        wanted = max(1, 2 * sum(client.ncores().values()))
+        for task in itertools.islice(waiting, max(0, wanted - len(unit_of))):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
                 future = client.submit(work, task, pure=False)
             unit_of[future] = task.unit
             running.add(future)
 
-    submit(2 * sum(client.ncores().values()))
+    submit()
     try:
         for future, found in running:
             unit = unit_of.pop(future)
@@ -86,7 +88,7 @@ def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failu
                 error = found[1] if isinstance(found, tuple) else found
                 line = " ".join(f"{type(error).__name__}: {error}".split())
                 yield Failure(unit, f"lost by the cluster ({line})")
-            submit(1)
+            submit()
     finally:
         client.cancel(list(unit_of))
 

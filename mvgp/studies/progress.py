@@ -28,7 +28,7 @@ class Progress:
         self._bar.refresh()
 
     def step(self, count: int = 1, text: str = "") -> None:
-        """So many units were done, the last of them this one."""
+        """So many units were done, the last that was tried is this one."""
         self.done += count
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(count)

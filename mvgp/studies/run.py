@@ -17,6 +17,7 @@ from .unit import Failure, Outcome, Task, Unit
 from .workload import Workload
 
 Key = tuple[str, int]  # model and fold
+LOST = "what was saved is damaged or gone; run the study again"
 
 
 class StudyRun:
@@ -89,7 +90,7 @@ class StudyRun:
         self.progress.skip(len(tasks) - len(left))
         with contextlib.closing(results(left, self.jobs, self.client)) as every:
             for found in every:
-                self.progress.step(text=str(found.unit))
+                self.progress.step(0 if isinstance(found, Failure) else 1, str(found.unit))
                 if isinstance(found, Failure):
                     self.failures.append(found)
                     continue
@@ -99,8 +100,12 @@ class StudyRun:
                 self.tell()
 
     def _outcomes(self, units: Sequence[Unit]) -> list[Outcome] | None:
-        """What was saved, None unless all of it is there."""
-        found = [outcome for unit in units if (outcome := self.place.load(unit)) is not None]
+        """What was saved, None unless all of it is there; what is not there and has not failed was lost."""
+        every = {unit: self.place.load(unit) for unit in units}
+        known = {one.unit for one in self.failures}
+        lost = [unit for unit, outcome in every.items() if outcome is None and unit not in known]
+        self.failures += [Failure(unit, LOST) for unit in lost]
+        found = [outcome for outcome in every.values() if outcome is not None]
         return found if len(found) == len(units) else None
 
     def _score_unit(self, key: Key) -> Unit:
@@ -130,5 +135,5 @@ class StudyRun:
         for unit in units:
             found = self.place.load(unit)
             if found is None:
-                raise LookupError(f"the scores of {unit} were damaged on the disk; run the study again")
+                raise LookupError(f"{unit}: {LOST}")
             yield found

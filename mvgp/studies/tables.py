@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -126,4 +127,5 @@ def calibration_table(found: Mapping[str, Outcome]) -> tuple[list[str], Table]:
 
 
 def _spread(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
+    """None with one fold, or where a fold has no value."""
+    return None if len(values) < 2 or any(map(math.isnan, values)) else statistics.stdev(values)

@@ -13,6 +13,7 @@ Table = list[dict[str, Any]]
 TEXT = ("model", "metric", "model_a", "model_b", "setting", "failure", "row_id", "row_name", "col_id", "col_name")
 COUNTS = ("folds", "fold", "place", "rank", "iterations", "wins", "losses", "ties", "tasks", "k", "count")
 FLAGS = ("chosen", "held_out")
+_SPACES = str.maketrans("\t\r\n", "   ")
 
 
 def to_text(columns: list[str], table: Table) -> str:
@@ -38,9 +39,14 @@ def from_file(path: Path) -> Table:
     return table
 
 
+def one_line(text: str) -> str:
+    """Text without what would break a line of a table; all else stays, so that ids are still ids."""
+    return text.translate(_SPACES)
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, str):
-        return " ".join(value.split())
+        return one_line(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"

@@ -201,3 +201,20 @@ def test_other_errors(error, line, monkeypatch, capsysbinary):
     assert found.code == 2
     assert found.err.startswith(line)
     assert found.err.count("\n") == 1
+
+
+def test_a_short_row_is_listed_whole_unless_a_length_is_given(tmp_path, capsysbinary):
+    (tmp_path / "pairs.tsv").write_text("D1\tg1\nD1\tg2\nD2\tg2\nD2\tg3\n")
+    given = ["rank", "--pairs", tmp_path / "pairs.tsv", "--model", "popularity", "--row", "D1", "--out", "-", "-q"]
+    found = command(capsysbinary, *given)
+    assert found.code == 0, found.err
+    assert [line["col_id"] for line in read(found.out)] == ["g3"]
+
+
+def test_a_list_does_not_begin_within_the_bar(tables, capsysbinary, monkeypatch):
+    """On a terminal both are on the same screen: the bar is cleared before the table."""
+    said = []
+    monkeypatch.setattr("mvgp.cli.rank.show_row", lambda row: said.append(capsysbinary.readouterr().err))
+    command(capsysbinary, "rank", *inputs(tables), "--model", "popularity", "--row", "D03", "--top", "3")
+    assert len(said) == 1
+    assert said[0].endswith(b"\r")

@@ -39,7 +39,8 @@ def assert_refused(capsysbinary, tmp_path):
 
 BAD_PAIRS = {
     "empty file": (b"", ["empty"]),
-    "header only": (b"# a comment\n", ["pairs.tsv"]),
+    "comments only": (b"# a comment\n", ["pairs.tsv", "only comments"]),
+    "header only": (b"disease\tgene\n", ["pairs.tsv", "below the header"]),
     "one column": (b"D00\nD01\nD02\n", ["line 1"]),
     "wrong encoding": (b"D00\tg00\nD01\tg\xff\xfe\n", ["UTF-8", "line 2"]),
     "binary": (b"\x00\x01\x02\x03" * 100, ["pairs.tsv"]),
@@ -152,6 +153,8 @@ STUDIES = {
     "subsample 0": (["--subsample", "0"], ["subsample"]),
     "subsample 2": (["--subsample", "2"], ["subsample"]),
     "strengths": (["--strengths", "strong"], ["--strengths", "strong"]),
+    "strengths with two signs": (["--strengths", "+-3"], ["--strengths", "+-3"]),
+    "strengths as an exponent": (["--strengths", "²"], ["--strengths", "²"]),
     "increasing strengths": (["--strengths", "0.1,0.5"], ["strengths", "decreasing"]),
     "trace shares": (["--trace-shares", "1,2"], ["trace_shares"]),
     "metric": (["--metric", "luck"], ["metric", "luck"]),
@@ -217,3 +220,18 @@ def test_in_a_process_of_its_own(tables, tmp_path):
     assert done.stderr.startswith("mvgp: row: expected")
     assert done.stderr.count("\n") == 1
     assert not out.exists()
+
+
+def test_a_row_that_the_filters_dropped(tables, tmp_path, assert_refused):
+    (tmp_path / "pairs.tsv").write_text((tables / "pairs.tsv").read_text() + "X77\tg00\n")
+    given = ["rank", "--pairs", tmp_path / "pairs.tsv", "--row-edges", tables / "rows.tsv", "--row", "X77", *FAST]
+    assert_refused(*given, words=["'X77'", "1 row without a link in the row graph", "--filters none"])
+
+
+@pytest.mark.parametrize("option", ["--out", "--save"])
+def test_inputs_are_not_written_over(option, tables, tmp_path, assert_refused):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text((tables / "pairs.tsv").read_text())
+    given = ["rank", "--pairs", pairs, "--row", "D01", option, tmp_path / "." / "pairs.tsv"]
+    assert_refused(*given, words=[option, "pairs.tsv", "is read"])
+    assert pairs.read_text() == (tables / "pairs.tsv").read_text()

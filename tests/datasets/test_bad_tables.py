@@ -35,7 +35,7 @@ BAD_PAIRS = {
 }
 
 BAD_EDGES = {
-    "non-numeric weight": (b"d1\td2\t1\nd2\td1\tlow\n", "line 2: expected a weight.* got 'low' .name two columns"),
+    "non-numeric weight": (b"d1\td2\t1\nd2\td1\tlow\n", "line 2: expected a weight.* got 'low' .without that column"),
     "the first weight": (b"d1\td2\tlow\nd2\td1\t1\n", "line 1: expected a weight.* got 'low'"),
     "negative weight": (b"d1\td2\t-1\n", "line 1: expected a weight, a finite number of at least 0, got '-1'$"),
     "nan weight": (b"d1\td2\tnan\n", "line 1: .* got 'nan'$"),

@@ -54,7 +54,7 @@ def test_keep_takes_what_is_among_the_chosen():
     assert part.source == "here"
     with pytest.raises(InputError, match="none of the 3 links is left"):
         small().keep(rows=[0], cols=[0])
-    with pytest.raises(InputError, match="rows: expected distinct indices from 0 to 2"):
+    with pytest.raises(InputError, match="rows: expected distinct positions"):
         small().keep(rows=[0, 0])
 
 
@@ -88,3 +88,10 @@ def test_prior_and_links():
     links = small()
     assert links.prior(dtype=torch.float32).covariance().dtype == torch.float32
     assert links.links(weight=0.1).weight == 0.1
+
+
+@pytest.mark.parametrize("given", [[True, False], [0.5], [[0, 1]], "a"])
+def test_only_positions_can_be_kept(given):
+    links = LinkSet(["a", "b"], ["x", "y"], [0, 1], [1, 0], Graph([], 2), Graph([], 2))
+    with pytest.raises(InputError, match="rows"):
+        links.keep(rows=given)

@@ -73,6 +73,8 @@ def test_equals_counting():
         low, high = normal.icdf(torch.tensor((1 - level) / 2)), normal.icdf(torch.tensor((1 + level) / 2))
         assert share == pytest.approx(float(((values >= low) & (values <= high)).double().mean()))
         assert found.at(level) == share
+    single = coverage(([0.0], [1.0]), [1.0], levels=torch.tensor([0.5, 0.9]))
+    assert single.at(0.9) == 1.0
     assert (found.covered.diff() >= 0).all()
     assert found.num_values == 200
     wider = coverage((mean, (std.square() + 0.5).sqrt()), values)

@@ -38,3 +38,9 @@ def test_many_rows_of_one_name_are_not_all_listed():
 @given(st.lists(st.text(min_size=1).map(str.strip).filter(bool), min_size=1, max_size=8, unique=True))
 def test_every_id_finds_its_row(ids):
     assert find_rows(ids, ids, ["name"] * len(ids)) == list(range(len(ids)))
+
+
+@pytest.mark.parametrize("wanted", ["Gout", [3], 3])
+def test_rows_are_a_list_of_texts(wanted):
+    with pytest.raises(InputError, match=r"rows: expected a list of ids or names, got"):
+        find_rows(wanted, IDS, NAMES)

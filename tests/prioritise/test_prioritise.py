@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import mvgp
-from mvgp.errors import InputError, StorageError
+from mvgp.baselines import Popularity
+from mvgp.errors import ConvergenceError, InputError, StorageError
 from mvgp.metrics import ranking_scores
-from mvgp.prioritise import MODELS, fit_prioritiser, load_prioritiser, prioritise
+from mvgp.prioritise import MODELS, fit_prioritiser, load_prioritiser, prioritise, recipes
 from mvgp.prioritise.ranked_rows import HEADER
 
 from .examples import LINKS, M, N
@@ -168,3 +169,66 @@ def test_no_link_set():
 def test_rows_are_checked_before_the_first_is_asked_for(fitted):
     with pytest.raises(InputError, match="rows"):
         fitted.ranked([M], 3)
+
+
+def test_a_path_without_a_trace_norm_is_tried_to_its_end():
+    """As in a study: strong penalties rank alike there, which is no reason to stop."""
+    options = {"negatives": 1, "strengths": (2.0, 1.9, 1.8, 1.7), "patience": 1}
+    found = fit_prioritiser(LINKS, model="hilbert", **options)
+    assert len(found.choice.records) == 4
+    assert len(fit_prioritiser(LINKS, model="trace", **options).choice.records) == 2
+
+
+class Diverging:
+    """A recipe that blows up."""
+
+    def fit(self, data):
+        raise ConvergenceError("NaN after 3 steps")
+
+
+def test_a_setting_that_cannot_be_fitted_is_passed_over_and_told(monkeypatch):
+    original = recipes.grid
+    monkeypatch.setattr(recipes, "grid", lambda *given: [("bad", Diverging()), *original(*given)])
+    with pytest.warns(RuntimeWarning, match="popularity: bad is passed over: NaN after 3 steps"):
+        assert fit_prioritiser(LINKS, model="popularity").setting == "Popularity()"
+    monkeypatch.setattr(recipes, "grid", lambda *given: [("bad", Diverging()), ("worse", Diverging())])
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(ConvergenceError, match="popularity: none of 2 settings could be fitted"),
+    ):
+        fit_prioritiser(LINKS, model="popularity")
+
+
+def test_every_validation_set_counts(monkeypatch):
+    fitted = []
+
+    class Counting:
+        def fit(self, data):
+            fitted.append(data)
+            return Popularity().fit(LINKS.links())
+
+    monkeypatch.setattr(recipes, "grid", lambda *given: [("one", Counting()), ("two", Counting())])
+    fit_prioritiser(LINKS, model="full", negatives=1, validation_sets=3)
+    assert len(fitted) == 2 * 3 + 1
+
+
+@pytest.mark.parametrize("model", ["trace", "ease"])
+def test_validation_can_hold_out_rows(model, monkeypatch):
+    seen = []
+    real = ranking_scores
+
+    def spy(scores, positives, *, exclude, **options):
+        seen.append(set(positives.rows.tolist()) & set(exclude.rows.tolist()))
+        return real(scores, positives, exclude=exclude, **options)
+
+    monkeypatch.setattr("mvgp.selection.metric.ranking_scores", spy)
+    fit_prioritiser(LINKS, model=model, split="new", strengths=2, lowest=0.1)
+    assert seen
+    assert not any(seen)
+
+
+@pytest.mark.parametrize("name", ["subsample", "folds", "negative_sets", "models", "candidate_rows", "k", "top"])
+def test_settings_of_a_study_that_a_fit_does_not_have(name):
+    value = ("trace",) if name == "models" else 1
+    with pytest.raises(InputError, match=f"{name}: .* of a study"):
+        fit_prioritiser(LINKS, strength=0.1, **{name: value})

@@ -334,3 +334,24 @@ def test_a_study_that_was_run(tmp_path):
     assert "P(top 5)" in page
     assert "<option selected>MAP@10</option>" in page
     assert "not finished" not in page
+
+
+def test_what_is_no_longer_there_goes(tmp_path, no_png):
+    study, out = write_study(tmp_path / "study"), tmp_path / "page"
+    for target in (study, out):
+        write_report(study, target)
+        (target / "figures" / "mine.svg").write_text("of the user")
+        (target / "tables" / "mine.tsv").write_text("of the user")
+    before = {target: {str(path.relative_to(target)) for path in target.rglob("*.*")} for target in (study, out)}
+    for name in ("calibration", "path"):
+        (study / "tables" / f"{name}.tsv").unlink()
+    for target in (study, out):
+        write_report(study, target)
+        gone = before[target] - {str(path.relative_to(target)) for path in target.rglob("*.*")}
+        assert {"figures/calibration.svg", "figures/calibration.png", "tables/path.tsv"} <= gone
+        assert {name.split("-")[0].split(".")[0] for name in gone} == {
+            "figures/calibration",
+            "figures/path",
+            "tables/calibration",
+            "tables/path",
+        }

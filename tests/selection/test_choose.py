@@ -288,3 +288,10 @@ def test_bad_input_is_refused(change, message):
     options = {"model": gaussian_model(), "data": NUMBERS, "metric": "-MSE", "progress": False, **change}
     with pytest.raises(InputError, match=message):
         choose(options.pop("model"), options.pop("data"), **options)
+
+
+def test_a_path_without_a_trace_norm_is_walked_to_its_end():
+    options = {"strengths": 5, "lowest": 0.1, "progress": False, "metric": lambda *_: 0.0, "patience": 1, "max_rank": 1}
+    choice = choose(gaussian_model(), NUMBERS, trace_shares=[1.0, 0.0], **options)
+    walked = [sum(one.trace_share == share for one in choice.records) for share in (1.0, 0.0)]
+    assert walked == [2, 5]

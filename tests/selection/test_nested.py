@@ -89,3 +89,10 @@ def test_bad_input_is_refused():
         nested_cross_validation(None, NUMBERS)
     with pytest.raises(InputError, match="at most 30, the number of rows, got 31"):
         nested_cross_validation(gaussian_model(tolerance=1e-3), NUMBERS, 31, by="rows", metric="-MSE")
+
+
+def test_inner_splits_cannot_be_given():
+    """They would hold pairs of the outer test parts."""
+    inner = split_pairs(NUMBERS, share=0.2, seed=5)
+    with pytest.raises(InputError, match="folds: expected a whole number"):
+        nested_cross_validation(gaussian_model(tolerance=1e-3), NUMBERS, 2, folds=inner, metric="-MSE", **GRID)

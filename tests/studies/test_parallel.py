@@ -104,3 +104,16 @@ def test_workers_that_die_again_and_again_are_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr("joblib.Parallel", lambda **options: Broken())
     with pytest.raises(StudyError, match="a worker process died 3 times"):
         run_study(LINKS, tiny_study(models=("popularity",)), tmp_path, jobs=2, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_cluster_whose_workers_are_all_away_for_a_moment(tmp_path, monkeypatch):
+    """Without a core there is still something to wait for: a study must not end with nothing."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(distributed.Client, "ncores", lambda self: {})
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None
+    ) as cluster:
+        study = tiny_study(models=("popularity",))
+        found = run_study(LINKS, study, tmp_path, dask=cluster.scheduler_address, progress=False)
+    assert {entry["model"] for entry in found.metrics} == {"popularity"}

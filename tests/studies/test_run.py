@@ -7,13 +7,17 @@ import pytest
 import torch
 
 from mvgp.data import PositiveUnlabelled
+from mvgp.datasets import LinkSet
 from mvgp.errors import ConvergenceError, InputError
+from mvgp.kernels import Graph
 from mvgp.metrics import compare, ranking_scores
 from mvgp.reports import write_report
 from mvgp.selection import NegativeSets, choose, split_pairs, with_negatives
-from mvgp.studies import StudyError, choice_unit, entrants, load_study, run_study
+from mvgp.studies import Study, StudyError, choice_unit, entrants, load_study, run_study
 from mvgp.studies.calibration_unit import binned, in_top
+from mvgp.studies.directory import StudyDirectory
 from mvgp.studies.seeds import unit_seed
+from mvgp.studies.tsv import to_text
 from mvgp.studies.workload import Workload
 
 from .planted import M, N, planted_links, small_study, tables_of, tiny_study
@@ -387,3 +391,43 @@ def test_load_study_of_something_else(tmp_path):
     (tmp_path / "study.json").write_text("nonsense")
     with pytest.raises(InputError, match="description"):
         load_study(tmp_path)
+
+
+def test_a_metric_that_a_fold_does_not_have_is_empty(tmp_path):
+    """One row with a link to every column: the only candidates are held-out links, so there is no AUC."""
+    links = LinkSet(["d"], list("abcdef"), [0] * 6, range(6), Graph([], 1), Graph([], 6))
+    found = run_study(links, Study(models=("popularity",), folds=2, k=3), tmp_path, progress=False)
+    entry = next(one for one in found.metrics if one["metric"] == "AUC")
+    assert [math.isnan(entry[name]) for name in ("mean", "std", "fold_0")] == [True] * 3
+    assert found.mean("popularity", "P@3") == 1
+    write_report(tmp_path)
+
+
+def test_failed_units_are_not_done(tmp_path, monkeypatch):
+    def fit(*given):
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(entrants, "fit", fit)
+    with pytest.raises(StudyError):
+        run_study(LINKS, tiny_study(models=("popularity",)), tmp_path, progress=False)
+    assert load_study(tmp_path).description["units"]["done"] == 1  # the choice
+
+
+def test_a_unit_that_is_lost_on_the_way_is_told(tmp_path, monkeypatch):
+    real = StudyDirectory.save
+
+    def save(self, outcome):
+        real(self, outcome)
+        if outcome.unit.stage == "choice":
+            (self.path / outcome.unit.path).write_bytes(b"")
+
+    monkeypatch.setattr(StudyDirectory, "save", save)
+    with pytest.warns(RuntimeWarning, match="done again"), pytest.raises(StudyError, match="choice of popularity"):
+        run_study(LINKS, tiny_study(models=("popularity",)), tmp_path, progress=False)
+    assert not load_study(tmp_path).finished
+
+
+def test_ids_are_the_same_in_tables():
+    """Two spaces stay two; only what would break a line goes."""
+    text = to_text(["row_id"], [{"row_id": "a  b\u2028c\td\r\n"}])
+    assert text == "row_id\na  b\u2028c d  \n"
