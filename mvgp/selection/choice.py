@@ -83,6 +83,13 @@ class Choice:
         """One of the two, as was asked for."""
         return self.best_one_standard_error if self.one_standard_error else self.best
 
+    @property
+    def recipe(self) -> TraceGP:
+        """The model with the chosen strength and trace share."""
+        found = with_share(self.model, self.chosen.trace_share)
+        found.strength = self.chosen.strength
+        return found
+
     def refit(self, data: Data) -> TracePosterior | AveragedRanker:
         """The posterior given ``data`` at the chosen point, by way of the stronger ones.
 

@@ -1,0 +1,201 @@
+"""choose_kernels: parameters of the kernels by validation, together with strength and trace share."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from gpytorch.kernels import ScaleKernel
+from tqdm import tqdm
+
+from ..errors import InputError
+from ..models import TraceGP
+from ..posteriors.loss import Data
+from ..priors import MatrixGP
+from .choice import Choice
+from .choose import ChoiceInterrupted, check_model, choose
+from .kernel_choice import KernelCandidate, KernelChoice, gain
+from .splits import Split, make_splits
+
+Parameters = dict[str, float]
+
+
+class KernelChoiceInterrupted(KeyboardInterrupt):
+    """A search was interrupted.
+
+    :param partial: what it has found; give it to :func:`choose_kernels` as ``resume``.
+    """
+
+    def __init__(self, partial: KernelChoice) -> None:
+        super().__init__(f"{partial!r} in .partial, to be given to choose_kernels as resume=")
+        self.partial = partial
+
+
+def choose_kernels(
+    model: TraceGP,
+    data: Data,
+    values: Mapping[str, Sequence[float]],
+    *,
+    jumps: Sequence[Mapping[str, float]] = (),
+    sweeps: int = 2,
+    errors: float = 1.0,
+    keep_variance: bool = True,
+    folds: int | Sequence[Split] = 1,
+    share: float = 0.2,
+    by: str = "pairs",
+    seed: int = 0,
+    progress: bool = True,
+    resume: KernelChoice | None = None,
+    **options: Any,
+) -> KernelChoice:
+    """Search over parameters of the kernels, one after the other; each candidate is a path of :func:`choose`.
+
+    The search starts at the parameters as they are. It goes to a candidate whose gain on the held-out data is more
+    than ``errors`` standard errors (paired, over folds or tasks), so that luck alone seldom moves it, and stops when a
+    sweep over all parameters has not moved it.
+
+    :param model: the recipe; its own strength and trace share are not used.
+    :param data: observations, labels, or links. Test data are no part of it.
+    :param values: to try for each parameter, by its name in the prior, such as ``row_axis.kernel.time``; names and
+        setters are those of ``prior.initialize``.
+    :param jumps: further candidates, tried first, with several parameters at once, for instance those that
+        :func:`mvgp.evidence.learn_grid` has found.
+    :param sweeps: over all parameters, at most; 0 tries the jumps only.
+    :param errors: standard errors that a gain has to exceed.
+    :param keep_variance: whether kernels are scaled to the average prior variance of the given ones. The scale shifts
+        the weight between trace norm and Hilbert norm, so a time would otherwise be chosen for its scale.
+    :param folds: K for cross-validation, 1 for one split, or the splits themselves.
+    :param share: that is held out when ``folds`` is 1.
+    :param by: "pairs" holds out random pairs, "rows" whole rows (new tasks).
+    :param seed: of splits and negatives.
+    :param progress: whether to show a progress bar.
+    :param resume: what an interrupted search has found.
+    :param options: the other arguments of :func:`choose`, ``trace_shares``, ``strengths``, ``metric`` and so on.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> from mvgp.selection import choose_kernels
+        >>> kernels = [DiffusionKernel(Graph([(0, 1), (1, 2), (2, 3), (3, 0)], 4)) for _ in range(2)]
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
+        >>> model = mvgp.TraceGP(mvgp.MatrixGP(*kernels), BipartiteRankingLikelihood())
+        >>> path = {"trace_shares": [0.8], "strengths": [0.5, 0.1], "metric": "AUC", "progress": False}
+        >>> found = choose_kernels(model, links, {"row_axis.kernel.time": [0.5, 2.0]}, sweeps=1, **path)
+        >>> len(found.candidates), found.refit(links).shape
+        (3, (4, 4))
+
+    """
+    check_model(model)
+    start = _check(model.prior, values, jumps)
+    if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 0:
+        raise InputError(f"sweeps: expected a whole number of at least 0, got {sweeps!r}")
+    splits = make_splits(data, by, folds, share, seed)
+    known = _known(resume)
+    found: list[KernelCandidate] = []
+    tried: set[tuple[float, ...]] = set()
+
+    def judge(parameters: Parameters, bar: tqdm) -> bool:
+        """Try one; whether the search goes there."""
+        tried.add(tuple(parameters.values()))
+        recipe = with_parameters(model, parameters, keep_variance=keep_variance)
+        before = known.get(tuple(parameters.values()))
+        try:
+            choice = choose(recipe, data, folds=splits, seed=seed, progress=False, resume=before, **options)
+        except ChoiceInterrupted as stopped:
+            cut = KernelCandidate(parameters, stopped.partial, math.nan, math.nan, taken=False)
+            raise KernelChoiceInterrupted(KernelChoice(tuple(found), cut)) from None
+        old = KernelChoice(tuple(found)).best.choice if found else None
+        more, error = (math.nan, math.nan) if old is None else gain(choice, old)
+        limit = 0.0 if math.isnan(error) else errors * error
+        found.append(KernelCandidate(parameters, choice, more, error, old is None or more > limit))
+        bar.set_postfix_str(repr(KernelChoice(tuple(found)))[:80], refresh=False)
+        bar.update()
+        return found[-1].taken
+
+    most = 1 + len(jumps) + sweeps * sum(len(given) for given in values.values())
+    with tqdm(total=most, desc="kernels", disable=not progress) as bar:
+        judge(start, bar)
+        for jump in jumps:
+            judge({**start, **jump}, bar)
+        for _ in range(sweeps):
+            moved = False
+            for name, value in _steps(values):
+                wanted = {**KernelChoice(tuple(found)).best.parameters, name: value}
+                if tuple(wanted.values()) not in tried:
+                    moved = judge(wanted, bar) or moved
+            if not moved:
+                break
+    return KernelChoice(tuple(found))
+
+
+def with_parameters(model: TraceGP, parameters: Mapping[str, float], *, keep_variance: bool) -> TraceGP:
+    """A recipe of its own with these parameters of the prior.
+
+    :param keep_variance: whether the column kernel is scaled so that the average prior variance stays as it is.
+    """
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.prior.initialize(**{name: float(value) for name, value in parameters.items()})
+        if keep_variance:
+            factor = _variance(model.prior) / _variance(other.prior)
+            if abs(factor - 1) > 1e-6:
+                axis = other.prior.col_axis
+                scaled = ScaleKernel(axis.kernel).to(other.prior.dtype)
+                scaled.outputscale = torch.tensor(factor, dtype=other.prior.dtype)
+                axis.kernel = scaled
+    return other
+
+
+@torch.no_grad()
+def _variance(prior: MatrixGP) -> float:
+    """The average prior variance of a cell."""
+    rows, cols = prior.row_axis.covariance(), prior.col_axis.covariance()
+    return float(rows.diagonal().double().mean() * cols.diagonal().double().mean())
+
+
+def _steps(values: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, float]]:
+    return ((name, float(value)) for name, given in values.items() for value in given)
+
+
+def _check(prior: MatrixGP, values: Any, jumps: Any) -> Parameters:
+    """The parameters as they are, in the order of ``values`` and then of the jumps; refuse what cannot be set."""
+    if not isinstance(values, Mapping) or not all(isinstance(jump, Mapping) for jump in jumps):
+        raise InputError("values and jumps: expected names with values, such as {'row_axis.kernel.time': [0.5, 2.0]}")
+    if not values and not jumps:
+        raise InputError("values: expected at least one parameter to search over, got none")
+    trial = copy.deepcopy(prior)
+    start: Parameters = {}
+    grid = [(name, value) for name, given in values.items() for value in given]
+    for name, value in [*grid, *(pair for jump in jumps for pair in jump.items())]:
+        start.setdefault(name, _get(prior, name))
+        try:
+            trial.initialize(**{name: float(value)})
+            now = _get(trial, name)
+        except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+            raise InputError(f"{name}: expected a value that can be set, got {value!r}: {error}") from None
+        if not abs(now - float(value)) <= 1e-4 * max(1.0, abs(now)):
+            raise InputError(f"{name}: expected a value within its constraint, got {value!r}")
+    return start
+
+
+def _get(prior: MatrixGP, name: str) -> float:
+    found: Any = prior
+    for part in str(name).split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, torch.Tensor) or found.numel() != 1:
+        names = [one.replace("raw_", "") for one, _ in prior.named_parameters()]
+        raise InputError(f"{name!r}: expected the name of a parameter that is one number, among {', '.join(names)}")
+    return float(found.detach())
+
+
+def _known(resume: Any) -> dict[tuple[float, ...], Choice]:
+    if resume is None:
+        return {}
+    if not isinstance(resume, KernelChoice):
+        raise InputError(f"resume: expected a KernelChoice, got {type(resume).__name__}")
+    every = [*resume.candidates, *([resume.unfinished] if resume.unfinished else [])]
+    return {tuple(one.parameters.values()): one.choice for one in every}
