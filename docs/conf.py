@@ -33,6 +33,7 @@ html_theme = "furo"
 html_title = "mvgp"
 html_static_path = ["_static"]
 html_css_files = ["mvgp.css"]
+html_favicon = "_static/favicon.svg"  # without one browsers ask for favicon.ico
 exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"

@@ -36,6 +36,12 @@ def public_names():
 
 
 NAMES = public_names()
+CONSTANTS = [
+    f"{package}.{name}"
+    for package in PACKAGES
+    for name in importlib.import_module(package).__all__
+    if not (callable(getattr(importlib.import_module(package), name)) or name == "__version__")
+]
 
 
 def parameters(thing):
@@ -120,3 +126,11 @@ def test_every_public_name_is_in_the_reference_once():
     times = described()
     assert not [name for name, thing in NAMES if id(thing) not in times]
     assert not [places for places in times.values() if len(places) > 1]
+
+
+def test_every_public_constant_is_in_the_reference_once():
+    """They have no docstring, so the page says what they are."""
+    text = "\n".join(page.read_text() for page in sorted(DOCS.glob("*.md")))
+    assert len(CONSTANTS) >= 3
+    for name in CONSTANTS:
+        assert len(re.findall(rf"^\.\. py:data:: {re.escape(name)}\n\n   \w+", text, re.MULTILINE)) == 1, name

@@ -31,10 +31,17 @@ def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def outputs(notebook):
+    return [output for cell in code_cells(notebook) for output in cell.outputs]
+
+
 def texts(notebook):
-    """What a notebook has printed: stdout and stderr."""
-    every = [output for cell in code_cells(notebook) for output in cell.outputs if output.output_type == "stream"]
-    return ["".join(output.text for output in every if output.name == name) for name in ("stdout", "stderr")]
+    """What a reader sees as text: (all of it, what went to stderr)."""
+    streams = [output for output in outputs(notebook) if output.output_type == "stream"]
+    values = [text for output in outputs(notebook) for kind, text in output.get("data", {}).items() if "text/" in kind]
+    return "".join(output.text for output in streams) + "".join(values), "".join(
+        output.text for output in streams if output.name == "stderr"
+    )
 
 
 def test_the_folder_has_these_notebooks_and_nothing_else():
@@ -54,13 +61,23 @@ class TestStored:
         assert not [output for cell in cells for output in cell.outputs if output.output_type == "error"]
 
     def test_it_shows_what_a_reader_should_see(self, name):
-        """A figure, no warning, no path of the machine it was run on."""
+        """Figures, and what to look at in them; no warning, no path of the machine it was run on."""
         notebook = read(name)
         kinds = [kind for cell in code_cells(notebook) for output in cell.outputs for kind in output.get("data", ())]
         assert "image/png" in kinds or "image/svg+xml" in kinds
         printed, warned = texts(notebook)
         assert warned == ""
-        assert not re.search(r"/(home|root|tmp|work)/", printed)
+        assert not re.search(r"/(home|root|tmp|work|Users)/", printed)
+        assert "\x1b" not in printed  # colours of a terminal
+
+    def test_it_says_what_to_look_at(self, name):
+        figures = sum("image/png" in output.get("data", ()) for output in outputs(read(name)))
+        explained = sum(cell.source.count("**What to look at.**") for cell in read(name).cells)
+        assert explained >= figures - 1  # one explanation may be for two
+
+    def test_no_cell_is_left_out(self, name):
+        """A cell with a tag could be skipped, or fail unnoticed."""
+        assert not [cell.metadata.get("tags") for cell in read(name).cells if cell.metadata.get("tags")]
 
     def test_it_has_a_quick_mode(self, name):
         assert any("MVGP_QUICK" in cell.source for cell in code_cells(read(name)))
@@ -75,7 +92,9 @@ class TestStored:
 
     def test_links_to_other_notebooks_resolve(self, name):
         for cell in read(name).cells:
-            for target in re.findall(r"\]\(([^)#\s]+)\)", cell.source) if cell.cell_type == "markdown" else []:
+            for target in (
+                re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", cell.source) if cell.cell_type == "markdown" else []
+            ):
                 assert target.startswith("https://") or (FOLDER / target).exists(), target
 
 

@@ -4,6 +4,7 @@ An equation with the label ``equation-8`` has the number 8 on whatever page it s
 """
 
 import re
+import unicodedata
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
@@ -16,6 +17,7 @@ NUMBERED = re.compile(r"equation-(\d+)")
 NAME = re.compile(r"[A-Za-z]{2,}")
 LIMITS = ("min", "max", "sup", "inf")  # what they run over goes below them
 CLOSING = "&#x00029;"  # a bracket
+STYLES = {"script": "SCRIPT", "double-struck": "DOUBLE-STRUCK", "fraktur": "FRAKTUR", "bold": "BOLD"}
 RELATIONS = {"&#x0007E;": "&#x0223C;", "~": "&#x0223C;", ":": ":"}  # latex2mathml sets these as letters
 
 
@@ -45,6 +47,8 @@ def mend(element, display):
         element.text = text[1]
     elif element.tag == "mi" and text in RELATIONS:
         element.tag, element.text = "mo", RELATIONS[text]
+    elif element.tag == "mi" and element.get("mathvariant") in STYLES and re.fullmatch(r"[A-Za-z]", text):
+        element.text = styled(text, STYLES[element.attrib.pop("mathvariant")])
     elif element.tag == "msub" and display == "block" and element[0].text in LIMITS:
         element.tag = "munder"
     if element.tag in ("math", "mrow"):
@@ -56,6 +60,15 @@ def mend(element, display):
             ends = before.tag != "mo" or before.text == CLOSING
             if (is_name(before) and after.tag not in ("mo", "mrow")) or (is_name(after) and ends):
                 element.insert(place, ElementTree.Element("mspace", {"width": "0.167em"}))
+
+
+def styled(letter, style):
+    r"""The character itself: of \mathcal{GP} latex2mathml makes an attribute that browsers no longer heed."""
+    name = f"{style} {'CAPITAL' if letter.isupper() else 'SMALL'} {letter.upper()}"
+    try:
+        return unicodedata.lookup(f"MATHEMATICAL {name}")
+    except KeyError:
+        return unicodedata.lookup(name.replace("FRAKTUR", "BLACK-LETTER"))  # the few that are older
 
 
 def is_name(element):
