@@ -1,11 +1,13 @@
 """Issue 6: do learned diffusion times and kernel weights rank at least as well as time 1, shift 1?
 
-On ``../shared/data/mesh_disgenet`` with 5 % of the links, as in the paper's small sets (all 4,756 x 12,331 cells). For each fold, times, shifts,
-scale and noise are learned by the exact marginal likelihood of the training links, 1 among 0 in all 59 million cells (`learn_grid`).
-Then `TraceGP` on whole lists (share 0.9, strength chosen on validation links for each kernel) is fitted with both kernels, and both are scored on
-the held-out links, with a paired test over the diseases of all folds.
+On ``../shared/data/mesh_disgenet``, all 4,756 x 12,331 cells; whole lists, share 0.9, a paired test over the diseases of the held-out links.
 
-Usage: bench_learned_kernels.py [number of folds, 2 when left out]
+few: 5 % of the links, as in the paper's small sets. For each fold, times, shifts, scale and noise are learned by the exact marginal likelihood of the
+     training links, 1 among 0 in all 59 million cells (`learn_grid`); the strength is chosen on validation links for each kernel.
+all: all links, one fold. Times and shifts by validation (`choose_kernels`), each of the four tried above and below; both kernels are then fitted along the
+     same path to the strength that each has chosen on the validation links.
+
+Usage: bench_learned_kernels.py [few | all] [number of folds of few, 2 when left out]
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from typing import Any
 
 import gpytorch
 import torch
@@ -25,16 +28,23 @@ from mvgp.evidence import learn_grid
 from mvgp.kernels import DiffusionKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.metrics import compare, ranking_scores
-from mvgp.selection import choose, split_pairs
+from mvgp.selection import Split, choose, choose_kernels, split_pairs
 
 STRENGTHS = [0.7, 0.5, 0.35, 0.25, 0.18, 0.125]
+SEARCH = {  # what is tried, beside 1
+    "row_axis.kernel.time": (2.0, 0.5),
+    "col_axis.kernel.time": (0.5, 2.0),
+    "row_axis.kernel.shift": (0.5, 2.0),
+    "col_axis.kernel.shift": (2.0, 0.5),
+}
 DTYPE = torch.float32
+PLAIN, LEARNED = "time 1, shift 1", "learned"
 
 
 def links() -> LinkSet:
     pairs, graphs = load()
     ids = [[str(node) for node in range(graph.num_nodes)] for graph in graphs]
-    return LinkSet(*ids, pairs[:, 0], pairs[:, 1], *graphs).subsample(0.05)
+    return LinkSet(*ids, pairs[:, 0], pairs[:, 1], *graphs)
 
 
 def variance(prior: mvgp.MatrixGP) -> float:
@@ -66,37 +76,78 @@ def learned_prior(given: LinkSet, train: mvgp.PositiveUnlabelled) -> mvgp.Matrix
     return prior
 
 
-def main(folds: int) -> bool:
-    warnings.simplefilter("ignore", RuntimeWarning)
-    given = links()
+def ranking_model(prior: mvgp.MatrixGP, tolerance: float) -> mvgp.TraceGP:
+    return mvgp.TraceGP(
+        prior, BipartiteRankingLikelihood(margin=1.0, noise=0.1), tolerance=tolerance, max_iterations=200
+    )
+
+
+class Scores:
+    """Of both kernels, fold by fold."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[str, list[torch.Tensor]]] = {}
+
+    @torch.no_grad()
+    def add(self, name: str, model: mvgp.TraceGP, split: Split, **options: Any) -> None:
+        """Choose the strength within the training part, refit, and score the held-out links."""
+        began = time.perf_counter()
+        choice = choose(model, split.train, trace_shares=[0.9], patience=2, progress=False, **options)
+        scores = ranking_scores(choice.refit(split.train), split.held_out, exclude=split.train)
+        found = scores.summary(at=(100,))
+        print(
+            f"{name:16s} AUC {found['AUC']:.4f}  MAP@100 {found['MAP@100']:.4f}  R@100 {found['R@100']:.4f}  strength "
+            f"{choice.chosen.strength}, validation MAP@100 {choice.chosen.mean:.4f}  {time.perf_counter() - began:.0f} s",
+            flush=True,
+        )
+        for metric in ("AUC", "MAP@100"):
+            self.values.setdefault(metric, {}).setdefault(name, []).append(scores.per_task(metric))
+
+    def told(self) -> bool:
+        """Paired tests, and the verdict."""
+        for metric, both in self.values.items():
+            print(compare(torch.cat(both[LEARNED]), torch.cat(both[PLAIN]), metric))
+        means = {name: float(torch.cat(parts).nanmean()) for name, parts in self.values["MAP@100"].items()}
+        return verdict("MAP@100, learned less plain", means[LEARNED] - means[PLAIN], 0.0)
+
+
+def few(folds: int) -> bool:
+    given = links().subsample(0.05)
     print(given)
-    values: dict[str, dict[str, list[torch.Tensor]]] = {}
+    scores = Scores()
     for fold, split in enumerate(split_pairs(given.links(), folds=5)[:folds]):
-        priors = {"time 1, shift 1": given.prior(dtype=DTYPE), "learned": learned_prior(given, split.train)}
-        for name, prior in priors.items():
-            began = time.perf_counter()
-            with torch.no_grad():
-                likelihood = BipartiteRankingLikelihood(margin=1.0, noise=0.1)
-                model = mvgp.TraceGP(prior, likelihood, tolerance=5e-3, max_iterations=200)
-                options = {"trace_shares": [0.9], "strengths": STRENGTHS, "patience": 2, "max_rank": 500}
-                choice = choose(model, split.train, seed=fold, progress=False, **options)
-                scores = ranking_scores(choice.refit(split.train), split.held_out, exclude=split.train)
-            found = scores.summary(at=(100,))
-            print(
-                f"fold {fold}, {name:16s} AUC {found['AUC']:.4f}  MAP@100 {found['MAP@100']:.4f}  R@100 {found['R@100']:.4f}  "
-                f"strength {choice.chosen.strength}, validation MAP@100 {choice.chosen.mean:.4f}  {time.perf_counter() - began:.0f} s",
-                flush=True,
-            )
-            for metric in ("AUC", "MAP@100"):
-                values.setdefault(metric, {}).setdefault(name, []).append(scores.per_task(metric))
-    for metric, both in values.items():
-        print(compare(torch.cat(both["learned"]), torch.cat(both["time 1, shift 1"]), metric))
-    means = {name: float(torch.cat(parts).nanmean()) for name, parts in values["MAP@100"].items()}
-    return verdict("MAP@100, learned less plain", means["learned"] - means["time 1, shift 1"], 0.0)
+        print(f"fold {fold}")
+        for name, prior in ((PLAIN, given.prior(dtype=DTYPE)), (LEARNED, learned_prior(given, split.train))):
+            scores.add(name, ranking_model(prior, 5e-3), split, strengths=STRENGTHS, max_rank=500, seed=fold)
+    return scores.told()
+
+
+def every_link() -> bool:
+    given = links()
+    print(given, flush=True)
+    split = split_pairs(given.links(), folds=5)[0]
+    inner = split_pairs(split.train, share=0.1)
+    start = ranking_model(given.prior(dtype=DTYPE), 1e-2)
+    began = time.perf_counter()
+    with torch.no_grad():
+        path = {"trace_shares": [0.9], "strengths": [0.2, 0.08], "patience": 2}
+        found = choose_kernels(start, split.train, SEARCH, sweeps=1, folds=inner, progress=False, **path)
+    print(found.to_frame().to_string(float_format="{:.4f}".format))
+    print(f"{time.perf_counter() - began:.0f} s", flush=True)
+    scores = Scores()
+    for name, model in ((PLAIN, start), (LEARNED, found.model)):
+        scores.add(name, model, split, strengths=[0.2, 0.08, 0.05, 0.035], folds=inner)
+    return scores.told()
+
+
+def main(what: str, folds: int) -> bool:
+    warnings.simplefilter("ignore", RuntimeWarning)
+    return every_link() if what == "all" else few(folds)
 
 
 if __name__ == "__main__":
     if not DATA.exists():
         print(f"skipped: {DATA} is not there")
         sys.exit(0)
-    sys.exit(0 if main(int(sys.argv[1]) if len(sys.argv) > 1 else 2) else 1)
+    what, folds = (*sys.argv[1:], *("few", "2")[len(sys.argv) - 1 :])[:2]
+    sys.exit(0 if main(what, int(folds)) else 1)

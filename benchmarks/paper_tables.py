@@ -36,6 +36,13 @@ SMALL = {
     "max_rank": 400,
     "strengths": (0.7, 0.5, 0.35, 0.25, 0.18, 0.125),
 }
+OMIM = {
+    **SMALL,
+    "run_folds": 3,
+    "negative_sets": 5,
+    "tolerance": 1e-2,
+    "strengths": (0.8, 0.65, 0.5, 0.4, 0.3, 0.2),
+}
 FULL = {
     **COMMON,
     "models": tuple(model for model in COMMON["models"] if model != "bpr"),  # implicit's BPR runs into NaN there
@@ -47,8 +54,8 @@ FULL = {
 # what has learned nothing about a row cannot rank it: no EASE, ALS, BPR for new diseases
 NEW = {"split": "new", "models": (*PAPER, "whole-popular", "neighbours", "katz", "propagation")}
 STUDIES = {
-    "omim-known": ("omim_humannet", Study(**SMALL, split="known")),
-    "omim-new": ("omim_humannet", Study(**{**SMALL, **NEW})),
+    "omim-known": ("omim_humannet", Study(**OMIM, split="known")),
+    "omim-new": ("omim_humannet", Study(**{**OMIM, **NEW})),
     "mesh5-known": ("mesh_disgenet", Study(**SMALL, split="known", subsample=0.05)),
     "mesh5-new": ("mesh_disgenet", Study(**{**SMALL, **NEW}, subsample=0.05)),
     "mesh-known": ("mesh_disgenet", Study(**FULL, split="known")),
