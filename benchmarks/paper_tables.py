@@ -16,6 +16,7 @@ from mvgp.datasets import LinkSet, read_links
 from mvgp.reports import write_report
 from mvgp.studies import Study, load_study, run_study
 
+SHOWN = ("AUC", "MAP@100", "R@100", "P@10")
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 PAPER = ("popularity", "prodige", "hilbert", "trace", "best")
 OURS = ("whole", "whole-popular")
@@ -74,17 +75,25 @@ def load(name: str) -> LinkSet:
     )
 
 
+def digits(value: float) -> str:
+    return f"{value:.3f}".lstrip("0")
+
+
 def markdown(out: Path, names: list[str]) -> None:
     for name in names:
         if not (out / name / "tables" / "metrics.tsv").exists():
             continue
         found = load_study(out / name)
         settings = {(one["model"], one["fold"]): one["setting"] for one in found.choices}
+        cells = {(one["model"], one["metric"]): one for one in found.metrics}
+        several = found.study.num_folds > 1
         print(
-            f"\n### {name}\n\n| model | AUC | MAP@100 | R@100 | P@10 | chosen on validation links |\n|---|---|---|---|---|---|"
+            f"\n### {name}\n\n| model | {' | '.join(SHOWN)} | chosen on validation links{', fold 0' if several else ''} |"
         )
+        print("|---" * (len(SHOWN) + 2) + "|")
         for model in found.study.models:
-            means = [f"{found.mean(model, metric):.3f}".lstrip("0") for metric in ("AUC", "MAP@100", "R@100", "P@10")]
+            every = [cells[model, metric] for metric in SHOWN]
+            means = [digits(one["mean"]) + (f" ± {digits(one['std'])}" if several else "") for one in every]
             print(f"| {model} | {' | '.join(means)} | {settings[model, 0]} |")
 
 
