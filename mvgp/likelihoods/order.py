@@ -30,6 +30,14 @@ class LevelProjection:
     :param lists: the T entries, grouped.
     :param margin: d >= 0, for each step between levels (levels 1 and 3 are 2 d apart even where 2 is missing).
     :param weight: (T,) positive, or None for 1. A list's weights should stay within a factor of 1e150 of each other.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import LevelProjection, RankingLists
+        >>> lists = RankingLists.bipartite(torch.tensor([True, False, False]), torch.tensor([0, 0, 0]))
+        >>> LevelProjection(lists, margin=1.0)([0.0, 0.0, -3.0]).tolist()  # equation (8), with a margin
+        [0.5, -0.5, -3.0]
+
     """
 
     def __init__(self, lists: RankingLists, margin: float = 0.0, weight: Any = None) -> None:

@@ -31,6 +31,14 @@ def conjugate_gradients(
     :param max_iterations: products with A.
     :param preconditioner: maps (T, C) to an approximation of A^-1 times it.
     :return: (T, C) with the evidence; the caller decides whether a miss is an error.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.linalg import conjugate_gradients
+        >>> found = conjugate_gradients(lambda x: 2 * x, torch.ones(3, 1), tolerance=1e-6)
+        >>> found.value.flatten().tolist(), found.evidence.converged
+        ([0.5, 0.5, 0.5], True)
+
     """
     scale = rhs.norm(dim=0)  # (C,)
     safe = torch.where(scale > 0, scale, torch.ones_like(scale))

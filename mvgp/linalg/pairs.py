@@ -19,6 +19,13 @@ class PairIndex:
     :param rows: (Q,) in [0, M).
     :param cols: (Q,) in [0, N).
     :param shape: (M, N).
+
+    Example:
+        >>> import torch
+        >>> from mvgp.linalg import PairIndex
+        >>> len(PairIndex(torch.tensor([0, 2]), torch.tensor([1, 1]), (3, 4))), len(PairIndex.complete((3, 4)))
+        (2, 12)
+
     """
 
     def __init__(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:

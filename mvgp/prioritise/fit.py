@@ -55,6 +55,16 @@ def fit_prioritiser(
     :param progress: whether to show bars.
     :param settings: other settings of :class:`mvgp.studies.Study`, such as ``strengths``, ``noise``, ``time``,
         ``dtype``, ``validation_share`` or ``split``, which says whether the validation holds out pairs or rows.
+
+    Example:
+        >>> from mvgp.datasets import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise import fit_prioritiser
+        >>> links = LinkSet("abc", "wxyz", [0, 0, 1, 2], [0, 1, 1, 2], Graph([(0, 1)], 3), Graph([(2, 3)], 4))
+        >>> fitted = fit_prioritiser(links, model="whole", strength=0.2, trace_share=0.9)
+        >>> fitted.shape, [row.col_ids[0] for row in fitted.ranked([2], top=1, uncertainty=False)]
+        ((3, 4), ['z'])
+
     """
     if not isinstance(link_set, LinkSet):
         raise InputError(f"link_set: expected mvgp.datasets.LinkSet, got {type(link_set).__name__}")

@@ -75,7 +75,7 @@ class ConstantMean(MatrixMean):
 
 
 class RowBiasMean(MatrixMean):
-    """b_mn = bias_m, a parameter ``raw_bias`` for each row.
+    """A level of each row: :math:`b_{mn} = a_m`, a parameter ``raw_bias``.
 
     :param bias: (M,) where it starts, or M for zeros.
     """
@@ -106,7 +106,7 @@ class RowBiasMean(MatrixMean):
 
 
 class GivenMean(MatrixMean):
-    """b is a given matrix (M, N): data, not a parameter.
+    """:math:`b_{mn}` are entries of a given matrix (M, N): data, not a parameter.
 
     :param matrix: (M, N), finite.
     """
@@ -142,7 +142,7 @@ class GivenMean(MatrixMean):
 
 
 class BiasedMean(MatrixMean):
-    """Another mean plus a bias of each row and of each column, as a fit has found them.
+    r"""Another mean plus a bias of each row and column, :math:`b_{mn} + a_m + c_n`, as a fit has found them.
 
     :param base: the mean they are added to.
     :param row_bias: (M,); a new row has none.

@@ -16,6 +16,15 @@ class AveragedRanker:
     """Scores averaged over posteriors, one for each set of negatives; all that metrics need.
 
     :param posteriors: of the same shape (M, N), at least one.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.baselines import EASE, Popularity
+        >>> from mvgp.selection import AveragedRanker
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1], [0, 1, 1], shape=(2, 3))
+        >>> AveragedRanker([Popularity().fit(links), EASE(1.0).fit(links)]).scores([1]).shape
+        torch.Size([1, 3])
+
     """
 
     def __init__(self, posteriors: Sequence[Ranker]) -> None:

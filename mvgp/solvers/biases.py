@@ -17,7 +17,10 @@ from .losses import LossValue, weighted_square
 
 
 class BiasedSquaredLoss:
-    """See the module.
+    r"""Squared loss less what the best biases :math:`a_m, c_n` explain.
+
+    .. math:: f(\psi) = \min_{a, c} \tfrac12 \sum_t w_t (\psi_t + a_{m_t} + c_{n_t} - r_t)^2
+              + \tfrac{\rho}{2} \|a\|^2 + \tfrac{\gamma}{2} \|c\|^2
 
     :param targets: (T,) r.
     :param weights: (T,) w, or None for 1.

@@ -18,6 +18,19 @@ def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
 
     :param posterior: of ``FullGP``, ``TraceGP`` or ``FactorGP``, over an M x N matrix.
     :param path: of the file; one that is there is replaced.
+
+    Example:
+        >>> import gpytorch, mvgp, tempfile
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.storage import save
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> data = mvgp.ObservedMatrix([0, 2], [1, 2], [0.5, -1.0], shape=(3, 3))
+        >>> posterior = mvgp.FullGP(mvgp.MatrixGP(kernel, kernel), gpytorch.likelihoods.GaussianLikelihood()).fit(data)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(posterior, folder + "/posterior.mvgp")
+        ...     mvgp.load(folder + "/posterior.mvgp").shape
+        (3, 3)
+
     """
     tree = on_cpu(describe_posterior(posterior))
     try:
