@@ -139,13 +139,14 @@ def with_parameters(model: TraceGP, parameters: Mapping[str, float], *, keep_var
     """
     other = copy.deepcopy(model)
     with torch.no_grad():
-        other.prior.initialize(**{name: float(value) for name, value in parameters.items()})
+        dtype = other.prior.dtype  # given as tensors: GPyTorch's setters round plain numbers to single precision
+        other.prior.initialize(**{name: torch.tensor(value, dtype=dtype) for name, value in parameters.items()})
         if keep_variance:
             factor = _variance(model.prior) / _variance(other.prior)
             if abs(factor - 1) > 1e-6:
                 axis = other.prior.col_axis
-                scaled = ScaleKernel(axis.kernel).to(other.prior.dtype)
-                scaled.outputscale = torch.tensor(factor, dtype=other.prior.dtype)
+                scaled = ScaleKernel(axis.kernel).to(dtype)
+                scaled.outputscale = torch.tensor(factor, dtype=dtype)
                 axis.kernel = scaled
     return other
 
@@ -173,11 +174,11 @@ def _check(prior: MatrixGP, values: Any, jumps: Any) -> Parameters:
     for name, value in [*grid, *(pair for jump in jumps for pair in jump.items())]:
         start.setdefault(name, _get(prior, name))
         try:
-            trial.initialize(**{name: float(value)})
+            trial.initialize(**{name: torch.tensor(float(value), dtype=prior.dtype)})
             now = _get(trial, name)
         except (AttributeError, RuntimeError, ValueError, TypeError) as error:
             raise InputError(f"{name}: expected a value that can be set, got {value!r}: {error}") from None
-        if not abs(now - float(value)) <= 1e-4 * max(1.0, abs(now)):
+        if not abs(now - float(value)) <= 1e-6 * max(1.0, abs(now)):
             raise InputError(f"{name}: expected a value within its constraint, got {value!r}")
     return start
 

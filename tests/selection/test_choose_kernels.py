@@ -102,7 +102,8 @@ def test_average_variance_is_kept_unless_told_otherwise():
     model = far_off()
 
     def variance(prior):
-        return float(prior.row_axis.covariance().diagonal().mean() * prior.col_axis.covariance().diagonal().mean())
+        product = prior.row_axis.covariance().diagonal().mean() * prior.col_axis.covariance().diagonal().mean()
+        return product.item()
 
     kept, free = (with_parameters(model, {ROW: 3.0}, keep_variance=keep) for keep in (True, False))
     assert variance(kept.prior) == pytest.approx(variance(model.prior), rel=1e-9)
