@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test lint docs bench bench-bars clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -42,10 +42,14 @@ lint: $(VENV)/.test  ## style and types
 test: lint  ## style, types, and the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-docs: $(VENV)/.docs  ## the documentation site, warnings are errors
+docs: $(VENV)/.docs  ## the documentation site; warnings and broken links are errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 
-bench: $(VENV)/.bench  ## every benchmark; each prints ratios against a peer in one run
+bench: $(VENV)/.bench  ## the benchmark book: mvgp beside its peers in one run, writes docs/benchmark_book.md
+	$(BIN)/python -m benchmarks.book
+
+bench-bars: $(VENV)/.bench  ## the bars of earlier work; each prints ratios against a peer in one run
 	@status=0; for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || status=1; done; exit $$status
 
 clean:
