@@ -19,7 +19,9 @@ PACKAGES = sorted(
         *(f"mvgp.{info.name}" for info in pkgutil.iter_modules(mvgp.__path__) if info.ispkg and info.name != "cli"),
     ]
 )
-SHAPE = re.compile(r"\(\)|\((?:[A-Za-z0-9_+*. ]+,(?: ?[A-Za-z0-9_+*. ]+,?)*|\.\.\.[^)]*)\)|\b[A-Z] x [A-Z]\b|[A-Z] \+ 1,")
+SHAPE = re.compile(
+    r"\(\)|\((?:[A-Za-z0-9_+*. ]+,(?: ?[A-Za-z0-9_+*. ]+,?)*|\.\.\.[^)]*)\)|\b[A-Z] x [A-Z]\b|[A-Z] \+ 1,"
+)
 ERRORS = (BaseException,)
 
 
