@@ -12,6 +12,7 @@ COLOURS = {
     "dark": ("#56B4E9", "#FF8C42", "#3DDC9B", "#E39AD0", "#F0E442", "#CCCCCC"),
 }
 INK = {"light": "#222222", "dark": "#dddddd"}
+LONG = 100_000  # from here on labels of sizes need more room
 MARKERS, DASHES = "osD^vP", ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (1, 2)))
 
 
@@ -122,7 +123,9 @@ def _ticks(axis, panel: Panel, most: int) -> None:
     """Across, the sizes that were measured, as far as there is room; up, numbers as one writes them."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-    axis.xaxis.set_major_locator(FixedLocator(spread(sorted({x for line in panel.lines for x in line.x}), most)))
+    sizes = sorted({x for line in panel.lines for x in line.x})
+    most = 2 * most // 3 if sizes[-1] >= LONG else most
+    axis.xaxis.set_major_locator(FixedLocator(spread(sizes, most)))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     heights = [y for line in panel.lines for y in line.y]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from .measurement import LARGE, OVER, Outcome
 
+HYPHEN = "\u2011"  # one at which a cell of a table does not break
 ALIKE = 1.1  # a smaller ratio of times is no difference
 
 
@@ -34,7 +35,7 @@ def error(value: float | None) -> str:
     """A relative error."""
     if value is None:
         return ""
-    return f"{value:.1e}" if value else "0"
+    return f"{value:.1e}".replace("-", HYPHEN) if value else "0"
 
 
 def time_of(outcome: Outcome) -> str:

@@ -45,7 +45,7 @@ class TestText:
         assert factor(value) == text
 
     def test_errors(self):
-        assert [error(value) for value in (None, 0.0, 0.00123)] == ["", "0", "1.2e-03"]
+        assert [error(value) for value in (None, 0.0, 0.00123)] == ["", "0", "1.2e\u201103"]
 
     def test_who_needs_less_follows_from_the_numbers(self):
         amounts = {"time": (1.0, 20.0), "memory": (30.0, 10.0), "space": (1.0, 1.05), "money": (None, 1.0)}

@@ -103,7 +103,7 @@ def _line(outcomes: dict[str, Outcome], axis: str, sweep: Sweep, one: Contestant
     x, y = line.x[-FIT:], line.y[-FIT:]
     power, last = exponent(x, y), [found for _, found in sweep.found(outcomes, one) if found.done][-1]
     rank = str(last.values["rank"]) if "rank" in last.values and one.name != FACTOR else ""
-    slope = "" if power is None else f"{power:.1f}"
+    slope = "" if power is None else f"{round(power, 1) + 0.0:.1f}"  # no -0.0
     return [axis, one.name, f"{x[0]:,.0f}", f"{x[-1]:,.0f}", slope, seconds(y[-1]), mib(last), rank]
 
 
