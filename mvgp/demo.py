@@ -98,6 +98,7 @@ def demo_study(seed: int) -> Study:
         folds=5,
         run_folds=1,
         negative_sets=2,
+        within_rows=True,  # most diseases have one gene: random cells would seldom be in the same list
         strengths=(0.6, 0.5, 0.4),  # weaker ones have a thousand ranks and take minutes
         whole_shares=(0.5,),
         noises=(0.1, 1.0),

@@ -11,7 +11,6 @@ from ..datasets import LinkSet
 from ..errors import InputError
 from ..metrics import Ranker
 from ..posteriors import ScalablePosterior
-from ..selection import NegativeSets
 from ..studies import Study
 from ..studies.entrants import SAMPLED
 from ..studies.study import WHOLE
@@ -76,7 +75,7 @@ def fit_prioritiser(
     study = Study.from_dict(given)
     chosen = choose_recipe(model, link_set, study, strength=strength, trace_share=trace_share, progress=progress)
     links = link_set.links(study.whole_weight)
-    data = [links] if sets is None else NegativeSets(sets, study.ratio).draw(links, seed, 0)
+    data = [links] if sets is None else study.negatives(sets).draw(links, seed, 0)
     rankers = [_calibrated(chosen.fit(one)) for one in tqdm(data, desc="fit", unit="fit", disable=not progress)]
     return Prioritiser(
         rankers=tuple(rankers),

@@ -138,4 +138,4 @@ def _split(links: PositiveUnlabelled, study: Study) -> Split:
 
 
 def _validation_sets(model: str, study: Study) -> NegativeSets | None:
-    return NegativeSets(study.validation_sets, study.ratio) if takes_negatives(model) else None
+    return study.negatives(study.validation_sets) if takes_negatives(model) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..selection import NegativeSets, choose
+from ..selection import choose
 from ..selection.metric import resolve_metric
 from ..selection.splits import make_splits
 from ..selection.walk import fitted_sets
@@ -46,7 +46,7 @@ def _path(task: Task, family: str, share: float) -> list[dict[str, Any]]:
         metric=study.metric,
         max_rank=study.max_rank,
         patience=study.patience,
-        negatives=NegativeSets(study.validation_sets, study.ratio) if family == "sampled" else None,
+        negatives=study.negatives(study.validation_sets) if family == "sampled" else None,
         seed=options["seed"],
         progress=False,
     )
@@ -70,7 +70,7 @@ def _grid(task: Task) -> list[dict[str, Any]]:
     links = task.train.links(study.whole_weight)
     split = make_splits(links, options["by"], 1, options["share"], options["seed"])[0]
     judge = resolve_metric(study.metric, entrants.ranking(study), links)
-    negatives = NegativeSets(study.validation_sets, study.ratio) if entrants.needs_negatives(model) else None
+    negatives = study.negatives(study.validation_sets) if entrants.needs_negatives(model) else None
     sets = fitted_sets(split.train, negatives, options["seed"], 1)
     part = replace(task.train, rows=split.train.rows, cols=split.train.cols)
     recipes = entrants.grid(model, study, part, unit_seed(study.seed, "choice", task.unit.fold, model=model))

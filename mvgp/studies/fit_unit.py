@@ -32,7 +32,8 @@ def fitted(task: Task, links: LinkSet, setting: Setting) -> Ranker:
     positives = links.links(study.whole_weight)
     data: ObservedMatrix | PositiveUnlabelled = positives
     if entrants.needs_negatives(setting.family):
-        data = with_negatives(positives, study.ratio, seed=unit_seed(study.seed, "fit", unit.fold, unit.negatives))
+        seed = unit_seed(study.seed, "fit", unit.fold, unit.negatives)
+        data = with_negatives(positives, study.ratio, seed=seed, within_rows=study.within_rows)
     own = unit_seed(study.seed, "fit", unit.fold, unit.negatives, setting.family)
     return entrants.fit(study, links, setting, data, own)
 

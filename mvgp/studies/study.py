@@ -9,6 +9,7 @@ from typing import Any
 from ..baselines import BASELINE_NAMES
 from ..errors import InputError
 from ..models.trace_gp import path_strengths
+from ..selection import NegativeSets
 from . import study_checks as check
 
 WHOLE = ("whole", "whole-popular")  # on whole lists; the second expects popular items to have more links
@@ -31,6 +32,9 @@ class Study:
     :param run_folds: only the first few of them; all when left out.
     :param negative_sets: sets of sampled negatives, over which scores are averaged.
     :param ratio: negatives for each positive.
+    :param within_rows: whether each row gets negatives of its own, ``ratio`` times as many as it has links. Otherwise
+        they come from the whole matrix, as in the paper; a row that then gets none has nothing to be ranked against,
+        and its links are lost to the fit.
     :param strengths: how many, log-spaced from 1 to ``lowest``; or the strengths themselves, decreasing.
     :param lowest: the weakest strength.
     :param trace_shares: among which ``best`` chooses.
@@ -77,6 +81,7 @@ class Study:
     run_folds: int | None = None
     negative_sets: int = 10
     ratio: float = 1.0
+    within_rows: bool = False
     strengths: int | tuple[float, ...] = 30
     lowest: float = 1e-3
     trace_shares: tuple[float, ...] = (1.0, 0.8, 0.6, 0.4, 0.0)
@@ -112,6 +117,7 @@ class Study:
         put(self, "models", check.names(self.models, "models", (*OWN, *BASELINE_NAMES)))
         put(self, "split", check.one_of(self.split, "split", {"known": "pairs", "new": "rows"}, ("pairs", "rows")))
         check.one_of(self.dtype, "dtype", {}, ("single", "double"))
+        check.truth(self.within_rows, "within_rows")
         for name, least in (("folds", 2), ("negative_sets", 1), ("validation_sets", 1), ("max_iterations", 1)):
             check.whole(getattr(self, name), name, least)
         for name, least in (("k", 1), ("seed", 0), ("calibration_rows", 0), ("candidate_rows", 0), ("top", 1)):
@@ -142,6 +148,10 @@ class Study:
                 f"calibration_rows, candidate_rows: expected a model with variances ({', '.join(WITH_VARIANCE)}), "
                 f"got {', '.join(self.models)}"
             )
+
+    def negatives(self, sets: int) -> NegativeSets:
+        """How so many sets of negatives are drawn."""
+        return NegativeSets(sets, self.ratio, self.within_rows)
 
     @property
     def path(self) -> list[float]:

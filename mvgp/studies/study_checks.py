@@ -16,6 +16,13 @@ def whole(given: Any, name: str, least: int) -> int:
     return given
 
 
+def truth(given: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(given, bool):
+        raise InputError(f"{name}: expected True or False, got {given!r}")
+    return given
+
+
 def number(
     given: Any,
     name: str,

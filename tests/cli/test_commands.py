@@ -14,6 +14,7 @@ import pytest
 import mvgp
 from mvgp.cli import entry, notes
 from mvgp.prioritise.ranked_rows import HEADER
+from mvgp.studies import load_study
 
 from .runner import command
 from .tables import N, inputs, write_tables
@@ -123,6 +124,17 @@ def test_study_and_report(tables, tmp_path, capsysbinary):
         assert done.code == 0, done.err
         assert str(place / "report.html") in done.err
         assert "popularity" in (place / "report.html").read_text()
+
+
+def test_settings_of_a_study_are_those_of_the_options(tables, tmp_path, capsysbinary):
+    given = ["study", *inputs(tables), "--out", tmp_path / "study", "--models", "popularity", "--folds", "2"]
+    found = command(capsysbinary, *given, "--within-rows", "--negatives", "3", "--split", "new", "--quiet")
+    assert found.code == 0, found.err
+    study = load_study(tmp_path / "study").study
+    assert (study.within_rows, study.negative_sets, study.split) == (True, 3, "rows")
+    refused = command(capsysbinary, *given, "--negatives", "3", "--split", "new", "--quiet")
+    assert refused.code == 2
+    assert "within_rows" in refused.err
 
 
 def test_an_interrupt_ends_in_one_line_and_130(tables, tmp_path, capsysbinary, monkeypatch):

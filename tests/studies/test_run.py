@@ -431,3 +431,28 @@ def test_ids_are_the_same_in_tables():
     """Two spaces stay two; only what would break a line goes."""
     text = to_text(["row_id"], [{"row_id": "a  b\u2028c\td\r\n"}])
     assert text == "row_id\na  b\u2028c d  \n"
+
+
+def test_negatives_within_rows(tmp_path, monkeypatch):
+    """Every list of a fit then has as many negatives as links; without it some lists have none."""
+    seen = []
+    original = entrants.fit
+
+    def noting(study, link_set, setting, data, seed):
+        seen.append(data)
+        return original(study, link_set, setting, data, seed)
+
+    monkeypatch.setattr(entrants, "fit", noting)
+    lonely = {}
+    for within in (True, False):
+        seen.clear()
+        run_study(LINKS, tiny_study(models=("hilbert",), within_rows=within), tmp_path / str(within), progress=False)
+        assert seen
+        positive, negative = (
+            torch.stack([torch.bincount(one.rows[one.values * sign > 0], minlength=LINKS.shape[0]) for one in seen])
+            for sign in (1, -1)
+        )
+        lonely[within] = int(((positive > 0) & (negative == 0)).sum())
+        if within:
+            assert torch.equal(positive, negative)
+    assert lonely[True] == 0

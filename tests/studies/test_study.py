@@ -41,6 +41,7 @@ def test_json_there_and_back(**options):
         ({"run_folds": 0}, "run_folds"),
         ({"negative_sets": 0}, "negative_sets"),
         ({"ratio": 0}, "ratio"),
+        ({"within_rows": 1}, "within_rows"),
         ({"ratio": float("nan")}, "ratio"),
         ({"strengths": 0}, "strength"),
         ({"strengths": (0.1, 0.2)}, "strengths"),
