@@ -28,6 +28,9 @@ Filters = Annotated[
         metavar="paper|none", help="Keep only rows and columns with a link in their graph (paper), or all (none)."
     ),
 ]
+WithinRows = Annotated[
+    bool, typer.Option("--within-rows", help="Sample negatives in each row that has links, not over all cells.")
+]
 Seed = Annotated[int, typer.Option(help="Of everything random: the same seed gives the same numbers.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks, only results.")]
 

@@ -23,7 +23,10 @@ from .outputs import check_output
 
 TOP = 20  # columns of a list, unless another number is asked for
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), or rows chosen with --row"
-FITTING = ("pairs", "row_edges", "col_edges", "row_names", "col_names", "model", "negatives", "strength", "trace_share")
+FITTING = (
+    *("pairs", "row_edges", "col_edges", "row_names", "col_names"),
+    *("model", "negatives", "within_rows", "strength", "trace_share"),
+)
 
 
 def rank(
@@ -47,6 +50,7 @@ def rank(
     negatives: Annotated[
         int | None, typer.Option(help="Sets of sampled negatives, whose scores are averaged. [default: 5]")
     ] = None,
+    within_rows: options.WithinRows = False,
     strength: Annotated[
         float | None, typer.Option(help="Of the penalty, between 0 and 1; chosen by validation when left out.")
     ] = None,
@@ -111,6 +115,7 @@ def rank(
             links,
             model=model,
             negatives=negatives,
+            within_rows=within_rows,
             strength=strength,
             trace_share=trace_share,
             seed=seed,

@@ -47,9 +47,7 @@ def study(
     trace_shares: Annotated[str, typer.Option(help="Among which best chooses.")] = SHARES,
     metric: Annotated[str, typer.Option(help="What choices maximise, inside the training part.")] = DEFAULT.metric,
     subsample: Annotated[float, typer.Option(help="Share of the links that is used; the paper has 0.05.")] = 1.0,
-    within_rows: Annotated[
-        bool, typer.Option("--within-rows", help="Sample negatives in each row that has links, not over all cells.")
-    ] = False,
+    within_rows: options.WithinRows = False,
     calibration_rows: Annotated[int, typer.Option(help="Rows on which P(top k) is examined.")] = 0,
     candidate_rows: Annotated[int, typer.Option(help="Rows whose candidates are listed at the end.")] = 0,
     top: Annotated[int, typer.Option(help="Length of such lists, and the k of P(top k).")] = DEFAULT.top,

@@ -72,6 +72,13 @@ def test_rank_writes_the_same_numbers_to_a_file_and_to_stdout(tables, tmp_path, 
     assert command(capsysbinary, *given, "-", "--seed", "1").out != shown.out
 
 
+def test_rank_with_negatives_within_rows(tables, capsysbinary):
+    ask = ["rank", *inputs(tables), *QUICK, "--row", "D01", "--out", "-", "--no-uncertainty", "--quiet"]
+    within, over = (command(capsysbinary, *ask, *more) for more in (["--within-rows"], []))
+    assert within.code == over.code == 0
+    assert within.out != over.out
+
+
 def test_rank_of_all_rows(tables, capsysbinary):
     given = ["rank", *inputs(tables), *QUICK, "--out", "-", "--top", "2"]
     found = command(capsysbinary, *given)
