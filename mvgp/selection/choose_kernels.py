@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from .kernel_choice import KernelCandidate, KernelChoice, gain
 from .splits import Split, make_splits
 
 Parameters = dict[str, float]
+Key = tuple[tuple[str, float], ...]
 
 
 class KernelChoiceInterrupted(KeyboardInterrupt):
@@ -60,9 +61,9 @@ def choose_kernels(
     :param model: the recipe; its own strength and trace share are not used.
     :param data: observations, labels, or links. Test data are no part of it.
     :param values: to try for each parameter, by its name in the prior, such as ``row_axis.kernel.time``; names and
-        setters are those of ``prior.initialize``.
-    :param jumps: further candidates, tried first, with several parameters at once, for instance those that
-        :func:`mvgp.evidence.learn_grid` has found.
+        setters are those of ``prior.initialize``. ``row_kernel.time`` is short for it.
+    :param jumps: further candidates, tried first, with several parameters at once, for instance the kernel parameters
+        that :func:`mvgp.evidence.learn_grid` has found, under its names.
     :param sweeps: over all parameters, at most; 0 tries the jumps only.
     :param errors: standard errors that a gain has to exceed.
     :param keep_variance: whether kernels are scaled to the average prior variance of the given ones. The scale shifts
@@ -90,19 +91,22 @@ def choose_kernels(
 
     """
     check_model(model)
-    start = _check(model.prior, values, jumps)
+    grid, further = _read(values, jumps)
+    start = _check(model.prior, grid, further)
+    if not isinstance(errors, int | float) or not 0 <= errors < math.inf:
+        raise InputError(f"errors: expected a number that is not negative, got {errors!r}")
     if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 0:
         raise InputError(f"sweeps: expected a whole number of at least 0, got {sweeps!r}")
     splits = make_splits(data, by, folds, share, seed)
     known = _known(resume)
     found: list[KernelCandidate] = []
-    tried: set[tuple[float, ...]] = set()
+    tried: set[Key] = set()
 
     def judge(parameters: Parameters, bar: tqdm) -> bool:
         """Try one; whether the search goes there."""
-        tried.add(tuple(parameters.values()))
+        tried.add(_key(parameters))
         recipe = with_parameters(model, parameters, keep_variance=keep_variance)
-        before = known.get(tuple(parameters.values()))
+        before = known.get(_key(parameters))
         try:
             choice = choose(recipe, data, folds=splits, seed=seed, progress=False, resume=before, **options)
         except ChoiceInterrupted as stopped:
@@ -116,16 +120,16 @@ def choose_kernels(
         bar.update()
         return found[-1].taken
 
-    most = 1 + len(jumps) + sweeps * sum(len(given) for given in values.values())
+    most = 1 + len(further) + sweeps * len(grid)
     with tqdm(total=most, desc="kernels", disable=not progress) as bar:
         judge(start, bar)
-        for jump in jumps:
+        for jump in further:
             judge({**start, **jump}, bar)
         for _ in range(sweeps):
             moved = False
-            for name, value in _steps(values):
+            for name, value in grid:
                 wanted = {**KernelChoice(tuple(found)).best.parameters, name: value}
-                if tuple(wanted.values()) not in tried:
+                if _key(wanted) not in tried:
                     moved = judge(wanted, bar) or moved
             if not moved:
                 break
@@ -158,27 +162,54 @@ def _variance(prior: MatrixGP) -> float:
     return float(rows.diagonal().double().mean() * cols.diagonal().double().mean())
 
 
-def _steps(values: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, float]]:
-    return ((name, float(value)) for name, given in values.items() for value in given)
+def _key(parameters: Mapping[str, float]) -> Key:
+    return tuple(parameters.items())
 
 
-def _check(prior: MatrixGP, values: Any, jumps: Any) -> Parameters:
-    """The parameters as they are, in the order of ``values`` and then of the jumps; refuse what cannot be set."""
-    if not isinstance(values, Mapping) or not all(isinstance(jump, Mapping) for jump in jumps):
-        raise InputError("values and jumps: expected names with values, such as {'row_axis.kernel.time': [0.5, 2.0]}")
-    if not values and not jumps:
+def _read(values: Any, jumps: Any) -> tuple[list[tuple[str, float]], list[Parameters]]:
+    """What is tried one by one, and what is tried at once, with full names and plain numbers."""
+    listed = isinstance(jumps, Sequence) and all(isinstance(jump, Mapping) for jump in jumps)
+    if not isinstance(values, Mapping) or not listed:
+        raise InputError(
+            "values and jumps: expected names with values, such as {'row_axis.kernel.time': [0.5, 2.0]} and "
+            "[{'row_axis.kernel.time': 2.0}]"
+        )
+    grid = [_pair(name, value) for name, given in values.items() for value in _several(given, name)]
+    if not grid and not jumps:
         raise InputError("values: expected at least one parameter to search over, got none")
-    trial = copy.deepcopy(prior)
-    start: Parameters = {}
-    grid = [(name, value) for name, given in values.items() for value in given]
+    return grid, [dict(_pair(name, value) for name, value in jump.items()) for jump in jumps]
+
+
+def _several(given: Any, name: str) -> list[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"{name}: expected a list of values to try, got {given!r}")
+    return list(given)
+
+
+def _pair(name: Any, value: Any) -> tuple[str, float]:
+    """A full name, and a number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: expected a value that is one number, got {value!r}") from None
+    for axis in ("row", "col"):
+        if str(name).startswith(f"{axis}_kernel."):  # as learn_grid has it
+            return f"{axis}_axis.kernel." + str(name).removeprefix(f"{axis}_kernel."), number
+    return str(name), number
+
+
+def _check(prior: MatrixGP, grid: Sequence[tuple[str, float]], jumps: Sequence[Parameters]) -> Parameters:
+    """The parameters as they are, in the order of the grid and then of the jumps; refuse what cannot be set."""
+    trial, start = copy.deepcopy(prior), Parameters()
+    fine = torch.finfo(prior.dtype).eps ** 0.5  # what constraints leave of a number
     for name, value in [*grid, *(pair for jump in jumps for pair in jump.items())]:
         start.setdefault(name, _get(prior, name))
         try:
-            trial.initialize(**{name: torch.tensor(float(value), dtype=prior.dtype)})
+            trial.initialize(**{name: torch.tensor(value, dtype=prior.dtype)})
             now = _get(trial, name)
         except (AttributeError, RuntimeError, ValueError, TypeError) as error:
             raise InputError(f"{name}: expected a value that can be set, got {value!r}: {error}") from None
-        if not abs(now - float(value)) <= 1e-6 * max(1.0, abs(now)):
+        if not abs(now - value) <= fine * max(1.0, abs(now)):
             raise InputError(f"{name}: expected a value within its constraint, got {value!r}")
     return start
 
@@ -193,10 +224,10 @@ def _get(prior: MatrixGP, name: str) -> float:
     return float(found.detach())
 
 
-def _known(resume: Any) -> dict[tuple[float, ...], Choice]:
+def _known(resume: Any) -> dict[Key, Choice]:
     if resume is None:
         return {}
     if not isinstance(resume, KernelChoice):
         raise InputError(f"resume: expected a KernelChoice, got {type(resume).__name__}")
     every = [*resume.candidates, *([resume.unfinished] if resume.unfinished else [])]
-    return {tuple(one.parameters.values()): one.choice for one in every}
+    return {_key(one.parameters): one.choice for one in every}

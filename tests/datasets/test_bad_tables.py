@@ -59,7 +59,7 @@ def written(folder, name, content):
     return path
 
 
-def refused(expected, *args, **kwargs):
+def assert_refused(expected, *args, **kwargs):
     with pytest.raises(InputError) as found:
         read_links(*args, **kwargs)
     message = str(found.value)
@@ -72,7 +72,7 @@ def refused(expected, *args, **kwargs):
 def test_bad_pairs(tmp_path, kind):
     content, expected = BAD_PAIRS[kind]
     path = written(tmp_path, "pairs.tsv", content)
-    error = refused(expected, path)
+    error = assert_refused(expected, path)
     assert isinstance(error, TableError)
     assert str(error).startswith(str(path))
     assert error.path == path
@@ -82,28 +82,28 @@ def test_bad_pairs(tmp_path, kind):
 @pytest.mark.parametrize("kind", BAD_EDGES)
 def test_bad_edges(tmp_path, kind):
     content, expected = BAD_EDGES[kind]
-    refused(expected, written(tmp_path, "pairs.tsv", GOOD), written(tmp_path, "rows.tsv", content))
+    assert_refused(expected, written(tmp_path, "pairs.tsv", GOOD), written(tmp_path, "rows.tsv", content))
 
 
 def test_no_file_a_directory_and_no_gzip(tmp_path):
-    refused("there is no such file", tmp_path / "missing.tsv")
-    refused("expected a file, got a directory", tmp_path)
-    refused("as its name says, got a file that begins with b'd1", written(tmp_path, "pairs.tsv.gz", GOOD))
-    refused("as its name says, got an empty file", written(tmp_path, "empty.gz", b""))
-    refused("there is no such file", written(tmp_path, "pairs.tsv", GOOD), tmp_path / "missing.tsv")
-    refused("cannot be read", "pairs\0.tsv")
-    refused("expected the path of a file, got 7", 7)
-    refused("cannot be read: Not a directory", tmp_path / "pairs.tsv" / "x")
+    assert_refused("there is no such file", tmp_path / "missing.tsv")
+    assert_refused("expected a file, got a directory", tmp_path)
+    assert_refused("as its name says, got a file that begins with b'd1", written(tmp_path, "pairs.tsv.gz", GOOD))
+    assert_refused("as its name says, got an empty file", written(tmp_path, "empty.gz", b""))
+    assert_refused("there is no such file", written(tmp_path, "pairs.tsv", GOOD), tmp_path / "missing.tsv")
+    assert_refused("cannot be read", "pairs\0.tsv")
+    assert_refused("expected the path of a file, got 7", 7)
+    assert_refused("cannot be read: Not a directory", tmp_path / "pairs.tsv" / "x")
 
 
 def test_a_name_of_a_column_that_is_not_there(tmp_path):
     path = written(tmp_path, "pairs.tsv", b"disease\tgene\nd1\tg1\n")
-    refused(
+    assert_refused(
         "line 1: no column is called 'genes'; there are 'disease', 'gene'", path, pairs_columns=("disease", "genes")
     )
     twice = written(tmp_path, "twice.tsv", b"x\tx\nd1\tg1\n")
-    refused("more than one column is called 'x'", twice, pairs_columns=("x", 1))
-    refused("line 1: expected at least 6 fields", path, pairs_columns=(0, 5))
+    assert_refused("more than one column is called 'x'", twice, pairs_columns=("x", 1))
+    assert_refused("line 1: expected at least 6 fields", path, pairs_columns=(0, 5))
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,21 @@ def test_a_name_of_a_column_that_is_not_there(tmp_path):
     ],
 )
 def test_bad_options(tmp_path, options, expected):
-    refused(expected, written(tmp_path, "pairs.tsv", GOOD), **options)
+    assert_refused(expected, written(tmp_path, "pairs.tsv", GOOD), **options)
 
 
 def test_bad_names(tmp_path):
     pairs = written(tmp_path, "pairs.tsv", GOOD)
     names = written(tmp_path, "names.tsv", b"d1\tA\nd2\tB\nd1\tC\n")
-    refused("line 3: expected one name for 'd1', got 'C' after 'A' on line 1", pairs, row_names=names)
-    refused("none of its 2 ids .* 2 column ids there", pairs, col_names=written(tmp_path, "n.tsv", b"z1\tA\nz2\tB\n"))
-    refused("line 1: expected at least 2 fields", pairs, col_names=written(tmp_path, "n.tsv", b"g1\n"))
+    assert_refused("line 3: expected one name for 'd1', got 'C' after 'A' on line 1", pairs, row_names=names)
+    assert_refused(
+        "none of its 2 ids .* 2 column ids there", pairs, col_names=written(tmp_path, "n.tsv", b"z1\tA\nz2\tB\n")
+    )
+    assert_refused("line 1: expected at least 2 fields", pairs, col_names=written(tmp_path, "n.tsv", b"g1\n"))
 
 
 def test_everything_filtered_away(tmp_path):
     pairs = written(tmp_path, "pairs.tsv", b"d1\tg1\nd2\tg2\n")
     rows, cols = written(tmp_path, "r.tsv", b"d1\tx\n"), written(tmp_path, "c.tsv", b"g2\ty\n")
-    refused("none of the 2 pairs .* 2 of 3 rows .* 2 of 3 columns", pairs, rows, cols)
+    assert_refused("none of the 2 pairs .* 2 of 3 rows .* 2 of 3 columns", pairs, rows, cols)
     assert len(read_links(pairs, rows, cols, filters="none")) == 2

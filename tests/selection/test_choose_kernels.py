@@ -1,12 +1,15 @@
 import copy
 import math
+import warnings
 
 import gpytorch
 import numpy as np
 import pytest
+import torch
 
 import mvgp
 from mvgp.errors import InputError
+from mvgp.evidence import learn_grid
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.selection import (
     KernelChoiceInterrupted,
@@ -17,7 +20,7 @@ from mvgp.selection import (
 from mvgp.selection.choose_kernels import with_parameters
 from mvgp.selection.kernel_choice import gain
 
-from .planted import M, N, gaussian_model, make_links, make_numbers, ranking_model
+from .planted import PRIOR, M, N, gaussian_model, make_links, make_numbers, ranking_model
 
 NUMBERS = make_numbers()
 ROW, COL = "row_axis.kernel.time", "col_axis.kernel.time"
@@ -146,7 +149,11 @@ def test_an_interrupted_search_goes_on_where_it_was(searched, monkeypatch):
     [
         ({"values": {"row_axis.kernel.tim": (1.0,)}}, "row_axis.kernel.tim.*expected the name of a parameter"),
         ({"values": {ROW: (-1.0,)}}, "row_axis.kernel.time: expected a value"),
-        ({"values": {ROW: ("much",)}}, "could not convert|expected a value"),
+        ({"values": {ROW: ("much",)}}, "row_axis.kernel.time: expected a value that is one number, got 'much'"),
+        ({"values": {ROW: 2.0}}, "row_axis.kernel.time: expected a list of values to try, got 2.0"),
+        ({"jumps": [{"likelihood.noise": 1.0}]}, "likelihood.noise.*expected the name of a parameter"),
+        ({"jumps": {ROW: 2.0}}, "expected names with values"),
+        ({"errors": -1.0}, "errors: expected a number that is not negative"),
         ({"values": {}}, "at least one parameter"),
         ({"values": [1.0]}, "expected names with values"),
         ({"sweeps": -1}, "sweeps: expected a whole number"),
@@ -159,3 +166,21 @@ def test_bad_input(change, expected):
     given = {"model": far_off(), "data": NUMBERS, "values": {ROW: (2.0,)}, **PATH, **change}
     with pytest.raises(InputError, match=expected):
         choose_kernels(**given)
+
+
+def test_what_the_evidence_has_found_is_a_jump():
+    """Names and tensors as learn_grid returns them; in single precision, too."""
+    links = make_links()
+    model = mvgp.TraceGP(copy.deepcopy(PRIOR).to(torch.float32), ranking_model().likelihood, tolerance=1e-2)
+    learned = copy.deepcopy(PRIOR)
+    density = len(links) / (M * N)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = density
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # where it ends does not matter here
+        evidence = learn_grid(learned, likelihood, links, max_steps=5).parameters
+    jump = {name: value for name, value in evidence.items() if not name.startswith("likelihood")}
+    path = {"trace_shares": (0.9,), "strengths": (0.5,), "metric": "AUC", "progress": False}
+    found = choose_kernels(model, links, {}, jumps=[jump], sweeps=0, **path)
+    assert [name.replace("axis.kernel", "kernel") for name in found.candidates[1].parameters] == list(jump)
+    assert found.candidates[1].parameters[ROW] == pytest.approx(learned.row_axis.kernel.time.item(), rel=1e-6)
