@@ -30,7 +30,7 @@ from ..solvers import (
 from ..solvers.losses import long_dot
 from ..solvers.low_rank import LowRank
 from ..solvers.ridge import RidgeSolution
-from ..solvers.spectrum import leading_values, random_images
+from ..solvers.spectrum_bound import largest_value
 from .coefficients import Coefficients, LowRankCoefficients, SparseCoefficients
 from .full import condition, kernel_operators, whole_list_condition
 from .gaussian import PosteriorCovariance
@@ -125,10 +125,7 @@ def trace_problem(
     loss = make_loss(prior, data, likelihood, ops[0].device, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
-    if not bool((gradient != 0).any()):
-        return TraceProblem(prior, conditional, problem, 0.0, float(noise))
-    found = leading_values(problem, gradient, random_images(problem, 16, seed=0), accuracy=1e-7, max_passes=200)
-    return TraceProblem(prior, conditional, problem, float(found.values[0]), float(noise))
+    return TraceProblem(prior, conditional, problem, largest_value(problem, gradient), float(noise))
 
 
 @torch.no_grad()

@@ -1,7 +1,8 @@
 r"""Certificate of optimality: how far the objective can still be from its minimum.
 
 For any iterate, with theta the gradient of the loss, Y its dual image with singular values y and any c in [0, 1],
-equation (11) bounds the minimum from below by :math:`-f^*(c\,\theta) - h^*(c\,Y)`.
+equation (11) bounds the minimum from below by :math:`-f^*(c\,\theta) - h^*(c\,Y)`. The bound is true when the singular
+values that it is computed from are not too small; :mod:`mvgp.solvers.spectrum_bound` sees to that.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class Certificate:
     :param iterations: steps taken.
     :param rank: rank of the mean.
     :param solver: which solver it was.
+    :param failure_probability: chance that ``dual`` is too large, so that the gap is below the true one. It is 0 where
+        the singular values of the gradient are computed exactly. Elsewhere they are bounded from random vectors
+        (:mod:`mvgp.solvers.spectrum_bound`), and this is the chance that a bound has failed. None: not stated.
     """
 
     primal: float
@@ -35,6 +39,7 @@ class Certificate:
     iterations: int
     rank: int
     solver: str
+    failure_probability: float | None = 0.0
 
     @property
     def gap(self) -> float:

@@ -13,7 +13,8 @@ from .low_rank import LowRank, from_images
 from .penalties import Penalty, SpectralElasticNet
 from .problem import MeanProblem
 from .solution import MeanSolution
-from .spectrum import leading_values, random_images
+from .spectrum import Triplets, leading_values, random_images
+from .spectrum_bound import bound_spectrum, spectrum_edge
 
 
 def solve_hybrid(
@@ -44,7 +45,7 @@ def solve_hybrid(
     at = problem.loss(mean.psi(problem))
     images = random_images(problem, 8, seed=0)
     found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
-    certificate = _certificate(penalty, mean, at, found.values, tolerance, 0)
+    certificate = _certificate(problem, penalty, mean, at, found, tolerance, 0)
     for iteration in range(1, max_iterations + 1):
         if certificate.converged:
             break
@@ -62,16 +63,30 @@ def solve_hybrid(
         at = problem.loss(mean.psi(problem))
         images = torch.cat([mean.right_image, random_images(problem, 8, seed=iteration)], dim=1)
         found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
-        certificate = _certificate(penalty, mean, at, found.values, tolerance, iteration)
+        certificate = _certificate(problem, penalty, mean, at, found, tolerance, iteration)
     spare = random_images(problem, 8, seed=0)
     return MeanSolution(mean, mean.psi(problem), at, certificate, spare, problem.lipschitz())
 
 
 def _certificate(
-    penalty: Penalty, mean: LowRank, at: LossValue, values: Tensor, tolerance: float, iteration: int
+    problem: MeanProblem,
+    penalty: Penalty,
+    mean: LowRank,
+    at: LossValue,
+    found: Triplets,
+    tolerance: float,
+    iteration: int,
 ) -> Certificate:
+    """From singular values that are not too small; see :mod:`~mvgp.solvers.spectrum_bound`."""
     primal = at.value + penalty.value(mean.values)
-    return Certificate(primal, dual_bound(at, values, penalty), tolerance, iteration, mean.rank, "hybrid")
+
+    def dual_of(values: Tensor) -> float:
+        return dual_bound(at, values, penalty)
+
+    edge = spectrum_edge(penalty, found, mean.rank)
+    bound = bound_spectrum(problem, at.gradient, found, edge, dual_of, primal * (1 - tolerance))
+    failure = bound.failure * (iteration + 1)  # one confirmation in every iteration so far
+    return Certificate(primal, dual_of(bound.values), tolerance, iteration, mean.rank, "hybrid", failure)
 
 
 def _primal(factored: FactoredProblem, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:

@@ -63,6 +63,13 @@ class MeanProblem:
         rows, cols = self.row_op.to(torch.float32), self.col_op.to(torch.float32)
         return MeanProblem(rows, cols, self.pattern, SingleLoss(self.loss))
 
+    @cached_property
+    def short_root(self) -> Tensor:
+        """(D, D) double precision: a root of the kernel of the shorter side, rows if both are as long."""
+        factor = self._rows if self.shape[0] <= self.shape[1] else self._cols
+        values, vectors = torch.linalg.eigh(factor.dense.double())
+        return vectors * values.clamp_min(0).sqrt()
+
     def sparse(self, theta: Tensor) -> tuple[Tensor | RowBlock, Tensor | RowBlock]:
         """Theta (M, N) and its transpose, as CSR tensors."""
         return self.pattern.matrix(theta), self.pattern.matrix_t(theta)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from ..linalg.complete_rows import CompleteRows
 from .certificate import Certificate, dual_bound
@@ -18,10 +19,12 @@ from .penalties import Penalty, SpectralElasticNet
 from .problem import MeanProblem
 from .solution import MeanSolution
 from .spectrum import StepDual, Triplets, krylov_images, random_images, subspace_pass
+from .spectrum_bound import EXACT_LIMIT, bound_spectrum, spectrum_edge
 
 SPARE = 64  # directions carried along beyond the rank, from which new ones grow; a quarter of the rank if that is more
 DEPTH = 4  # of the Krylov space in which they are found
-CONFIRM = 8, 16  # width and depth of the one that has to confirm a certificate
+FAILURE = 1e-8  # probability that one confirmation of a certificate is wrong
+MOST_STALLED = 3  # confirmations that the Lanczos bound, not the iterate, keeps from the tolerance; then it ends
 STEPS = 10  # steps in the whole space between two problems in subspaces
 CORE_STEPS = 15  # most steps of a problem in subspaces
 CORE_SHARE = 0.03  # of the gap before it, at which such a problem counts as solved
@@ -37,6 +40,7 @@ def solve_proximal(
     max_iterations: int = 500,
     start: MeanSolution | None = None,
     watch: Callable[[float], None] | None = None,
+    exact_limit: int = EXACT_LIMIT,
 ) -> MeanSolution:
     r"""Rounds of three parts until the duality gap is closed.
 
@@ -54,15 +58,18 @@ def solve_proximal(
     :param max_iterations: bound on the steps and passes in the whole space.
     :param start: a solution of a neighbouring problem, for a warm start.
     :param watch: called with the objective after every step.
+    :param exact_limit: longest short side up to which certificates use exact singular values; beyond it they hold with
+        the probability that they state.
     """
     now = _start(problem, penalty, start)
     iteration = 0
     if problem.dtype == torch.float64 and problem.shape[0] * problem.shape[1] >= LARGE and tolerance < ROUGH:
-        rough, _, iteration = _rounds(
-            problem.single, penalty, _moved(now, problem.single), ROUGH, max_iterations, 0, watch
-        )
+        single = problem.single
+        glance = _Certifier(single, penalty, ROUGH, exact_limit, confirm=False)
+        rough, _, iteration = _rounds(single, penalty, _moved(now, single), glance, max_iterations, 0, watch)
         now = _moved(rough, problem)
-    now, certificate, _ = _rounds(problem, penalty, now, tolerance, max_iterations, iteration, watch)
+    certify = _Certifier(problem, penalty, tolerance, exact_limit)
+    now, certificate, _ = _rounds(problem, penalty, now, certify, max_iterations, iteration, watch)
     return MeanSolution(now.mean, now.psi, now.at, certificate, now.spare, now.lipschitz)
 
 
@@ -70,30 +77,32 @@ def _rounds(
     problem: MeanProblem,
     penalty: Penalty,
     now: Iterate,
-    tolerance: float,
+    certify: _Certifier,
     max_iterations: int,
     iteration: int,
     watch: Callable[[float], None] | None,
 ) -> tuple[Iterate, Certificate, int]:
     """Rounds from an iterate; the last one's certificate, and the iterations used in all."""
-    found, certificate = _certify(problem, penalty, now, tolerance, iteration)
+    found, certificate = certify(now, iteration)
     whole = isinstance(problem.pattern, CompleteRows)
-    while not certificate.converged and iteration < max_iterations:
+    while not certificate.converged and iteration < max_iterations and certify.stalled < MOST_STALLED:
         if whole:  # the loss costs more than the kernels, so that a core has nothing to save
             steps = min(STEPS, max_iterations - iteration)
             now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
             iteration += steps
-            found, certificate = _certify(problem, penalty, now, tolerance, iteration)
+            found, certificate = certify(now, iteration)
+            if certificate.failure_probability is not None:  # what the confirmation met is next in line to enter
+                now = replace(now, spare=found.right_image[:, now.mean.rank :])
             continue
-        goal = max(0.1 * tolerance, CORE_SHARE * certificate.relative_gap)
+        goal = max(0.1 * certify.tolerance, CORE_SHARE * certificate.relative_gap)
         now = core_step(
             problem, penalty, now, found, tolerance=goal, max_steps=CORE_STEPS, spares=_spares(problem, now)
         )
         if watch:
             watch(now.objective(penalty))
         iteration += 1
-        found, certificate = _certify(problem, penalty, now, tolerance, iteration)
-        if certificate.converged or iteration >= max_iterations:
+        found, certificate = certify(now, iteration)
+        if certificate.converged or iteration >= max_iterations or certify.stalled >= MOST_STALLED:
             break
         steps = min(STEPS, max_iterations - iteration - 1)
         if isinstance(penalty, SpectralElasticNet):
@@ -102,6 +111,8 @@ def _rounds(
             now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
         iteration += steps
         found = _triplets(problem, now, iteration)
+    if certify.confirm and certificate.failure_probability is None:  # out of iterations: what is reported is to be true all the same
+        found, certificate = certify.confirmed(now, _triplets(problem, now, iteration), iteration)
     return now, certificate, iteration
 
 
@@ -144,24 +155,59 @@ def _triplets(problem: MeanProblem, now: Iterate, seed: int, width: int | None =
     return subspace_pass(problem, gradient, torch.cat([now.mean.right_image, beside], dim=1))
 
 
-def _certify(
-    problem: MeanProblem, penalty: Penalty, now: Iterate, tolerance: float, iterations: int
-) -> tuple[Triplets, Certificate]:
-    """Leading singular triplets of the gradient, and the duality gap.
+class _Certifier:
+    """Certificates of one fit. One that seems to be within the tolerance, and the last one, are confirmed.
 
-    Singular values from a small Krylov space are too small, which flatters the gap: one that seems closed has
-    to be confirmed from a deeper one.
+    Singular values from a small Krylov space are too small, which flatters the gap. So a gap that seems closed is
+    computed again from values that are not too small. Each confirmation may fail with a small probability; the
+    certificate states the sum over all that were tried.
+
+    :param confirm: False for a rough phase whose certificates may flatter.
     """
-    primal = now.objective(penalty)
 
-    def certificate(found: Triplets) -> Certificate:
-        dual = dual_bound(now.at, found.values, penalty)
-        return Certificate(primal, dual, tolerance, iterations, now.mean.rank, "proximal")
+    def __init__(
+        self, problem: MeanProblem, penalty: Penalty, tolerance: float, exact_limit: int, confirm: bool = True
+    ) -> None:
+        self.problem, self.penalty, self.tolerance = problem, penalty, tolerance
+        self.exact_limit, self.confirm = exact_limit, confirm
+        self.confirmations = 0
+        self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough
 
-    found = _triplets(problem, now, iterations)
-    first = certificate(found)
-    if not first.converged:
-        return found, first
-    spare = found.right_image[:, now.mean.rank :]
-    deeper = _triplets(problem, replace(now, spare=spare), iterations, *CONFIRM)
-    return deeper, certificate(deeper)
+    def __call__(self, now: Iterate, iterations: int) -> tuple[Triplets, Certificate]:
+        """Leading singular triplets of the gradient, and the duality gap."""
+        found = _triplets(self.problem, now, iterations)
+        first = self._certificate(now, found.values, iterations, None)
+        if not first.converged or not self.confirm:
+            return found, first
+        return self.confirmed(now, found, iterations)
+
+    def confirmed(self, now: Iterate, found: Triplets, iterations: int) -> tuple[Triplets, Certificate]:
+        """A certificate that is true up to its stated probability."""
+        goal = now.objective(self.penalty) * (1 - self.tolerance)
+        bound = bound_spectrum(
+            self.problem,
+            now.at.gradient,
+            found,
+            spectrum_edge(self.penalty, found, now.mean.rank),
+            lambda values: dual_bound(now.at, values, self.penalty),
+            goal,
+            failure=FAILURE,
+            exact_limit=self.exact_limit,
+        )
+        self.confirmations += bound.failure > 0
+        certificate = self._certificate(now, bound.values, iterations, self.confirmations * FAILURE)
+        if not certificate.converged:
+            self.stalled += not bound.is_sharp
+            if bound.images.shape[1]:
+                gradient = StepDual(self.problem, now.at.gradient)
+                found = subspace_pass(self.problem, gradient, torch.cat([found.right_image, bound.images], dim=1))
+        return found, certificate
+
+    def _certificate(
+        self, now: Iterate, values: Tensor, iterations: int, failure_probability: float | None
+    ) -> Certificate:
+        dual = dual_bound(now.at, values, self.penalty)
+        primal = now.objective(self.penalty)
+        return Certificate(
+            primal, dual, self.tolerance, iterations, now.mean.rank, "proximal", failure_probability
+        )

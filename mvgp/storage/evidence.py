@@ -37,6 +37,7 @@ def describe_certificate(found: Certificate | None) -> Tree | None:
         "iterations": int(found.iterations),
         "rank": int(found.rank),
         "solver": found.solver,
+        "failure_probability": found.failure_probability,
     }
 
 
@@ -49,6 +50,7 @@ def restore_certificate(given: Fields) -> Certificate:
         iterations=given.whole("iterations"),
         rank=given.whole("rank"),
         solver=given.text("solver"),
+        failure_probability=given.optional_number("failure_probability"),
     )
 
 

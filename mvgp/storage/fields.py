@@ -81,6 +81,10 @@ class Fields:
         """Any number; a whole one stays whole."""
         return _number(self._get(name), f"{self.where}.{name}")
 
+    def optional_number(self, name: str) -> float | None:
+        """A number; None where it is null, or missing as in older files."""
+        return self.number(name) if self._tree.get(name) is not None else None
+
     def numbers(self, name: str) -> list[float]:
         """A list of them."""
         return [_number(one, f"{self.where}.{name}[{at}]") for at, one in enumerate(self.items(name))]
