@@ -43,21 +43,22 @@ class Solution:
     value: Tensor
     evidence: Evidence
 
-    def checked(self) -> Solution:
+    def checked(self, *, strict: bool = True) -> Solution:
         """Itself, if the tolerance was met.
 
-        An iterative method that misses raises :class:`~mvgp.errors.ConvergenceError`. A direct method
-        has done what the precision allows, so it warns.
+        A miss raises :class:`~mvgp.errors.ConvergenceError`, whatever the method.
+
+        :param strict: False to warn instead.
         """
         found = self.evidence
         if found.converged:
             return self
+        steps = f" after {found.iterations} iterations" if found.iterations else ""
         message = (
-            f"{found.method} ended with relative residual {found.residual:.2e} after {found.iterations} iterations, "
-            f"the tolerance is {found.tolerance:.2e}; raise the noise, allow more iterations, use float64, "
-            "or accept a larger tolerance"
+            f"{found.method} ended with relative residual {found.residual:.2e}{steps}, the tolerance is "
+            f"{found.tolerance:.2e}; raise the noise, allow more iterations, use float64, or accept a larger tolerance"
         )
-        if found.iterations:
+        if strict:
             raise ConvergenceError(message)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return self

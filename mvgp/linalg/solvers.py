@@ -2,6 +2,8 @@ r"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, conjugate 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Literal, Protocol
 
 import torch
@@ -16,6 +18,7 @@ from .evidence import Evidence, Solution
 from .leading import EXACT_LIMIT, leading_eigenpairs
 from .observed import PairLinearOperator
 from .pairs import PairIndex
+from .psd import eigenpairs
 from .spectral import SpectralLinearOperator
 from .woodbury import WoodburyPreconditioner
 
@@ -35,28 +38,68 @@ class Solver(Protocol):
         ...
 
 
+REFINEMENTS = 4  # rounds of iterative refinement after a direct method that misses its tolerance
+
+
 class CholeskySolver:
-    """Dense factorisation, for few observed pairs."""
+    """Dense factorisation, for few observed pairs.
+
+    An answer that misses its tolerance is refined, and in single precision computed once more in double precision.
+    """
 
     method = "cholesky"
 
     def __init__(self, op: PairLinearOperator, noise: Tensor) -> None:
         self.matrix = op.to_dense()
         self.matrix.diagonal().add_(noise)
-        self.chol, info = torch.linalg.cholesky_ex(self.matrix)
+        self._smallest_noise = float(noise.min())
+        self._is_accurate: bool | None = None  # whether halves from ``chol`` are; measured when first needed
+        chol, info = torch.linalg.cholesky_ex(self.matrix)
+        # a matrix that is positive definite in double precision only: the best factor that single precision has
+        self.chol = chol if info == 0 else self._double_chol.to(self.matrix.dtype)
+
+    @cached_property
+    def _double_chol(self) -> Tensor:
+        """(T, T): the factor in double precision."""
+        chol, info = torch.linalg.cholesky_ex(self.matrix.double())
         if info > 0:
             raise NotPositiveSemidefiniteError(
-                f"K_TT + noise is not positive definite in {self.matrix.dtype} (pivot {int(info)} of {len(noise)}); "
-                f"the smallest noise variance is {noise.min().item():.3g}: raise it, or use float64"
+                f"K_TT + noise is not positive definite in {self.matrix.dtype} (pivot {int(info)} of "
+                f"{len(self.matrix)}); the smallest noise variance is {self._smallest_noise:.3g}: raise it, or use "
+                "float64"
             )
+        return chol
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """See :class:`Solver`."""
-        value = torch.cholesky_solve(rhs, self.chol)
-        return Solution(value, Evidence(self.method, _residual(self.matrix @ value, rhs), tolerance))
+        value, residual = refine(
+            lambda b: torch.cholesky_solve(b, self.chol), lambda x: self.matrix @ x, rhs, tolerance
+        )
+        if residual > tolerance and rhs.dtype == torch.float32:
+            wide = self.matrix.double()
+            precise, _ = refine(
+                lambda b: torch.cholesky_solve(b, self._double_chol), lambda x: wide @ x, rhs.double(), tolerance
+            )
+            value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide @ x.double(), rhs.double())
+        return Solution(value, Evidence(self.method, residual, tolerance))
 
-    def half(self, rhs: Tensor) -> Tensor:
-        """(T, C): L^-1 times (T, C), whose squares add up to b^T (K_TT + D)^-1 b."""
+    def half(self, rhs: Tensor, tolerance: float, *, strict: bool = True) -> Tensor:
+        """(T, C): L^-1 times (T, C), whose squares add up to b^T (K_TT + D)^-1 b.
+
+        The factor's accuracy is measured on the first right-hand side it is used for.
+
+        :param tolerance: relative residual that solutions from this factor are to have.
+        :param strict: whether missing it is an error rather than a warning.
+        """
+        if self._is_accurate is None and rhs.shape[1]:
+            first = rhs[:, :1]
+            plain = torch.cholesky_solve(first, self.chol)
+            residual = relative_residual(self.matrix @ plain, first)
+            self._is_accurate = residual <= tolerance
+            if not self._is_accurate and rhs.dtype != torch.float32:
+                Solution(plain, Evidence(self.method, residual, tolerance)).checked(strict=strict)
+        if self._is_accurate is False and rhs.dtype == torch.float32:
+            return torch.linalg.solve_triangular(self._double_chol, rhs.double(), upper=False).to(rhs.dtype)
         return torch.linalg.solve_triangular(self.chol, rhs, upper=False)
 
 
@@ -81,17 +124,36 @@ class SpectralSolver:
         self.products = row_pairs[0].unsqueeze(1) * col_pairs[0]  # (R, S)
         self.shrink = self.products / (self.products + noise)  # (R, S)
 
-    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`."""
+    @cached_property
+    def _double(self) -> SpectralSolver:
+        """The same in double precision."""
+        row, col = (factor.dense.double() for factor in (self.op.product.row, self.op.product.col))
+        local = PairIndex(self.op.left.local_rows, self.op.left.local_cols, self.op.left.active_shape)
+        pairs = eigenpairs(row, "row kernel"), eigenpairs(col, "column kernel")
+        return SpectralSolver(PairLinearOperator(row, col, local), *pairs, self.noise.double())
+
+    def _times(self, value: Tensor) -> Tensor:
+        """(T, C): (K_TT + D) times (T, C)."""
+        return self.op._matmul(value) + self.noise * value
+
+    def _inverse_times(self, rhs: Tensor) -> Tensor:
+        """(T, C): from the eigenpairs."""
         (_, u), (_, v) = self.row_pairs, self.col_pairs
         grid = self.op.left.scatter(rhs)  # (C, M, N)
         inner = u.mT @ grid @ v  # (C, R, S)
         if u.shape[0] == u.shape[1] and v.shape[0] == v.shape[1]:
-            value = self.op.left.gather(u @ (inner / (self.products + self.noise)) @ v.mT)
-        else:  # what the eigenpairs leave out sees the noise alone
-            value = (rhs - self.op.left.gather(u @ (self.shrink * inner) @ v.mT)) / self.noise
-        back = self.op._matmul(value) + self.noise * value
-        return Solution(value, Evidence(self.method, _residual(back, rhs), tolerance))
+            return self.op.left.gather(u @ (inner / (self.products + self.noise)) @ v.mT)
+        # what the eigenpairs leave out sees the noise alone
+        return (rhs - self.op.left.gather(u @ (self.shrink * inner) @ v.mT)) / self.noise
+
+    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
+        """See :class:`Solver`. An answer that misses its tolerance is refined, and computed in double precision."""
+        value, residual = refine(self._inverse_times, self._times, rhs, tolerance)
+        if residual > tolerance and rhs.dtype == torch.float32:
+            wide = self._double
+            precise, _ = refine(wide._inverse_times, wide._times, rhs.double(), tolerance)
+            value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide._times(x.double()), rhs.double())
+        return Solution(value, Evidence(self.method, residual, tolerance))
 
 
 class ConjugateGradientSolver:
@@ -180,7 +242,39 @@ def _compressed(
     return PairLinearOperator(factors[0], factors[1], local)
 
 
-def _residual(found: Tensor, wanted: Tensor) -> float:
+Map = Callable[[Tensor], Tensor]  # (T, C) to (T, C)
+
+
+def refine(solve: Map, times: Map, rhs: Tensor, tolerance: float) -> tuple[Tensor, float]:
+    """The answer of a direct method, corrected for its residual as long as that helps; and its relative residual.
+
+    :param solve: A^-1 times (T, C), approximately.
+    :param times: A times (T, C).
+    :param rhs: (T, C).
+    """
+    value = solve(rhs)
+    back = times(value)
+    residual = relative_residual(back, rhs)
+    for _ in range(REFINEMENTS):
+        if residual <= tolerance or not residual < float("inf"):
+            break
+        better = value + solve(rhs - back)
+        back = times(better)
+        reached = relative_residual(back, rhs)
+        if not reached < residual:
+            break
+        value, residual = better, reached
+    return value, residual
+
+
+def _better(first: Tensor, second: Tensor, times: Map, rhs: Tensor) -> tuple[Tensor, float]:
+    """The one of two answers with the smaller relative residual, and that residual."""
+    tried = [(relative_residual(times(value), rhs), value) for value in (first, second)]
+    residual, value = min(tried, key=lambda pair: pair[0] if pair[0] == pair[0] else float("inf"))
+    return value, residual
+
+
+def relative_residual(found: Tensor, wanted: Tensor) -> float:
     """Largest relative residual over the columns; 0 for a zero right-hand side solved by zero."""
     scale = wanted.norm(dim=0)
     gap = (wanted - found).norm(dim=0)

@@ -26,7 +26,8 @@ class FullGP(Recipe):
         with weight 1. Or a ranking likelihood: values are labels, rows are tasks.
     :param tolerance: relative residual of every linear system; 1e-8 in double precision, 1e-5 in single.
     :param method: ``cholesky``, ``spectral``, ``cg``, or ``auto`` by size and structure.
-    :param max_iterations: limit for conjugate gradients; missing the tolerance is an error.
+    :param max_iterations: limit for conjugate gradients.
+    :param strict: missing the tolerance is an error, for direct methods too; False to warn instead.
 
     Example:
         >>> import gpytorch, mvgp, torch
@@ -48,13 +49,14 @@ class FullGP(Recipe):
         tolerance: float | None = None,
         method: Method = "auto",
         max_iterations: int = 1000,
+        strict: bool = True,
     ) -> None:
         super().__init__(prior, likelihood)
         if method not in ("auto", "cholesky", "spectral", "cg"):
             raise InputError(f"method: expected 'auto', 'cholesky', 'spectral' or 'cg', got {method!r}")
         if tolerance is not None and not tolerance > 0:
             raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
-        self.tolerance, self.method, self.max_iterations = tolerance, method, max_iterations
+        self.tolerance, self.method, self.max_iterations, self.strict = tolerance, method, max_iterations, strict
 
     def fit(self, data: ObservedMatrix) -> FullPosterior:
         """The posterior given ``data``, with the hyperparameters as they are now.
@@ -74,7 +76,7 @@ class FullGP(Recipe):
             gap = self.tolerance or (1e-3 if single else 1e-4)
             penalty = SpectralElasticNet(float(noise), 0.0)
             found = trace_posterior(
-                given, penalty, solver="proximal", tolerance=gap, max_iterations=self.max_iterations, strict=False
+                given, penalty, solver="proximal", tolerance=gap, max_iterations=self.max_iterations, strict=self.strict
             )
             proof = found.certificate
             evidence = Evidence("ridge", proof.relative_gap, gap, proof.iterations)
@@ -94,4 +96,5 @@ class FullGP(Recipe):
             tolerance=tolerance,
             method=self.method,
             max_iterations=self.max_iterations,
+            strict=self.strict,
         )

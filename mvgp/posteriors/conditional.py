@@ -33,7 +33,9 @@ class _Solve(torch.autograd.Function):
     def forward(ctx: Any, rhs: Tensor, conditional: ConditionalCovariance) -> Tensor:
         ctx.conditional = conditional
         own = rhs.to(conditional.noise.dtype)  # an operator may have been converted, its solver keeps its precision
-        return conditional.solver.solve(own, conditional.tolerance).checked().value.to(rhs.dtype)
+        return (
+            conditional.solver.solve(own, conditional.tolerance).checked(strict=conditional.strict).value.to(rhs.dtype)
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -51,6 +53,7 @@ class ConditionalCovariance:
     :param tolerance: relative residual of solutions with :math:`K_{TT} + D`.
     :param method: how they are computed.
     :param max_iterations: limit for conjugate gradients.
+    :param strict: whether missing the tolerance is an error rather than a warning.
     """
 
     def __init__(
@@ -62,8 +65,9 @@ class ConditionalCovariance:
         tolerance: float,
         method: Method = "auto",
         max_iterations: int = 1000,
+        strict: bool = True,
     ) -> None:
-        self.ops, self.pairs, self.noise = ops, pairs, noise
+        self.ops, self.pairs, self.noise, self.strict = ops, pairs, noise, strict
         self.tolerance, self._method, self.max_iterations = tolerance, method, max_iterations
 
     @cached_property
@@ -129,6 +133,10 @@ class ConditionalCovariance:
         low_rows, low_cols = spectral_bounds(self.ops[0])[0], spectral_bounds(self.ops[1])[0]
         return low_rows * low_cols + float(self.noise.min())
 
+    def half_solve(self, rhs: Tensor) -> Tensor:
+        """(T, C): L^-1 times (T, C) with the dense factor L of K_TT + D, once it is known to be accurate."""
+        return self.dense.half(rhs, self.tolerance, strict=self.strict)
+
     def inverse_diagonal(self) -> Tensor:
         """(T,): the diagonal of (K_TT + D)^-1 given a dense factor, the inverse of its diagonal otherwise."""
         if self.has_dense:
@@ -139,7 +147,12 @@ class ConditionalCovariance:
         """Given the observations ``which`` (J,) alone; its variances are at least as large."""
         noise = self.noise[which] if self.noise.dim() else self.noise
         return ConditionalCovariance(
-            self.ops, self.pairs[which], noise, tolerance=self.tolerance, max_iterations=self.max_iterations
+            self.ops,
+            self.pairs[which],
+            noise,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            strict=self.strict,
         )
 
     @cached_property
@@ -151,6 +164,7 @@ class ConditionalCovariance:
             self.noise.float(),
             tolerance=max(self.tolerance, 1e-5),
             max_iterations=self.max_iterations,
+            strict=self.strict,
         )
 
     @property

@@ -65,6 +65,7 @@ def condition(
     method: Method = "auto",
     max_iterations: int = 1000,
     ops: Operators | None = None,
+    strict: bool = True,
 ) -> ConditionalCovariance:
     """The covariance of a posterior; its solver is made when it is first needed.
 
@@ -75,7 +76,9 @@ def condition(
     device = ops[0].device
     pairs = PairIndex(data.rows.to(device), data.cols.to(device), data.shape)
     each = noise if data.weights is None else noise / data.weights.to(dtype=prior.dtype, device=device)
-    return ConditionalCovariance(ops, pairs, each, tolerance=tolerance, method=method, max_iterations=max_iterations)
+    return ConditionalCovariance(
+        ops, pairs, each, tolerance=tolerance, method=method, max_iterations=max_iterations, strict=strict
+    )
 
 
 def whole_list_condition(
@@ -94,14 +97,22 @@ def whole_list_condition(
 
 @torch.no_grad()
 def full_posterior(
-    prior: MatrixGP, data: ObservedMatrix, noise: Tensor, *, tolerance: float, method: Method, max_iterations: int
+    prior: MatrixGP,
+    data: ObservedMatrix,
+    noise: Tensor,
+    *,
+    tolerance: float,
+    method: Method,
+    max_iterations: int,
+    strict: bool,
 ) -> FullPosterior:
     r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
     prior = copy.deepcopy(prior)
-    conditional = condition(prior, data, noise, tolerance=tolerance, method=method, max_iterations=max_iterations)
+    options = {"tolerance": tolerance, "method": method, "max_iterations": max_iterations, "strict": strict}
+    conditional = condition(prior, data, noise, **options)
     values = data.values.to(dtype=prior.dtype, device=conditional.pairs.rows.device)
     target = values - prior.mean_module(conditional.pairs.rows, conditional.pairs.cols)
-    solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked()
+    solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked(strict=strict)
     alpha = solution.value.squeeze(1)
     return FullPosterior(
         prior,

@@ -57,7 +57,7 @@ def joint_covariance(conditional: ConditionalCovariance, query: Query) -> Joint:
     matrix = _prior(query, working)
     half = matrix.new_empty(len(conditional.pairs), len(query))  # H (T, Q)
     for where, rhs in right_sides(conditional, query, 1024):
-        half[:, where] = conditional.dense.half(rhs).to(working)
+        half[:, where] = conditional.half_solve(rhs).to(working)
     matrix.addmm_(half.mT, half, alpha=-1)
     return Joint(matrix, len(conditional.pairs))
 

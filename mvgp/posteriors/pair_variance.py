@@ -59,7 +59,7 @@ def pair_variance(
     if chosen == "cached":
         reduction = conditional.cache.reduction(conditional.cross(query))
     elif chosen == "cholesky":
-        reduction = _reduction(conditional, query, lambda rhs: conditional.dense.half(rhs).square().sum(0), BLOCK)
+        reduction = _reduction(conditional, query, lambda rhs: conditional.half_solve(rhs).square().sum(0), BLOCK)
     elif chosen == "cg":
         reduction = _reduction(conditional, query, lambda rhs: (rhs * conditional.solve(rhs)).sum(0))
     else:

@@ -111,7 +111,9 @@ def _rounds(
             now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
         iteration += steps
         found = _triplets(problem, now, iteration)
-    if certify.confirm and certificate.failure_probability is None:  # out of iterations: what is reported is to be true all the same
+    if (
+        certify.confirm and certificate.failure_probability is None
+    ):  # out of iterations: what is reported is to be true all the same
         found, certificate = certify.confirmed(now, _triplets(problem, now, iteration), iteration)
     return now, certificate, iteration
 
@@ -208,6 +210,4 @@ class _Certifier:
     ) -> Certificate:
         dual = dual_bound(now.at, values, self.penalty)
         primal = now.objective(self.penalty)
-        return Certificate(
-            primal, dual, self.tolerance, iterations, now.mean.rank, "proximal", failure_probability
-        )
+        return Certificate(primal, dual, self.tolerance, iterations, now.mean.rank, "proximal", failure_probability)

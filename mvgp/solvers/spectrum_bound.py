@@ -265,7 +265,7 @@ class LanczosRuns:
 
     @property
     def steps(self) -> int:
-        """q"""
+        """Q"""
         return int(self.diagonal.shape[1])
 
     def _outside(self, dual: Tensor, image: Tensor) -> Tensor:

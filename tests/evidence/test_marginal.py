@@ -5,7 +5,7 @@ import torch
 from gpytorch.likelihoods import GaussianLikelihood
 
 import mvgp
-from mvgp.errors import InputError, NotPositiveSemidefiniteError
+from mvgp.errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
 from mvgp.evidence import log_marginal
 
 from .problems import PRIORS, M, N, dense_log_marginal, gaussian, gradients, observe
@@ -53,9 +53,9 @@ def test_single_precision():
         assert abs(float(found.value.detach()) - float(truth.detach())) < 1e-3 + 4 * found.standard_error
 
 
-def test_a_direct_method_that_misses_its_tolerance_warns():
+def test_a_direct_method_that_misses_its_tolerance_is_an_error():
     prior, likelihood, data = PRIORS["diffusion x rbf"](), gaussian(0.2), observe(PLACES["scattered"]())
-    with pytest.warns(RuntimeWarning, match="cholesky ended with relative residual"):
+    with pytest.raises(ConvergenceError, match="cholesky ended with relative residual"):
         log_marginal(prior, likelihood, data, tolerance=1e-30)
 
 

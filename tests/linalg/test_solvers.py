@@ -5,12 +5,22 @@ import pytest
 import torch
 from linear_operator.operators import to_linear_operator
 
-from mvgp.errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
-from mvgp.linalg import Evidence, PairIndex, Solution, SpectralLinearOperator, conjugate_gradients, leading
+import mvgp
+from mvgp.errors import ConvergenceError, InputError, MvgpError, NotPositiveSemidefiniteError
+from mvgp.kernels import PrecomputedKernel
+from mvgp.linalg import (
+    Evidence,
+    PairIndex,
+    PairLinearOperator,
+    Solution,
+    SpectralLinearOperator,
+    conjugate_gradients,
+    leading,
+)
 from mvgp.linalg.bounds import spectral_bounds
 from mvgp.linalg.factor import Factor
 from mvgp.linalg.psd import eigenpairs
-from mvgp.linalg.solvers import make_solver
+from mvgp.linalg.solvers import CholeskySolver, make_solver
 from mvgp.linalg.woodbury import WoodburyPreconditioner
 
 
@@ -78,8 +88,10 @@ def test_missing_the_tolerance_speaks_up():
     assert not solution.evidence.converged
     with pytest.raises(ConvergenceError, match=r"cg ended with relative residual .* after \d+ iterations"):
         solution.checked()
-    with pytest.warns(RuntimeWarning, match="cholesky ended"):
+    with pytest.raises(ConvergenceError, match="cholesky ended"):  # a direct method too
         Solution(b, Evidence("cholesky", 1e-3, 1e-8)).checked()
+    with pytest.warns(RuntimeWarning, match="cholesky ended"):
+        Solution(b, Evidence("cholesky", 1e-3, 1e-8)).checked(strict=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         conjugate_gradients(lambda x: x, b, tolerance=1e-10).checked()
@@ -194,3 +206,53 @@ def test_bounds_hold():
         assert low <= values.min() + 1e-9
         assert values.max() <= high + 1e-9
     assert spectral_bounds(ops[1])[0] == pytest.approx(torch.exp(torch.tensor(-1.4)).item() + 0.3)
+
+
+def hilbert(size):
+    """As ill-conditioned as matrices come."""
+    at = torch.arange(size, dtype=torch.float64)
+    return 1 / (at.unsqueeze(1) + at + 1)
+
+
+@pytest.mark.parametrize("method", ["cholesky", "spectral"])
+def test_a_direct_method_of_single_precision_is_computed_in_double_precision_where_that_helps(method):
+    """Both used to end above the tolerance, and only warned."""
+    size = 12
+    kernel = (hilbert(size) + 1e-3 * torch.eye(size, dtype=torch.float64)).float()
+    every = torch.arange(size * size)
+    pairs = PairIndex(every // size, every % size, (size, size))
+    one = to_linear_operator(kernel)
+    solver = make_solver(one, one, pairs, torch.tensor(1e-6), method=method)
+    weights = torch.ones(size * size, 1, dtype=torch.float64)
+    matrix = torch.kron(kernel.double(), kernel.double()) + float(torch.tensor(1e-6)) * torch.eye(size * size).double()
+    rhs = (matrix @ weights).float()
+    solution = solver.solve(rhs, 1e-5)
+    assert solution.evidence.converged, solution.evidence
+    measured = float((rhs.double() - matrix @ solution.value.double()).norm() / rhs.double().norm())
+    assert measured <= 2e-5
+
+
+def test_a_direct_method_that_misses_its_tolerance_is_an_error_of_the_fit():
+    """Residual 1.14 against 1e-8 used to be a warning."""
+    size = 40
+    at = torch.linspace(0, 1, size, dtype=torch.float64)
+    kernel = torch.exp(-((at.unsqueeze(1) - at) ** 2) / 50) * 1e8  # of numerical rank 6
+    prior = mvgp.MatrixGP(PrecomputedKernel(kernel), PrecomputedKernel(kernel))
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.GreaterThan(1e-12))
+    likelihood = likelihood.double()
+    likelihood.noise = 1e-3
+    signs = torch.where((torch.arange(size) % 2).bool(), 1.0, -1.0).double()  # nothing that the prior expects
+    data = mvgp.ObservedMatrix(torch.arange(size), torch.arange(size), signs, (size, size))
+    model = mvgp.FullGP(prior, likelihood, method="cholesky")
+    with pytest.raises(MvgpError, match=r"cholesky ended with relative residual|not positive definite"):
+        model.fit(data)
+
+
+def test_variances_refuse_a_factor_that_is_not_accurate():
+    op = PairLinearOperator(
+        *(to_linear_operator(torch.eye(3, dtype=torch.float64)),) * 2, PairIndex.complete((3, 3), None)
+    )
+    solver = CholeskySolver(op, torch.full((9,), 1.0, dtype=torch.float64))
+    solver.chol = solver.chol * 1.1  # a factor of another matrix
+    with pytest.raises(ConvergenceError, match="cholesky ended"):
+        solver.half(torch.ones(9, 1, dtype=torch.float64), 1e-8)

@@ -98,7 +98,7 @@ def test_random_probes_bound_the_largest_singular_value(kind, seed):
 
 def smooth_kernel(rng, size):
     points = torch.from_numpy(rng.random((size, 2)))
-    return torch.exp(-torch.cdist(points, points) ** 2 / 0.1) + 0.1 * torch.eye(size, dtype=torch.float64)
+    return torch.exp(-(torch.cdist(points, points) ** 2) / 0.1) + 0.1 * torch.eye(size, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -134,6 +134,7 @@ def test_bounds_with_a_known_part_are_upper_bounds_one_by_one(known):
     truth = exact_values(problem, theta)[0]
     found = subspace_pass(problem, StepDual(problem, theta), random_images(problem, 12, seed=1))  # far from settled
     edge = float(found.values[known]) if known else math.inf
+
     def dual_of(values):  # worse for larger values; a goal that is never reached
         return -float(values.sum())
 
