@@ -108,8 +108,9 @@ def full_posterior(
 ) -> FullPosterior:
     r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
     prior = copy.deepcopy(prior)
-    options = {"tolerance": tolerance, "method": method, "max_iterations": max_iterations, "strict": strict}
-    conditional = condition(prior, data, noise, **options)
+    conditional = condition(
+        prior, data, noise, tolerance=tolerance, method=method, max_iterations=max_iterations, strict=strict
+    )
     values = data.values.to(dtype=prior.dtype, device=conditional.pairs.rows.device)
     target = values - prior.mean_module(conditional.pairs.rows, conditional.pairs.cols)
     solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked(strict=strict)
