@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -97,7 +96,7 @@ def full_posterior(
     prior: MatrixGP, data: ObservedMatrix, noise: Tensor, *, tolerance: float, method: Method, max_iterations: int
 ) -> FullPosterior:
     r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
-    prior = copy.deepcopy(prior)
+    prior = prior.snapshot()
     conditional = condition(prior, data, noise, tolerance=tolerance, method=method, max_iterations=max_iterations)
     values = data.values.to(dtype=prior.dtype, device=conditional.pairs.rows.device)
     target = values - prior.mean_module(conditional.pairs.rows, conditional.pairs.cols)
