@@ -25,16 +25,30 @@ class _Loss(torch.autograd.Function):
     """Half the weighted squares of psi - r(psi), equation (9); r moves, but by the envelope theorem to no effect."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, weight: Tensor | None, retarget: Retargeting) -> Tensor:
+    def forward(scores: Tensor, weight: Tensor | None, retarget: Retargeting) -> tuple[Tensor, Tensor]:
         off = scores - retarget(scores)
-        ctx.retarget, ctx.off = retarget, off
-        ctx.save_for_backward(scores, weight)
-        return (off.square() if weight is None else weight * off.square()).sum() / 2
+        return (off.square() if weight is None else weight * off.square()).sum() / 2, off
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        scores, weight, ctx.retarget = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(scores, weight, output[1])
+        ctx.save_for_forward(scores, weight, output[1])
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
+        _, weight, off = ctx.saved_tensors
+        moved = torch.zeros_like(off[:0]).sum()
+        if tangents[0] is not None:
+            moved = moved + ((off if weight is None else weight * off) * tangents[0]).sum()
+        if tangents[1] is not None:
+            moved = moved + (off.square() * tangents[1]).sum() / 2
+        return moved, None
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        scores, weight = ctx.saved_tensors
-        off = ctx.off
+        scores, weight, off = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: in the second derivative r does move
             if ctx.needs_input_grad[1]:
                 raise InputError("create_graph: second derivatives by the weights are not offered; pass them detached")
@@ -110,7 +124,7 @@ class RankingLikelihood(BoundedParameters, Likelihood):
         retarget = self.retargeting(labels, task, weight.detach() if isinstance(weight, Tensor) else weight)
         scores = check_scores(scores, len(torch.as_tensor(task)))
         checked = check_weight(weight, scores.numel(), keep_gradient=True)
-        found: Tensor = _Loss.apply(scores, None if checked is None else checked.to(scores), retarget)
+        found: Tensor = _Loss.apply(scores, None if checked is None else checked.to(scores), retarget)[0]
         return found
 
     # The generative model ------------------------------------------------------------------------
