@@ -35,13 +35,13 @@ def as_tensor(given: Any, name: str, *, keep_gradient: bool = False) -> Tensor:
 
 
 def refuse_gradient(given: Any, name: str) -> None:
-    """Raise if ``given`` (a tensor, an operator, data, or a tuple of those) requires a gradient, which would be lost.
+    """Raise if ``given`` (a tensor, an operator, data, or some of those) requires a gradient, which would be lost.
 
     Under ``torch.no_grad()`` nobody asks for one, and nothing is refused.
     """
     if not torch.is_grad_enabled():
         return
-    if isinstance(given, tuple):
+    if isinstance(given, tuple | list) and any(isinstance(part, Tensor) for part in given[:1]):
         for part in given:
             refuse_gradient(part, name)
     elif getattr(given, "requires_grad", False) is True:

@@ -18,7 +18,7 @@ class BoundedParameters(gpytorch.Module):
     """What kernels and likelihoods of ours share: parameters ``raw_<name>`` under a constraint.
 
     A value at an end of its constraint (0, if it has to be positive) has an infinite raw number, from where nothing is
-    learned. So it is a constant: the parameter does not require a gradient, and the value is exactly the end. A value
+    learned. So it is a constant: the parameter does not require a gradient, and the value is the end. A value
     inside that replaces it makes the parameter learnable again. That holds however the value is given: to the
     constructor, by assignment, by ``initialize``, by ``load_state_dict``. Assigning inside the constraint leaves
     ``requires_grad`` as it is.

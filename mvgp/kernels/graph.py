@@ -46,7 +46,8 @@ class Graph:
     def from_adjacency(cls, adjacency: Any) -> Graph:
         """From a symmetric scipy sparse matrix (or dense array) of weights (N, N)."""
         refuse_gradient(adjacency, "adjacency")
-        given = sparse.csr_array(adjacency.detach().cpu() if isinstance(adjacency, Tensor) else adjacency).astype(np.float64)
+        weights = adjacency.detach().cpu() if isinstance(adjacency, Tensor) else adjacency
+        given = sparse.csr_array(weights).astype(np.float64)
         if given.ndim != 2 or given.shape[0] != given.shape[1]:
             raise InputError(f"adjacency: expected a square matrix, got shape {given.shape}")
         coo = given.tocoo()

@@ -26,8 +26,8 @@ class MatrixGP(gpytorch.models.GP):
     Kernels are gpytorch kernels. Kernels on nodes (:mod:`mvgp.kernels`) know their inputs; any other
     kernel comes with ``row_inputs`` or ``col_inputs``. All parameters and inputs are brought to ``dtype``.
 
-    What the prior answers (:meth:`forward`, :meth:`covariance`, :meth:`mean_matrix`) carries gradients to its parameters,
-    and to inputs that require them. A posterior is constant, and so is :meth:`sample`.
+    What the prior answers (:meth:`forward`, :meth:`covariance`, :meth:`mean_matrix`) carries gradients to its
+    parameters, and to inputs that require them. A posterior is constant, and so is :meth:`sample`.
 
     :param row_kernel: covariance of rows.
     :param col_kernel: covariance of columns.
