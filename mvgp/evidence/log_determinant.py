@@ -21,7 +21,7 @@ class LogDeterminant:
     r"""An estimate of log det A.
 
     :param value: (), with gradients to the covariance and the noise where they were asked for.
-    :param each: (P,) the estimate from each probe alone.
+    :param each: (P,) the estimate from each probe alone; without a gradient.
     :param standard_error: of the value, from the spread over the probes.
     :param vectors: (T, C) with :math:`\sum_c x_c^T dA\, x_c` the derivative of the value; None unless asked for.
     :param evidence: how well A x = z was solved for the probes z.
