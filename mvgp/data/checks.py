@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -10,16 +13,56 @@ from torch import Tensor
 
 from ..errors import InputError
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def as_tensor(given: Any, name: str) -> Tensor:
-    """A tensor from a tensor, an array, a pandas column or a list of numbers."""
+
+def as_tensor(given: Any, name: str, *, keep_gradient: bool = False) -> Tensor:
+    """A tensor from a tensor, an array, a pandas column or a list of numbers.
+
+    :param keep_gradient: whether the caller carries a gradient on; if not, a tensor that requires one is refused.
+    """
     if isinstance(given, Tensor):
+        if keep_gradient:
+            return given
+        refuse_gradient(given, name)
         return given.detach()
     try:
         array = np.asarray(given)
         return torch.from_numpy(array if array.flags.writeable else array.copy())
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # a RuntimeError: a list of tensors that require gradients
         raise InputError(f"{name}: expected numbers ({error})") from None
+
+
+def refuse_gradient(given: Any, name: str) -> None:
+    """Raise if ``given`` (a tensor, an operator, data, or some of those) requires a gradient, which would be lost.
+
+    Under ``torch.no_grad()`` nobody asks for one, and nothing is refused.
+    """
+    if not torch.is_grad_enabled():
+        return
+    if isinstance(given, tuple | list) and any(isinstance(part, Tensor) for part in given[:1]):
+        for part in given:
+            refuse_gradient(part, name)
+    elif getattr(given, "requires_grad", False) is True:
+        raise InputError(
+            f"{name}: requires a gradient, which is not carried here; pass it detached, or call under torch.no_grad()"
+        )
+
+
+def without_gradient(function: Callable[P, R]) -> Callable[P, R]:
+    """Run ``function`` under ``torch.no_grad()``; an argument that requires a gradient is refused by its name."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def constant(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.is_grad_enabled():
+            for name, given in signature.bind(*args, **kwargs).arguments.items():
+                refuse_gradient(given, name)
+        with torch.no_grad():
+            return function(*args, **kwargs)
+
+    return constant
 
 
 def check_shape(shape: Any) -> tuple[int, int]:
@@ -64,8 +107,8 @@ def check_whole(given: Tensor, name: str) -> Tensor:
 
 
 def check_values(values: Any, length: int, name: str, dtype: torch.dtype | None = None) -> Tensor:
-    """(T,) finite floating-point numbers; whole numbers become float64."""
-    given = as_tensor(values, name)
+    """(T,) finite floating-point numbers, with their gradient; whole numbers become float64."""
+    given = as_tensor(values, name, keep_gradient=True)
     if given.is_complex():
         raise InputError(f"{name}: expected real numbers, got {given.dtype}")
     given = given.to(dtype or (given.dtype if given.is_floating_point() else torch.float64))
@@ -81,7 +124,7 @@ def check_values(values: Any, length: int, name: str, dtype: torch.dtype | None 
 
 
 def check_weights(weights: Any, length: int, dtype: torch.dtype) -> Tensor:
-    """(T,) finite positive weights."""
+    """(T,) finite positive weights, with their gradient."""
     found = check_values(weights, length, "weights", dtype)
     bad = found <= 0
     if bad.any():

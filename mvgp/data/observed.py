@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +20,9 @@ class ObservedMatrix:
 
     The entries are checked, sorted row by row, and never change afterwards. A weight ``w`` says that
     an entry was measured with noise variance :math:`\sigma^2 / w`.
+
+    Values and weights may require gradients (warped targets, a learned noise of each row): the marginal likelihoods of
+    :mod:`mvgp.evidence` carry them. A fit, whose posterior is constant, refuses such data; give it :meth:`detach`.
 
     :param rows: (T,) row of each entry, in [0, M).
     :param cols: (T,) column of each entry, in [0, N).
@@ -139,6 +143,18 @@ class ObservedMatrix:
     def col_names(self) -> tuple[str, ...] | None:
         """N names, or None."""
         return self._col_names
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether values or weights require a gradient."""
+        return bool(self._values.requires_grad or (self._weights is not None and self._weights.requires_grad))
+
+    def detach(self) -> ObservedMatrix:
+        """The same entries as constants."""
+        found = copy.copy(self)
+        found._values = self._values.detach()
+        found._weights = None if self._weights is None else self._weights.detach()
+        return found
 
     @cached_property
     def pattern(self) -> Pattern:

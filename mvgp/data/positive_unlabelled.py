@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..linalg.complete_rows import CompleteRows
-from .checks import check_index, check_names, check_no_duplicates, check_shape
+from .checks import check_index, check_names, check_no_duplicates, check_shape, refuse_gradient
 
 
 class PositiveUnlabelled:
@@ -51,6 +51,7 @@ class PositiveUnlabelled:
             raise InputError(
                 f"expected as many rows as cols, at least one, got {given_rows.numel()} and {given_cols.numel()}"
             )
+        refuse_gradient(weight, "weight")
         if not 0 < weight <= 1:
             raise InputError(f"weight: expected a number above 0 and at most 1, got {weight!r}")
         key, order = torch.sort(given_rows * self.shape[1] + given_cols, stable=True)

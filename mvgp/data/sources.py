@@ -82,7 +82,7 @@ def frame_entries(
 
 
 def _dense(matrix: Any, name: str) -> Tensor:
-    given = as_tensor(matrix, name)
+    given = as_tensor(matrix, name, keep_gradient=True)
     if given.dim() != 2:
         raise InputError(f"{name}: expected two dimensions (M, N), got shape {tuple(given.shape)}")
     if given.is_complex():

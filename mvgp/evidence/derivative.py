@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from ..errors import InputError
 from ..linalg import PairIndex, PairLinearOperator, cost
 from ..linalg.csr import BLOCK
 
 GRID_BYTES = 128 * 2**20  # memory for the scattered vectors of one batch
 GRAM_SIDE = 8192  # rows or columns up to which the derivative by a kernel matrix is formed
 COLUMNS = 1024  # of it at a time
+
+
+class _WithGradients(torch.autograd.Function):
+    """A value () that was computed elsewhere, with known gradients by some tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor], *tensors: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph: the gradients are constants and would be wrong once more
+            raise InputError(
+                "create_graph: second derivatives are offered where the value comes from a dense factor "
+                "(method='cholesky'), not by this method"
+            )
+        return (upstream[0], None, *[upstream[0] * gradient for gradient in ctx.gradients])
+
+
+def with_gradients(value: Tensor, pieces: Iterable[tuple[Tensor, Tensor | None]]) -> Tensor:
+    """() ``value``, whose own gradient stays, with these gradients on top; second derivatives are refused.
+
+    :param pieces: tensors, and the gradient of the value by each; None for none.
+    """
+    wanted = [(tensor, gradient) for tensor, gradient in pieces if tensor.requires_grad and gradient is not None]
+    if not wanted:
+        return value
+    tensors, gradients = zip(*wanted, strict=True)
+    found: Tensor = _WithGradients.apply(value, gradients, *tensors)
+    return found
+
+
+def first_order(moving: Tensor) -> Tensor:
+    """() zero, with the gradient of ``moving`` (), whose factors are constants that depend on its tensors."""
+    return with_gradients(torch.zeros_like(moving), [(moving, torch.ones_like(moving))])
 
 
 def with_derivative(
@@ -33,18 +71,29 @@ def with_derivative(
     :param vectors: (T, C) the x_c, if there are any.
     """
     signed = alpha if vectors is None else torch.cat([alpha, vectors], dim=1)
-    sign = torch.ones(signed.shape[1], dtype=signed.dtype, device=signed.device)
-    sign[1:] = -1
-    to_noise = 0.5 * (sign * signed.square()).sum(1)  # (T,)
-    to_noise = to_noise if noise.dim() else to_noise.sum()
-    with torch.no_grad():
-        to_covariance = _bilinear(covariance, signed, 0.5 * sign)
-    pieces = [*zip(covariance.representation(), to_covariance, strict=True)]
-    pieces += [(noise, to_noise), (residual, -alpha.squeeze(1))]
-    for tensor, gradient in pieces:
-        if tensor.requires_grad and gradient is not None:
-            value = value + ((tensor - tensor.detach()) * gradient).sum()  # adds 0, and the gradient
-    return value
+    weights = torch.full((signed.shape[1],), -0.5, dtype=signed.dtype, device=signed.device)
+    weights[0] = 0.5
+    pieces = form_gradients(covariance, noise, signed, weights)
+    return with_gradients(value, [*pieces, (residual, -alpha.squeeze(1))])
+
+
+@torch.no_grad()
+def form_gradients(
+    covariance: PairLinearOperator, noise: Tensor, vectors: Tensor, weights: Tensor
+) -> list[tuple[Tensor, Tensor | None]]:
+    r"""The gradient of :math:`\sum_c w_c x_c^T (K_{TT} + D) x_c` by each tensor of K_TT, and by the noise.
+
+    :param covariance: K_TT (T, T).
+    :param noise: () or (T,) diagonal of D.
+    :param vectors: (T, C) the x_c.
+    :param weights: (C,) the w_c.
+    """
+    tensors = covariance.representation()
+    to_covariance: list[Tensor | None] = [None] * len(tensors)
+    if any(tensor.requires_grad for tensor in tensors):
+        to_covariance = _bilinear(covariance, vectors, weights)
+    to_noise = (weights * vectors.square()).sum(1)  # (T,)
+    return [*zip(tensors, to_covariance, strict=True), (noise, to_noise if noise.dim() else to_noise.sum())]
 
 
 def _bilinear(covariance: PairLinearOperator, vectors: Tensor, weights: Tensor) -> list[Tensor | None]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..data import ObservedMatrix
+from ..data.checks import refuse_gradient
 from ..errors import InputError, SizeError
 from ..priors import MatrixGP
 from .marginal import LogMarginal, MarginalMethod
@@ -126,6 +127,8 @@ def learn(
         raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
     if data.shape != prior.shape:
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    refuse_gradient(data, "data")
+    prior.refuse_gradients()
     if not tolerance > 0:
         raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
     if not isinstance(max_steps, int) or max_steps < 1:

@@ -86,6 +86,7 @@ def learn_grid(
         raise InputError(f"data: expected links or an ObservedMatrix, got {type(data).__name__}")
     if not tolerance > 0 or not isinstance(max_steps, int) or max_steps < 1:
         raise InputError(f"expected a positive tolerance and number of steps, got {tolerance!r} and {max_steps!r}")
+    prior.refuse_gradients()
     grid = RotatedGrid(prior, data)
     likelihood.to(torch.float64)  # sums over millions of cells are in double precision
     parts = {"row_kernel": prior.row_axis.kernel, "col_kernel": prior.col_axis.kernel, "likelihood": likelihood}

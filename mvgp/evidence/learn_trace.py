@@ -19,6 +19,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..data import ObservedMatrix
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
 from ..posteriors import TracePosterior
@@ -144,6 +145,8 @@ def learn_trace(
     prior, likelihood = model.prior, model.likelihood
     if not isinstance(data, ObservedMatrix):
         raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+    refuse_gradient(data, "data")
+    prior.refuse_gradients()
     if not mu > 0:
         raise InputError(f"mu: expected a positive number (without a trace norm use learn), got {mu!r}")
     if not tolerance > 0 or not isinstance(max_steps, int) or max_steps < 1:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data import ObservedMatrix
-from ..data.checks import check_index
+from ..data.checks import check_index, without_gradient
 from ..errors import InputError, SizeError
 from ..linalg.solvers import DENSE_LIMIT, SpectralSolver
 from ..posteriors import FullPosterior
@@ -48,7 +48,7 @@ class LeaveOneOut:
         return float(self.log_densities.sum())
 
 
-@torch.no_grad()
+@without_gradient
 def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = None) -> LeaveOneOut:
     r"""Mean :math:`r_t - \alpha_t / (A^{-1})_{tt}` and variance :math:`1 / (A^{-1})_{tt}`, A = K_TT + D.
 

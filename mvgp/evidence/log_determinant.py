@@ -2,12 +2,13 @@ r"""Stochastic Lanczos quadrature of log det(K_TT + D), preconditioned."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..linalg import Evidence, PairLinearOperator, Solution
+from .derivative import form_gradients, with_gradients
 from .lanczos import krylov, log_derivative, log_quadrature
 from .reference import Reference
 
@@ -19,8 +20,8 @@ STEPS = 32  # iterations that the size of a batch expects
 class LogDeterminant:
     r"""An estimate of log det A.
 
-    :param value: ().
-    :param each: (P,) the estimate from each probe alone.
+    :param value: (), with gradients to the covariance and the noise where they were asked for.
+    :param each: (P,) the estimate from each probe alone; without a gradient.
     :param standard_error: of the value, from the spread over the probes.
     :param vectors: (T, C) with :math:`\sum_c x_c^T dA\, x_c` the derivative of the value; None unless asked for.
     :param evidence: how well A x = z was solved for the probes z.
@@ -33,7 +34,6 @@ class LogDeterminant:
     evidence: Evidence
 
 
-@torch.no_grad()
 def log_determinant(
     covariance: PairLinearOperator,
     noise: Tensor,
@@ -54,8 +54,26 @@ def log_determinant(
     :param reference: M and the probes.
     :param tolerance: relative residual of the runs; missing it is an error.
     :param max_iterations: of a run.
-    :param derivative: whether to keep the vectors that the derivative is made of.
+    :param derivative: whether to keep the vectors that the derivative is made of; they are kept in any case if
+        covariance or noise require a gradient.
     """
+    wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise))
+    with torch.no_grad():
+        found = _estimate(covariance, noise, reference, tolerance, max_iterations, derivative or wanted)
+    if not wanted or found.vectors is None:
+        return found
+    ones = found.vectors.new_ones(found.vectors.shape[1])
+    return replace(found, value=with_gradients(found.value, form_gradients(covariance, noise, found.vectors, ones)))
+
+
+def _estimate(
+    covariance: PairLinearOperator,
+    noise: Tensor,
+    reference: Reference,
+    tolerance: float,
+    max_iterations: int,
+    derivative: bool,
+) -> LogDeterminant:
     fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
 
     def matmul(x: Tensor) -> Tensor:

@@ -27,7 +27,8 @@ MarginalMethod = Literal["auto", "cholesky", "spectral", "probes"]
 class LogMarginal:
     r""":math:`-\frac12 (r^T A^{-1} r + \log\det A + T \log 2\pi)`, with A = K_TT + D and r the values less the mean.
 
-    :param value: (), with gradients to the parameters of kernels, noise and mean.
+    :param value: (), with gradients to the parameters of kernels, noise and mean, and to values, weights and inputs
+        that require them.
     :param standard_error: of the value, from the probes; 0 where it is exact.
     :param method: ``cholesky``, ``spectral`` or ``probes``.
     :param quadratic: :math:`r^T A^{-1} r`.
@@ -227,7 +228,7 @@ def _probed(
         ).checked()
     found = log_determinant(
         fixed,
-        noise,
+        noise.detach(),
         reference,
         tolerance=probe_tolerance,
         max_iterations=max_iterations,

@@ -26,6 +26,7 @@ class ParameterVector:
                     seen.add(id(parameter))
                     *path, last = name.split(".")
                     full = ".".join([*([prefix] if prefix else []), *path, last.removeprefix("raw_")])
+                    _refuse_end(parameter, full)
                     self.items[full] = (parameter, constraint)
         if not self.items:
             raise InputError("nothing to learn: no parameter of the prior or the likelihood takes gradients")
@@ -66,6 +67,15 @@ class ParameterVector:
             raw = parameter.detach().double().requires_grad_(True)
             found.append(torch.autograd.grad(_transform(raw, constraint).sum(), raw)[0].reshape(-1).cpu())
         return torch.cat(found)
+
+
+def _refuse_end(parameter: Parameter, name: str) -> None:
+    """A raw number that is not finite stays where it is, whatever its gradient: nothing to learn."""
+    if not bool(torch.isfinite(parameter).all()):
+        raise InputError(
+            f"{name}: lies at an end of its constraint (its raw number is not finite), from where nothing is learned; "
+            "give it a value inside, or keep it with requires_grad_(False)"
+        )
 
 
 def _transform(raw: Tensor, constraint: Interval | None) -> Tensor:

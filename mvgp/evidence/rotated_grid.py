@@ -16,9 +16,11 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
 from ..data import ObservedMatrix, PositiveUnlabelled
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..kernels import Graph, GraphKernel
 from ..priors import MatrixGP
+from .derivative import with_gradients
 
 CELLS = 1 << 22  # cells handled at a time
 
@@ -34,6 +36,7 @@ class RotatedGrid:
     def __init__(self, prior: MatrixGP, data: PositiveUnlabelled | ObservedMatrix) -> None:
         if data.shape != prior.shape:
             raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+        refuse_gradient(data, "data")
         self.kernels = (prior.row_axis.kernel, prior.col_axis.kernel)
         graphs = [
             graph_of(kernel, name) for kernel, name in zip(self.kernels, ("row_kernel", "col_kernel"), strict=True)
@@ -52,9 +55,7 @@ class RotatedGrid:
         """(): with gradients to the kernels' parameters and ``noise`` ()."""
         row, col = (spectrum(kernel, at) for kernel, at in zip(self.kernels, self.eigenvalues, strict=True))
         value, by_row, by_col, by_noise = self._pass(row.detach(), col.detach(), noise.detach())
-        # a number whose gradient is the one computed beside it
-        linear = (by_row * row).sum() + (by_col * col).sum() + by_noise * noise
-        return linear + (value - linear.detach())
+        return with_gradients(value, [(row, by_row), (col, by_col), (noise, by_noise)])
 
     def _pass(self, row: Tensor, col: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(), (M,), (N,), (): the value and its derivatives."""

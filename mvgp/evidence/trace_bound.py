@@ -24,11 +24,13 @@ import torch
 from torch import Tensor
 
 from ..data import ObservedMatrix
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
 from ..linalg import PairLinearOperator
 from ..posteriors import TracePosterior
 from ..priors import MatrixGP
+from .derivative import first_order
 from .marginal import noise_of, pair_log_marginal
 
 MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part counts as the noise
@@ -38,7 +40,8 @@ MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part count
 class TraceBound:
     r"""The bound and its parts.
 
-    :param value: (), with gradients to the parameters of kernels, noise and mean.
+    :param value: (), with gradients to the parameters of kernels, noise and mean, and to inputs, weights and (under
+        Gaussian noise) values that require them.
     :param standard_error: of the value, from probes of the log determinant; 0 where that is exact.
     :param misfit: :math:`\sum_t (r_t - \psi_t)^2 / d_t`.
     :param norm: :math:`\|B\|_F^2`.
@@ -85,21 +88,22 @@ def trace_bound(
     offset = prior.mean_module(pairs.rows, pairs.cols)
     pattern = data.pattern
     psi = offset.detach() + pattern.sample(mean.left_image * mean.values, mean.right_image)
-    values = data.values.to(psi)
+    targets = data.values.to(psi)
     if isinstance(likelihood, RankingLikelihood):
-        weights = None if data.weights is None else data.weights.to(psi)
-        values = likelihood.retargeting(values, pairs.rows, weights)(psi)
-    gap = (values - psi).detach()
+        refuse_gradient(targets, "data.values")
+        weights = None if data.weights is None else data.weights.detach().to(psi)
+        targets = likelihood.retargeting(targets, pairs.rows, weights)(psi)
+    gap = (targets - psi).detach()
     fixed = noise.detach()
     theta = gap / fixed  # (T,)
     sparse, sparse_t = pattern.matrix(theta), pattern.matrix_t(theta)
     # 1/2 <dK_M, Theta K_N A^T> and 1/2 <dK_N, Theta^T K_M A>, A = C diag(s) D^T
     by_rows = (row_op @ mean.left) * (sparse @ (mean.right_image * mean.values))
     by_cols = (col_op @ mean.right) * (sparse_t @ (mean.left_image * mean.values))
-    moving = (by_rows.sum() + by_cols.sum()) / 2 + (theta * offset).sum() - (gap.square() / noise).sum() / 2
+    moving = (by_rows.sum() + by_cols.sum()) / 2 + (theta * (offset - targets)).sum() - (gap.square() / noise).sum() / 2
     misfit, norm = float((gap * theta).sum()), float(mean.values.double().square().sum())
     rest = pair_log_marginal(PairLinearOperator(row_op, col_op, pairs), torch.zeros_like(psi), noise, **options)
-    value = rest.value - 0.5 * (misfit + norm) + (moving - moving.detach())
+    value = rest.value - 0.5 * (misfit + norm) + first_order(moving)
     return TraceBound(value, rest.standard_error, misfit, norm, float(mean.values.double().sum()), rest.log_det)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
 from scipy import sparse
@@ -15,10 +15,11 @@ from torch import Tensor
 from ..data.checks import as_tensor
 from ..errors import InputError
 from ..linalg.gram import Features, GramLinearOperator
+from .bounded import BoundedParameters
 from .nodes import is_everything, node_numbers
 
 
-class FeatureKernel(Kernel):
+class FeatureKernel(BoundedParameters, Kernel):
     r"""The kernel on items 0, ..., N - 1 with features :math:`F \in R^{N \times D}`: :math:`K = v F F^T`.
 
     Products go through F, sparse or dense, and nothing N x N is stored. Two uses, both inside a sum with another
@@ -51,14 +52,9 @@ class FeatureKernel(Kernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        number = float(variance)
-        if not 0 < number < float("inf"):
-            raise InputError(f"variance: expected a finite number that is positive, got {variance!r}")
         self._features = Features(_checked(features, dtype))
-        raw = torch.nn.Parameter(torch.zeros(self.batch_shape, dtype=dtype))
-        self.register_parameter("raw_variance", raw)
-        self.register_constraint("raw_variance", variance_constraint or Positive())
-        self.variance = number
+        self._parameter_dtype = dtype
+        self._add_parameter("variance", variance, variance_constraint)
 
     @property
     def num_nodes(self) -> int:
@@ -68,14 +64,11 @@ class FeatureKernel(Kernel):
     @property
     def variance(self) -> Tensor:
         """(...,) v."""
-        found: Tensor = self.raw_variance_constraint.transform(self.raw_variance)
-        return found
+        return self._get_parameter("variance")
 
     @variance.setter
     def variance(self, value: Any) -> None:
-        wanted = torch.as_tensor(value, dtype=self.raw_variance.dtype, device=self.raw_variance.device)
-        raw = self.raw_variance_constraint.inverse_transform(wanted.expand(self.raw_variance.shape))
-        self.initialize(raw_variance=raw)
+        self._set_parameter("variance", value)
 
     def operator(self) -> GramLinearOperator:
         """K over all items, (..., N, N), lazy."""
@@ -118,7 +111,7 @@ def _sparse(features: Any, dtype: torch.dtype) -> Any:
 
 
 def _dense(features: Any, dtype: torch.dtype) -> Tensor:
-    found = as_tensor(features, "features").detach().to(dtype).clone()
+    found = as_tensor(features, "features").to(dtype).clone()
     bad = ~torch.isfinite(found)
     if bad.any():
         at = bad.nonzero()[0].tolist()

@@ -9,6 +9,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from ..data.checks import refuse_gradient
 from ..errors import InputError, SizeError
 from ..linalg.csr import SymmetricCSR
 
@@ -44,7 +45,9 @@ class Graph:
     @classmethod
     def from_adjacency(cls, adjacency: Any) -> Graph:
         """From a symmetric scipy sparse matrix (or dense array) of weights (N, N)."""
-        given = sparse.csr_array(adjacency).astype(np.float64)
+        refuse_gradient(adjacency, "adjacency")
+        weights = adjacency.detach().cpu() if isinstance(adjacency, Tensor) else adjacency
+        given = sparse.csr_array(weights).astype(np.float64)
         if given.ndim != 2 or given.shape[0] != given.shape[1]:
             raise InputError(f"adjacency: expected a square matrix, got shape {given.shape}")
         coo = given.tocoo()
@@ -147,6 +150,7 @@ def _node_count(num_nodes: Any) -> int:
 
 def _edge_array(edges: Any, count: int) -> np.ndarray:
     """(E, 2) int64 node numbers in [0, count)."""
+    refuse_gradient(edges, "edges")
     given = np.asarray(edges.detach().cpu() if isinstance(edges, Tensor) else edges)
     if given.size == 0:
         return np.zeros((0, 2), dtype=np.int64)
@@ -167,6 +171,7 @@ def _edge_weights(weights: Any, count: int) -> np.ndarray:
     """(E,) finite weights that are not negative."""
     if weights is None:
         return np.ones(count)
+    refuse_gradient(weights, "weights")
     given = np.asarray(weights.detach().cpu() if isinstance(weights, Tensor) else weights, dtype=np.float64)
     if given.shape != (count,):
         raise InputError(f"weights: expected {count} numbers, one for each of edges, got shape {given.shape}")

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Any, Literal
 
 import torch
-from gpytorch.constraints import Interval, Positive
+from gpytorch.constraints import Interval
 from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
 from linear_operator.operators import InterpolatedLinearOperator
@@ -16,13 +16,14 @@ from ..errors import InputError
 from ..linalg import chebyshev
 from ..linalg.polynomial import ChebyshevLinearOperator
 from ..linalg.spectral import SpectralLinearOperator
+from .bounded import BoundedParameters
 from .graph import Graph
 from .nodes import is_everything, node_numbers
 
 EIGEN_SIZE = 1500  # nodes up to which eigenpairs are computed once and kept
 
 
-class GraphKernel(Kernel):
+class GraphKernel(BoundedParameters, Kernel):
     r"""A gpytorch kernel :math:`K = f(L) + \text{shift}\, I` on the nodes of a graph. Inputs are node numbers.
 
     A subclass gives f on the spectrum [0, 2] of the normalised Laplacian, with its parameters. The
@@ -30,7 +31,8 @@ class GraphKernel(Kernel):
     the sparse Laplacian for large ones, whose degree follows from ``tolerance``.
 
     :param graph: the nodes and links.
-    :param shift: weight of the identity, at least 0. Given 0 it is not learned.
+    :param shift: weight of the identity, at least 0. At 0 it is a constant and not learned, until it is set to another
+        value; the same holds for any parameter at an end of its constraint.
     :param method: ``eigen``, ``chebyshev``, or ``auto`` by the size of the graph.
     :param tolerance: relative error of the Chebyshev series; 1e-10 in double precision, 1e-6 in single.
     :param dtype: of the parameters, double by default.
@@ -57,32 +59,6 @@ class GraphKernel(Kernel):
         self._parameter_dtype = dtype
         self._add_parameter("shift", shift, shift_constraint, may_be_zero=True)
 
-    def _add_parameter(
-        self, name: str, value: float, constraint: Interval | None, *, may_be_zero: bool = False
-    ) -> None:
-        """Register ``raw_<name>`` with a constraint, at a starting value."""
-        number = float(value)
-        if not (number > 0 or (may_be_zero and number == 0)) or number == float("inf"):
-            least = "not negative" if may_be_zero else "positive"
-            raise InputError(f"{name}: expected a finite number that is {least}, got {value!r}")
-        raw = torch.nn.Parameter(torch.zeros(self.batch_shape, dtype=self._parameter_dtype))
-        self.register_parameter(f"raw_{name}", raw)
-        self.register_constraint(f"raw_{name}", constraint or Positive())
-        if number == 0:  # the lower end of the constraint: a constant, not a parameter to learn
-            raw.data.fill_(-torch.inf)
-            raw.requires_grad_(False)
-        else:
-            self._set_parameter(name, number)
-
-    def _get_parameter(self, name: str) -> Tensor:
-        found: Tensor = getattr(self, f"raw_{name}_constraint").transform(getattr(self, f"raw_{name}"))
-        return found
-
-    def _set_parameter(self, name: str, value: Any) -> None:
-        raw = getattr(self, f"raw_{name}")
-        wanted = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
-        self.initialize(**{f"raw_{name}": getattr(self, f"raw_{name}_constraint").inverse_transform(wanted)})
-
     @property
     def shift(self) -> Tensor:
         """(...,) weight of the identity."""
@@ -90,7 +66,7 @@ class GraphKernel(Kernel):
 
     @shift.setter
     def shift(self, value: Any) -> None:
-        self._set_parameter("shift", value)
+        self._set_parameter("shift", value, may_be_zero=True)
 
     @property
     def num_nodes(self) -> int:

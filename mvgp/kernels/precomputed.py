@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from ..data.checks import as_tensor
 from ..errors import InputError
 from ..linalg.psd import check_covariance
 from .nodes import is_everything, node_numbers
@@ -33,7 +34,7 @@ class PrecomputedKernel(Kernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        given = torch.as_tensor(matrix).detach()
+        given = as_tensor(matrix, "matrix")
         if given.is_complex():
             raise InputError(f"matrix: expected real numbers, got {given.dtype}")
         given = given.clone() if given.is_floating_point() else given.double()

@@ -8,6 +8,7 @@ import torch
 from gpytorch.constraints import Interval
 from torch import Tensor
 
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 from .distribution import RankedLabels
 from .lists import RankingLists
@@ -73,6 +74,7 @@ class BipartiteRankingLikelihood(RankingLikelihood):
         list_of, num_lists, scale = self._grouping(function_samples, task, weight)
         both = None
         if counts is not None:
+            refuse_gradient(counts, "counts")
             sizes = torch.bincount(list_of, minlength=num_lists)
             positives = torch.as_tensor(counts, device=sizes.device).long().expand(num_lists)
             bad = (positives < 0) | (positives > sizes)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor, check_whole
+from ..data.checks import as_tensor, check_whole, refuse_gradient
 from ..errors import InputError
 
 
@@ -61,11 +61,11 @@ def check_finite(scores: Tensor, name: str = "scores") -> None:
         raise InputError(f"{name}[{at}]: expected a finite number, got {scores[at].item()}")
 
 
-def check_weight(weight: Any, length: int) -> Tensor | None:
-    """(T,) finite positive float64 weights, or None."""
+def check_weight(weight: Any, length: int, *, keep_gradient: bool = False) -> Tensor | None:
+    """(T,) finite positive float64 weights, or None; a gradient is kept if the caller carries it, else refused."""
     if weight is None:
         return None
-    given = _vector(as_tensor(weight, "weight"), "weight").double()
+    given = _vector(as_tensor(weight, "weight", keep_gradient=keep_gradient), "weight").double()
     if given.numel() != length:
         raise InputError(f"weight: expected {length} numbers, one for each entry, got {given.numel()}")
     bad = ~(torch.isfinite(given) & (given > 0))
@@ -92,6 +92,7 @@ def check_noise(noise: Any) -> float:
 
 def _number(given: Any, name: str, lowest: float, open_: bool) -> float:
     wanted = "a positive finite number" if open_ else "a finite number that is not negative"
+    refuse_gradient(given, name)
     try:
         found = float(given)
     except (TypeError, ValueError):

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 from .chain_probability import log_chain_probability
 from .order_probability import ListSums, log_probability_in_order
@@ -145,6 +146,7 @@ class RankedLevels(Distribution):
         return -ways.expand(*level.shape[:-1], -1)
 
     def _checked(self, value: Tensor) -> Tensor:
+        refuse_gradient(value, "levels")
         level = torch.as_tensor(value, device=self.scores.device)
         if level.shape[-1:] != self.event_shape:
             raise InputError(f"levels: expected {self.event_shape[0]} of them, got shape {tuple(level.shape)}")
@@ -186,6 +188,7 @@ class RankedLabels(RankedLevels):
         return 2 * super().sample(sample_shape) - 1
 
     def _checked(self, value: Tensor) -> Tensor:
+        refuse_gradient(value, "labels")
         labels = torch.as_tensor(value, device=self.scores.device)
         if labels.shape[-1:] != self.event_shape:
             raise InputError(f"labels: expected {self.event_shape[0]} of them, got shape {tuple(labels.shape)}")

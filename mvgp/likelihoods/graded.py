@@ -8,6 +8,7 @@ import torch
 from gpytorch.constraints import Interval
 from torch import Tensor
 
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 from .distribution import RankedLevels
 from .lists import RankingLists
@@ -77,6 +78,7 @@ class GradedRankingLikelihood(RankingLikelihood):
         list_of, num_lists, scale = self._grouping(function_samples, task, weight)
         given = None
         if counts is not None:
+            refuse_gradient(counts, "counts")
             given = torch.as_tensor(counts, device=function_samples.device).long()
             if given.shape[-1:] != (self.num_levels,) or bool((given < 0).any()):
                 raise InputError(

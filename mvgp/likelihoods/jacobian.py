@@ -75,15 +75,17 @@ class SupportJacobian:
 
 
 class _WithJacobian(torch.autograd.Function):
-    """A value that was computed elsewhere, with a derivative with respect to ``scores``."""
+    """A value that was computed elsewhere, with a derivative with respect to ``scores``; its own is 0."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, value: Tensor, jacobian: Jacobian) -> Tensor:
-        ctx.jacobian = jacobian
+    def forward(scores: Tensor, value: Tensor, jacobian: Jacobian) -> Tensor:
         return value.clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.jacobian = inputs[2]
+
+    @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
         return ctx.jacobian.apply_transposed(cotangents[0]), None, None
 

@@ -12,14 +12,52 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.settings import num_likelihood_samples
 from torch import Tensor
 
+from ..data.checks import refuse_gradient
 from ..errors import InputError
+from ..kernels.bounded import BoundedParameters
 from .checks import check_noise, check_scores, check_task, check_weight
 from .distribution import RankedLevels
 from .lists import RankingLists
 from .targets import Retargeting, TargetSet
 
 
-class RankingLikelihood(Likelihood):
+class _Loss(torch.autograd.Function):
+    """Half the weighted squares of psi - r(psi), equation (9); r moves, but by the envelope theorem to no effect."""
+
+    @staticmethod
+    def forward(scores: Tensor, weight: Tensor | None, retarget: Retargeting) -> tuple[Tensor, Tensor]:
+        off = scores - retarget(scores)
+        return (off.square() if weight is None else weight * off.square()).sum() / 2, off
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        scores, weight, ctx.retarget = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(scores, weight, output[1])
+        ctx.save_for_forward(scores, weight, output[1])
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
+        _, weight, off = ctx.saved_tensors
+        moved = torch.zeros_like(off[:0]).sum()
+        if tangents[0] is not None:
+            moved = moved + ((off if weight is None else weight * off) * tangents[0]).sum()
+        if tangents[1] is not None:
+            moved = moved + (off.square() * tangents[1]).sum() / 2
+        return moved, None
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        scores, weight, off = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph: in the second derivative r does move
+            if ctx.needs_input_grad[1]:
+                raise InputError("create_graph: second derivatives by the weights are not offered; pass them detached")
+            off = scores - ctx.retarget(scores)
+        to_weight = upstream[0] * off.square() / 2 if ctx.needs_input_grad[1] else None
+        return upstream[0] * (off if weight is None else weight * off), to_weight, None
+
+
+class RankingLikelihood(BoundedParameters, Likelihood):
     r"""Base of the list-wise likelihoods. A subclass says how labels become lists, and builds the distribution.
 
     Scores of a list are :math:`r_t \sim N(\psi_t, \sigma^2 / w_t)`, and labels follow from their order.
@@ -39,22 +77,18 @@ class RankingLikelihood(Likelihood):
         if not callable(getattr(target, "projection", None)):
             raise InputError(f"target: expected a TargetSet with a method projection, got {type(target).__name__}")
         self.target = target
-        self.register_parameter("raw_noise", torch.nn.Parameter(torch.zeros(1, dtype=torch.float64)))
-        self.register_constraint("raw_noise", GreaterThan(1e-4) if noise_constraint is None else noise_constraint)
-        self.noise = check_noise(noise)
+        within = GreaterThan(1e-4) if noise_constraint is None else noise_constraint
+        self._add_parameter("noise", check_noise(noise), within, shape=(1,))
         self.register_buffer("list_sizes", None if list_sizes is None else check_task(list_sizes))
 
     @property
     def noise(self) -> Tensor:
         """(1,) sigma^2"""
-        found: Tensor = self.raw_noise_constraint.transform(self.raw_noise)
-        return found
+        return self._get_parameter("noise")
 
     @noise.setter
     def noise(self, value: Any) -> None:
-        value = torch.as_tensor(value, dtype=self.raw_noise.dtype, device=self.raw_noise.device)
-        inner = self.raw_noise_constraint.inverse_transform(value).expand(self.raw_noise.shape)
-        self.initialize(raw_noise=inner.clone())
+        self._set_parameter("noise", value)
 
     # Retargeting: equations (8) and (9) ----------------------------------------------------------
 
@@ -82,15 +116,16 @@ class RankingLikelihood(Likelihood):
     def loss(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
         r"""() :math:`\tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2`, equation (9); its gradient is :math:`w (\psi - r)`.
 
+        The gradient by a weight is :math:`\tfrac12 (\psi - r)^2`: r moves with both, but minimises the same sum.
+
         Divided by the noise and negated it is, up to a constant, the largest log-density of any scores that
         rank correctly: maximum likelihood for r instead of the average over r in :meth:`log_prob`.
         """
-        retarget = self.retargeting(labels, task, weight)
+        retarget = self.retargeting(labels, task, weight.detach() if isinstance(weight, Tensor) else weight)
         scores = check_scores(scores, len(torch.as_tensor(task)))
-        off = scores - retarget(scores.detach())  # the gradient through r is zero, by the envelope theorem
-        checked = check_weight(weight, scores.numel())
-        square = off.square() if checked is None else checked.to(off) * off.square()
-        return square.sum() / 2
+        checked = check_weight(weight, scores.numel(), keep_gradient=True)
+        found: Tensor = _Loss.apply(scores, None if checked is None else checked.to(scores), retarget)[0]
+        return found
 
     # The generative model ------------------------------------------------------------------------
 
@@ -100,6 +135,7 @@ class RankingLikelihood(Likelihood):
         The margin of the target set has no part in it: it is a device of the loss, and with it the probabilities of all
         labellings would not sum to 1.
         """
+        refuse_gradient(labels, "labels")
         scores = check_scores(scores, len(torch.as_tensor(labels)))
         found: Tensor = self.forward(scores, task=task, weight=weight, counts=counts).log_prob(torch.as_tensor(labels))
         return found
@@ -168,7 +204,7 @@ class RankingLikelihood(Likelihood):
         """The distribution of the labels given scores (..., T).
 
         :param task: (T,) whole numbers; one list when left out.
-        :param weight: (T,) positive: the noise of a score is sigma^2 / w.
+        :param weight: (T,) positive: the noise of a score is sigma^2 / w; with its gradient.
         :param counts: how many entries of each level a list has, when that is known.
         """
 
@@ -179,7 +215,7 @@ class RankingLikelihood(Likelihood):
         if given.numel() != length:
             raise InputError(f"task: expected {length} entries, one for each score, got {given.numel()}")
         task_ids, list_of = torch.unique(given.to(scores.device), return_inverse=True)
-        checked = check_weight(weight, length)
+        checked = check_weight(weight, length, keep_gradient=True)
         variance = self.noise.to(scores).expand(length)
         scale = (variance if checked is None else variance / checked.to(scores)).sqrt()
         return list_of, int(task_ids.numel()), scale

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from linear_operator import LinearOperator
 from linear_operator.operators import (
     ConstantMulLinearOperator,
@@ -12,6 +15,7 @@ from linear_operator.operators import (
     SumLinearOperator,
     TriangularLinearOperator,
 )
+from torch import Tensor
 
 from ..errors import SizeError
 from .gram import GramLinearOperator
@@ -59,5 +63,32 @@ def root(op: LinearOperator) -> LinearOperator:
             f"the root of a {type(op).__name__} of size {op.shape[-1]} needs dense eigenpairs, which are computed up "
             f"to size {DENSE_LIMIT}; use a graph kernel, a low-rank kernel, or fewer inputs"
         )
-    values, vectors = eigenpairs(op.to_dense(), "kernel matrix")
+    dense = op.to_dense()
+    values, vectors = eigenpairs(dense.detach(), "kernel matrix")
+    if torch.is_grad_enabled() and dense.requires_grad:  # eigenvectors have no derivative where eigenvalues meet
+        return DenseLinearOperator(_SymmetricRoot.apply(dense, values, vectors))
     return DenseLinearOperator(vectors * values.sqrt())
+
+
+class _SymmetricRoot(torch.autograd.Function):
+    r"""The symmetric root :math:`G = K^{1/2}` of K (N, N) from its eigenpairs, those of zero left out.
+
+    From :math:`dG\, G + G\, dG = dK`: in the eigenvectors entry (i, j) of dK is divided by
+    :math:`\lambda_i^{1/2} + \lambda_j^{1/2}`. Where both are zero nothing is assumed to change.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
+        ctx.save_for_backward(values.sqrt(), vectors)
+        return (vectors * values.sqrt()) @ vectors.mT
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        halves, vectors = ctx.saved_tensors
+        both = (upstream[0] + upstream[0].mT) / 2
+        seen = vectors.mT @ both  # (R, N)
+        inner = (seen @ vectors) / (halves.unsqueeze(1) + halves)  # (R, R)
+        beside = (seen - (seen @ vectors) @ vectors.mT) / halves.unsqueeze(1)  # (R, N): one eigenvalue of the two zero
+        half = vectors @ beside
+        return vectors @ inner @ vectors.mT + half + half.mT, None, None

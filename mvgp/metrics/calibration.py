@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import ObservedMatrix
-from ..data.checks import as_tensor, check_values
+from ..data.checks import as_tensor, check_values, without_gradient
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class CoverageCurve:
         return f"CoverageCurve({self.num_values} values, at most {self.worst:.3f} off)"
 
 
-@torch.no_grad()
+@without_gradient
 def coverage(predicted: Any, held_out: Any, *, noise: float = 0.0, levels: Any = LEVELS) -> CoverageCurve:
     r"""The share of held-out values in the central interval of each level: :math:`|y - \mu| \le z \sqrt{\sigma^2 + s}`.
 

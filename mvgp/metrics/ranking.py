@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.checks import check_index
+from ..data.checks import check_index, without_gradient
 from ..errors import InputError
 from .lists import block_metrics
 from .result import CURVES, RankingScores
@@ -17,7 +17,7 @@ from .tasks import TaskItems, check_disjoint
 CHUNK_CELLS = 2**22  # scores held at a time when no chunk is given
 
 
-@torch.no_grad()
+@without_gradient
 def ranking_scores(
     scores: Any,
     positives: Any,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data import ObservedMatrix
+from ..data.checks import refuse_gradient
 from ..errors import ConvergenceError, InputError
 from ..linalg import PairIndex, PairLinearOperator
 from ..posteriors.coefficients import SparseCoefficients
@@ -90,10 +90,15 @@ class PairwiseSVM(gpytorch.Module):
         self.solver: SVMSolver = solver
         self.tolerance, self.max_iterations, self.strict = tolerance, max_iterations, strict
 
-    @torch.no_grad()
     def fit(self, data: ObservedMatrix) -> PairRanker:
         """The ranker given ``data``, whose values are +1 and -1."""
-        prior = copy.deepcopy(self.prior)
+        refuse_gradient(data, "data")
+        self.prior.refuse_gradients()
+        return self._fit(data)
+
+    @torch.no_grad()
+    def _fit(self, data: ObservedMatrix) -> PairRanker:
+        prior = self.prior.snapshot()
         labels, weights = self._labels(data)
         ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
         pairs = PairIndex(data.rows.to(labels.device), data.cols.to(labels.device), data.shape)
@@ -141,7 +146,7 @@ class PairwiseSVM(gpytorch.Module):
         )
         if self.strict:
             raise ConvergenceError(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=4)  # past fit and its no_grad
+        warnings.warn(message, RuntimeWarning, stacklevel=5)  # past fit, _fit and its no_grad
 
 
 def _is_positive(number: Any) -> bool:

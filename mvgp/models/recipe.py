@@ -10,6 +10,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 from ..data import ObservedMatrix, PositiveUnlabelled
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
 from ..priors import MatrixGP
@@ -43,6 +44,8 @@ class Recipe(gpytorch.Module):
         """() noise variance of an observation with weight 1, once ``data`` is known to be data."""
         if not isinstance(data, ObservedMatrix | PositiveUnlabelled):
             raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+        refuse_gradient(data, "data")
+        self.prior.refuse_gradients()
         noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
         if noise.numel() != 1:
             raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")

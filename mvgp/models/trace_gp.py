@@ -10,6 +10,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from tqdm import tqdm
 
 from ..data import ObservedMatrix, PositiveUnlabelled
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
 from ..posteriors import TracePosterior
@@ -85,6 +86,9 @@ class TraceGP(Recipe):
             raise InputError(f"penalty: expected SpectralElasticNet or TraceBall, got {type(penalty).__name__}")
         if solver not in ("proximal", "dense", "hybrid"):
             raise InputError(f"solver: expected 'proximal', 'dense' or 'hybrid', got {solver!r}")
+        numbers = {"strength": strength, "trace_share": trace_share, "row_bias": row_bias, "col_bias": col_bias}
+        for name, number in numbers.items():
+            refuse_gradient(number, name)
         if strength is not None and not 0 < strength < float("inf"):
             raise InputError(f"strength: expected a positive number, got {strength!r}")
         if trace_share is not None and not 0 <= trace_share <= 1:

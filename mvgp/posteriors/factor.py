@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -60,7 +59,7 @@ def factor_posterior(
 
     At sufficient rank its global optimum is that of the trace norm with lam = noise and alpha = 1.
     """
-    prior = copy.deepcopy(prior)
+    prior = prior.snapshot()
     conditional = condition(prior, data, noise, tolerance=1e-8)
     pairs = conditional.pairs
     values = data.values.to(dtype=prior.dtype, device=pairs.rows.device)

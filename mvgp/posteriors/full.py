@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -107,7 +106,7 @@ def full_posterior(
     strict: bool,
 ) -> FullPosterior:
     r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
-    prior = copy.deepcopy(prior)
+    prior = prior.snapshot()
     conditional = condition(
         prior, data, noise, tolerance=tolerance, method=method, max_iterations=max_iterations, strict=strict
     )

@@ -13,7 +13,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 
-from ..data.checks import check_index
+from ..data.checks import check_index, without_gradient
 from ..linalg import PairIndex
 from ..priors import MatrixGP
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
@@ -59,7 +59,9 @@ class GaussianPosterior(RankQueries):
     ``col_inputs`` ask about rows and columns that the prior has never seen: positions then count
     within the new inputs.
 
-    :param prior: a copy of the prior as it was when fitted.
+    A posterior is constant: no answer carries a gradient, and inputs that require one are refused.
+
+    :param prior: a copy of the prior as it was when fitted; if it takes gradients, a snapshot of it is kept.
     :param ops: its covariances (K_M, K_N).
     :param coefficients: A, the representer coefficients of the mean.
     :param conditional: the covariance.
@@ -72,7 +74,10 @@ class GaussianPosterior(RankQueries):
         coefficients: Coefficients,
         conditional: PosteriorCovariance,
     ) -> None:
-        self.prior, self._ops = prior, ops
+        learnable = any(values.requires_grad for values in (*prior.parameters(), *prior.buffers()))
+        self.prior = prior.snapshot() if learnable else prior
+        row_op, col_op = (op.detach() if op.requires_grad else op for op in ops)
+        self._ops = (row_op, col_op)
         self.coefficients, self.conditional = coefficients, conditional
 
     @property
@@ -89,7 +94,7 @@ class GaussianPosterior(RankQueries):
     def _query(self, rows: Any, cols: Any, row_inputs: Any, col_inputs: Any) -> Query:
         return Query(self.prior, self._ops, rows, cols, row_inputs, col_inputs)
 
-    @torch.no_grad()
+    @without_gradient
     def __call__(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> MultivariateNormal:
         """The joint posterior at pairs (``rows``, ``cols``): mean (Q,), lazy covariance (Q, Q)."""
         query = self._query(rows, cols, row_inputs, col_inputs)
@@ -99,13 +104,13 @@ class GaussianPosterior(RankQueries):
             return MultivariateNormal(mean, nothing)
         return MultivariateNormal(mean, self.conditional.operator(query))
 
-    @torch.no_grad()
+    @without_gradient
     def mean(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> Tensor:
         """(Q,): posterior mean at pairs."""
         query = self._query(rows, cols, row_inputs, col_inputs)
         return query.prior_mean() + pair_means(self.coefficients, query)
 
-    @torch.no_grad()
+    @without_gradient
     def variance(
         self,
         rows: Any,
@@ -123,7 +128,7 @@ class GaussianPosterior(RankQueries):
         """
         return self.conditional.variance(self._query(rows, cols, row_inputs, col_inputs), method, accuracy)
 
-    @torch.no_grad()
+    @without_gradient
     def interval(
         self, rows: Any, cols: Any, level: float = 0.9, *, row_inputs: Any = None, col_inputs: Any = None
     ) -> tuple[Tensor, Tensor]:
@@ -133,7 +138,7 @@ class GaussianPosterior(RankQueries):
         reach = statistics.NormalDist().inv_cdf((1 + share) / 2) * variance.sqrt()
         return mean - reach, mean + reach
 
-    @torch.no_grad()
+    @without_gradient
     def variances(
         self,
         rows: Any = None,
@@ -177,7 +182,7 @@ class GaussianPosterior(RankQueries):
             progress=progress,
         )
 
-    @torch.no_grad()
+    @without_gradient
     def sample(
         self,
         rows: Any,
@@ -193,12 +198,12 @@ class GaussianPosterior(RankQueries):
         mean = query.prior_mean() + pair_means(self.coefficients, query)
         return mean + self.conditional.sample(query, num_samples, generator)
 
-    @torch.no_grad()
+    @without_gradient
     def joint(self, rows: Any, cols: Any) -> Joint:
         """The joint covariance at up to 20,000 pairs as a dense matrix, from which samples are cheap."""
         return self.conditional.joint(self._query(rows, cols, None, None))
 
-    @torch.no_grad()
+    @without_gradient
     def scores(self, rows: Any = None) -> Tensor:
         """(R, N): posterior means of whole rows, all of them when ``rows`` (R,) is left out."""
         chosen = check_index(range(self.shape[0]) if rows is None else rows, self.shape[0], "rows")
@@ -224,7 +229,7 @@ class GaussianPosterior(RankQueries):
 
         storage.save(self, path)
 
-    @torch.no_grad()
+    @without_gradient
     def covariance(self) -> LinearOperator:
         """S over all cells, (M N, M N), row-major, applied lazily."""
         everything = PairIndex.complete(self.shape, self._ops[0].device)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..data.checks import without_gradient
 from ..errors import InputError
 from . import ranks
 from .acquisition import TestPlan, plan_tests
@@ -51,7 +52,7 @@ class RankQueries(ABC):
     def joint(self, rows: Any, cols: Any) -> Joint:
         """The joint covariance at pairs."""
 
-    @torch.no_grad()
+    @without_gradient
     def top(
         self,
         row: Any,
@@ -104,7 +105,7 @@ class RankQueries(ABC):
             level=share,
         )
 
-    @torch.no_grad()
+    @without_gradient
     def top_probability(
         self, row: Any, k: int = 20, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
     ) -> Tensor:
@@ -113,7 +114,7 @@ class RankQueries(ABC):
         line = _Row(self, row, exclude)
         return line.spread(ranks.top_probability(line.samples(num_samples, seed), places))
 
-    @torch.no_grad()
+    @without_gradient
     def rank_interval(
         self,
         row: Any,
@@ -129,7 +130,7 @@ class RankQueries(ABC):
         low, high = ranks.rank_interval(line.samples(num_samples, seed), share)
         return line.spread(low), line.spread(high)
 
-    @torch.no_grad()
+    @without_gradient
     def expected_hits(
         self,
         row: Any,
@@ -144,7 +145,7 @@ class RankQueries(ABC):
         found = self.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed)
         return ranks.expected_hits(found, chosen)
 
-    @torch.no_grad()
+    @without_gradient
     def beats(self, row: Any, item: Any, other: Any) -> float:
         """P(``item`` scores higher than ``other``) in a row, in closed form."""
         one = ranks.check_one(row, self.shape[0], "row")
@@ -156,7 +157,7 @@ class RankQueries(ABC):
             return 0.5 + 0.5 * ((lead > 0) - (lead < 0))
         return float(torch.special.ndtr(torch.tensor(lead / spread, dtype=torch.float64)))
 
-    @torch.no_grad()
+    @without_gradient
     def next_tests(
         self,
         row: Any,

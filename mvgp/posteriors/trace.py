@@ -115,7 +115,7 @@ def trace_problem(
     tolerance: float,
 ) -> TraceProblem:
     """Set up the loss; the biases are optimised out of it."""
-    prior = copy.deepcopy(prior)
+    prior = prior.snapshot()
     ops = kernel_operators(prior, data)
     conditional = (
         whole_list_condition(ops, data, noise, tolerance=tolerance)

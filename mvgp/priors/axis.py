@@ -18,7 +18,7 @@ class Axis(gpytorch.Module):
     """The rows or the columns: a gpytorch kernel and the inputs at which it is evaluated.
 
     :param kernel: any gpytorch kernel.
-    :param inputs: (n, d) or (n,); left out for kernels on nodes, which know their own.
+    :param inputs: (n, d) or (n,), with their gradient; left out for kernels on nodes, which know their own.
     :param name: ``row`` or ``col``, for messages.
     """
 
@@ -46,7 +46,7 @@ class Axis(gpytorch.Module):
         return int(self.inputs.shape[0])
 
     def covariance(self) -> LinearOperator:
-        """(n, n), lazy; differentiable in the kernel's parameters."""
+        """(n, n), lazy; differentiable in the kernel's parameters and the inputs."""
         return self._evaluate(self.inputs, None)
 
     def cross(self, inputs: Tensor) -> LinearOperator:
@@ -79,8 +79,8 @@ class Axis(gpytorch.Module):
 
 
 def checked_inputs(inputs: Any, name: str) -> Tensor:
-    """(n, d) finite inputs; whole numbers stay whole (they may be node numbers)."""
-    given = as_tensor(inputs, name)
+    """(n, d) finite inputs, with their gradient; whole numbers stay whole (they may be node numbers)."""
+    given = as_tensor(inputs, name, keep_gradient=True)
     found = given.unsqueeze(1) if given.dim() == 1 else given
     if found.dim() != 2 or found.shape[0] == 0 or found.shape[1] == 0:
         raise InputError(f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(given.shape)}")

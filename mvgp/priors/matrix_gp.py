@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gpytorch
@@ -10,11 +11,13 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..data.checks import check_index
+from ..data.checks import check_index, refuse_gradient
 from ..errors import InputError
 from ..linalg import KroneckerLinearOperator, PairIndex, PairLinearOperator, root
 from .axis import Axis
 from .means import MatrixMean, ZeroMean
+
+INPUTS = {"row_axis.inputs": "row_inputs", "col_axis.inputs": "col_inputs"}  # buffers, and what they were given as
 
 
 class MatrixGP(gpytorch.models.GP):
@@ -22,6 +25,9 @@ class MatrixGP(gpytorch.models.GP):
 
     Kernels are gpytorch kernels. Kernels on nodes (:mod:`mvgp.kernels`) know their inputs; any other
     kernel comes with ``row_inputs`` or ``col_inputs``. All parameters and inputs are brought to ``dtype``.
+
+    What the prior answers (:meth:`forward`, :meth:`covariance`, :meth:`mean_matrix`) carries gradients to its
+    parameters, and to inputs that require them. A posterior is constant, and so is :meth:`sample`.
 
     :param row_kernel: covariance of rows.
     :param col_kernel: covariance of columns.
@@ -89,6 +95,17 @@ class MatrixGP(gpytorch.models.GP):
             raise InputError(f"rows and cols differ in length: {len(row)} and {len(col)}")
         return PairIndex(row, col, self.shape)
 
+    def snapshot(self) -> MatrixGP:
+        """A copy as it is now, all of it constant: parameters and inputs require no gradient."""
+        memo: dict[int, Any] = {id(b): b.detach().clone() for b in self.buffers() if b.requires_grad}
+        found = copy.deepcopy(self, memo)
+        return found.requires_grad_(False)
+
+    def refuse_gradients(self) -> None:
+        """Raise if inputs, or other data of the prior, require a gradient, which a posterior would lose."""
+        for name, values in self.named_buffers():
+            refuse_gradient(values, INPUTS.get(name, f"prior.{name}"))
+
     def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
         """The prior at pairs (``rows``, ``cols``), each (Q,): mean (Q,) and a lazy covariance (Q, Q)."""
         pairs = self.pairs(rows, cols)
@@ -105,7 +122,10 @@ class MatrixGP(gpytorch.models.GP):
         return self.mean_module.block(rows, cols).expand(self.shape)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        r"""(M, N): an exact sample :math:`b + G_M E G_N^T`, E standard normal, G the roots of the kernels."""
+        r"""(M, N): an exact sample :math:`b + G_M E G_N^T`, E standard normal, G the roots of the kernels.
+
+        It carries no gradient, as torch has it for ``sample``; ``prior(rows, cols).rsample()`` does.
+        """
         with torch.no_grad():
             row_root, col_root = root(self.row_axis.covariance()), root(self.col_axis.covariance())
             size = (row_root.shape[-1], col_root.shape[-1])

@@ -8,7 +8,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..data.checks import as_tensor, refuse_gradient
 from ..errors import InputError
 
 
@@ -61,6 +61,7 @@ class ConstantMean(MatrixMean):
 
     def __init__(self, constant: float = 0.0, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(dtype)
+        refuse_gradient(constant, "constant")
         self.register_parameter("raw_constant", torch.nn.Parameter(torch.tensor(float(constant), dtype=dtype)))
 
     @property
@@ -82,6 +83,7 @@ class RowBiasMean(MatrixMean):
 
     def __init__(self, bias: Any, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(dtype)
+        refuse_gradient(bias, "bias")
         start = torch.zeros(bias, dtype=dtype) if isinstance(bias, int) else torch.as_tensor(bias, dtype=dtype)
         if start.dim() != 1 or start.numel() == 0 or not torch.isfinite(start).all():
             raise InputError(f"bias: expected one finite number for each row, got shape {tuple(start.shape)}")

@@ -147,6 +147,7 @@ def check_model(model: Any) -> None:
         raise InputError(f"model: expected mvgp.TraceGP, got {type(model).__name__}")
     if model.penalty is not None:
         raise InputError("model: strengths are relative, a model with an absolute penalty has none; leave penalty out")
+    model.prior.refuse_gradients()
 
 
 def _check_shares(trace_shares: Any) -> tuple[float, ...]:

@@ -56,7 +56,7 @@ def digest_splits(splits: Sequence[Split]) -> str:
         for part in (split.train, split.held_out):
             found.update(repr((type(part).__name__, part.shape, len(part))).encode())
             for tensor in _tensors(part):
-                found.update(tensor.cpu().numpy().tobytes())
+                found.update(tensor.detach().cpu().numpy().tobytes())
             if isinstance(part, PositiveUnlabelled):
                 found.update(repr(part.weight).encode())
     return found.hexdigest()[:16]

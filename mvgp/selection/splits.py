@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data import ObservedMatrix, PositiveUnlabelled
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..posteriors.loss import Data
 
@@ -76,6 +77,7 @@ def split_rows(data: Data, *, folds: int | None = None, share: float | None = No
 def make_splits(data: Data, by: str, folds: int | Sequence[Split], share: float, seed: int) -> list[Split]:
     """The splits of a validation: one with ``share`` held out if ``folds`` is 1, K of them, or those given."""
     check_data(data)
+    refuse_gradient(data, "data")
     if not isinstance(folds, int) or isinstance(folds, bool):
         return _given(data, folds)
     if by not in ("pairs", "rows"):

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..data.checks import refuse_gradient
 from ..errors import InputError
 
 
@@ -50,6 +51,8 @@ class SpectralElasticNet:
     alpha: float
 
     def __post_init__(self) -> None:
+        refuse_gradient(self.lam, "lam")
+        refuse_gradient(self.alpha, "alpha")
         if not 0 <= self.lam < float("inf"):
             raise InputError(f"lam: expected a finite number that is not negative, got {self.lam!r}")
         if not 0 <= self.alpha <= 1:
@@ -58,6 +61,8 @@ class SpectralElasticNet:
     @classmethod
     def from_noise(cls, noise: float, mu: float) -> SpectralElasticNet:
         """From the form (4): noise variance and multiplier mu of the trace norm."""
+        refuse_gradient(noise, "noise")
+        refuse_gradient(mu, "mu")
         if not noise > 0 or not mu >= 0:
             raise InputError(f"expected noise > 0 and mu >= 0, got noise={noise!r}, mu={mu!r}")
         return cls(noise * (1 + mu), mu / (1 + mu))
@@ -114,6 +119,7 @@ class TraceBall:
     def __post_init__(self) -> None:
         for name in ("radius", "ridge"):
             value = getattr(self, name)
+            refuse_gradient(value, name)
             if not 0 <= value < float("inf"):
                 raise InputError(f"{name}: expected a finite number that is not negative, got {value!r}")
 

@@ -57,7 +57,7 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
 def restore_posterior(given: Fields) -> GaussianPosterior:
     """The inverse of :func:`describe_posterior`; kernels are evaluated as a fit does."""
     kind, own = given.text("kind", KINDS), given.fields("own")
-    prior = restore_prior(given.fields("prior"))
+    prior = restore_prior(given.fields("prior")).requires_grad_(False)
     ops = prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
     coefficients = restore_coefficients(given.fields("coefficients"), prior)
     covariance = restore_covariance(given.fields("covariance"), prior, ops)

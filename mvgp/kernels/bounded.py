@@ -1,0 +1,110 @@
+"""BoundedParameters: parameters under a constraint, and one rule for the ends of it."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import gpytorch
+import torch
+from gpytorch.constraints import Interval, Positive
+from gpytorch.module import RandomModuleMixin
+from torch import Tensor
+
+from ..data.checks import refuse_gradient
+from ..errors import InputError
+
+
+class BoundedParameters(gpytorch.Module):
+    """What kernels and likelihoods of ours share: parameters ``raw_<name>`` under a constraint.
+
+    A value at an end of its constraint (0, if it has to be positive) has an infinite raw number, from where nothing is
+    learned. So it is a constant: the parameter does not require a gradient, and the value is the end. A value
+    inside that replaces it makes the parameter learnable again. That holds however the value is given: to the
+    constructor, by assignment, by ``initialize``, by ``load_state_dict``. Assigning inside the constraint leaves
+    ``requires_grad`` as it is.
+    """
+
+    _parameter_dtype: torch.dtype = torch.float64
+
+    def _add_parameter(
+        self,
+        name: str,
+        value: Any,
+        constraint: Interval | None,
+        *,
+        may_be_zero: bool = False,
+        shape: torch.Size | tuple[int, ...] | None = None,
+    ) -> None:
+        """Register ``raw_<name>`` with a constraint, positive when left out, at a starting value."""
+        size = self.batch_shape if shape is None else shape
+        raw = torch.nn.Parameter(torch.zeros(size, dtype=self._parameter_dtype))
+        self.register_parameter(f"raw_{name}", raw)
+        self.register_constraint(f"raw_{name}", Positive() if constraint is None else constraint)
+        self._set_parameter(name, value, may_be_zero=may_be_zero)
+
+    def _get_parameter(self, name: str) -> Tensor:
+        found: Tensor = getattr(self, f"raw_{name}_constraint").transform(getattr(self, f"raw_{name}"))
+        return found
+
+    def _set_parameter(self, name: str, value: Any, *, may_be_zero: bool = False) -> None:
+        """Give a parameter a value, which is copied and checked."""
+        raw, constraint = getattr(self, f"raw_{name}"), getattr(self, f"raw_{name}_constraint")
+        if isinstance(self, RandomModuleMixin):  # gpytorch's random modules hold samples, with their gradient
+            wanted = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
+            self.initialize(**{f"raw_{name}": constraint.inverse_transform(wanted)})
+            return
+        refuse_gradient(value, name)
+        try:
+            wanted = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).detach().expand(raw.shape)
+        except (TypeError, ValueError, RuntimeError):
+            raise InputError(f"{name}: expected a number, or as many as {tuple(raw.shape)}, got {value!r}") from None
+        good = torch.isfinite(wanted) & ((wanted >= 0) if may_be_zero else (wanted > 0))
+        if not bool(good.all()):
+            least = "not negative" if may_be_zero else "positive"
+            raise InputError(f"{name}: expected a finite number that is {least}, got {value!r}")
+        self.initialize(**{f"raw_{name}": _raw(wanted, constraint, name)})
+
+    def initialize(self, **kwargs: Any) -> Self:
+        """Set parameters, as gpytorch does; those that leave an end of their constraint are learned again."""
+        before = self._at_an_end()
+        super().initialize(**kwargs)
+        self._settle(before)
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        before = self._at_an_end()
+        super()._load_from_state_dict(*args, **kwargs)
+        self._settle(before)
+
+    def _at_an_end(self) -> set[str]:
+        return {name for name, raw in self._parameters.items() if raw is not None and bool(torch.isinf(raw).any())}
+
+    def _settle(self, before: set[str]) -> None:
+        """Freeze what is at an end; what was at one ``before`` and is not any more is learned."""
+        now = self._at_an_end()
+        for name in now | before:
+            self._parameters[name].requires_grad_(name not in now)
+
+
+def _raw(wanted: Tensor, constraint: Interval, name: str) -> Tensor:
+    """The raw numbers of values under a constraint; infinite at its ends."""
+    low, high = (_beside(wanted, bound) for bound in (constraint.lower_bound, constraint.upper_bound))
+    if bool((low < 0).any()) or bool((high > 0).any()):
+        raise InputError(f"{name}: expected a value that fulfils {constraint!r}, got {wanted.tolist()!r}")
+    at_end = (low == 0) | (high == 0)
+    if not constraint.enforced or not bool(at_end.any()):
+        return torch.as_tensor(constraint.inverse_transform(wanted)).to(wanted).clone()
+    if not bool(at_end.all()):
+        raise InputError(
+            f"{name}: expected values inside {constraint!r}, or all at an end of it, where they are constants, "
+            f"got {wanted.tolist()!r}"
+        )
+    return torch.where(low == 0, -torch.inf, torch.full_like(wanted, torch.inf))
+
+
+def _beside(wanted: Tensor, bound: Tensor) -> Tensor:
+    """-1, 0 or 1: below, at or above a bound; in the bound's precision, in which a number may have become the bound."""
+    bound = bound.to(wanted.device)
+    rounded = wanted.to(bound.dtype)
+    exact = torch.sign(wanted - bound.to(wanted.dtype))
+    return torch.where((rounded == bound) & (bound != 0), 0.0, exact)
