@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
+from ..likelihoods.overrides import check_gaussian
 from ..priors import MatrixGP
 from .parameters import ParameterVector
 from .rotated_grid import RotatedGrid
@@ -80,8 +81,7 @@ def learn_grid(
         True
 
     """
-    if not isinstance(likelihood, GaussianLikelihood):
-        raise InputError(f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__}")
+    check_gaussian(likelihood, "learn_grid")
     if not isinstance(data, PositiveUnlabelled | ObservedMatrix):
         raise InputError(f"data: expected links or an ObservedMatrix, got {type(data).__name__}")
     if not tolerance > 0 or not isinstance(max_steps, int) or max_steps < 1:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..data import ObservedMatrix
 from ..errors import InputError, NotPositiveSemidefiniteError
+from ..likelihoods.overrides import check_gaussian
 from ..linalg import Evidence, PairLinearOperator, Solution, conjugate_gradients
 from ..linalg.leading import EXACT_LIMIT
 from ..linalg.solvers import CHOLESKY_LIMIT, make_solver
@@ -107,11 +108,7 @@ def log_marginal(
 
 def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | None) -> Tensor:
     """() noise variance, or (T,) noise over weight; differentiable."""
-    if not isinstance(likelihood, GaussianLikelihood):
-        raise InputError(
-            f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
-            "(for known noise of each entry, give the data weights)"
-        )
+    check_gaussian(likelihood, "the marginal likelihood")
     noise = likelihood.noise.to(like).reshape(-1)
     if noise.numel() != 1:
         raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..data.checks import check_values, check_weights
 from ..errors import ConvergenceError, InputError
+from ..likelihoods.overrides import check_gaussian
 from ..linalg import PairLinearOperator
 from ..priors import MatrixGP
 from .marginal import LogMarginal, MarginalMethod, choose_method, noise_of, pair_log_marginal
@@ -67,11 +68,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
     ) -> None:
         if not isinstance(prior, MatrixGP):
             raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
-        if not isinstance(likelihood, GaussianLikelihood):
-            raise InputError(
-                f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
-                "(for known noise of each entry, give the data weights)"
-            )
+        check_gaussian(likelihood, "the marginal likelihood")
         check_probes(probes)
         super().__init__(likelihood, prior)
         self.method: MarginalMethod = method

@@ -29,6 +29,7 @@ from ..errors import InputError
 from ..likelihoods import RankingLikelihood
 from ..linalg import PairLinearOperator
 from ..posteriors import TracePosterior
+from ..posteriors.loss import model_retargeting
 from ..priors import MatrixGP
 from .derivative import first_order
 from .marginal import noise_of, pair_log_marginal
@@ -92,7 +93,7 @@ def trace_bound(
     if isinstance(likelihood, RankingLikelihood):
         refuse_gradient(targets, "data.values")
         weights = None if data.weights is None else data.weights.detach().to(psi)
-        targets = likelihood.retargeting(targets, pairs.rows, weights)(psi)
+        targets = model_retargeting(likelihood, targets, pairs.rows, weights)(psi)
     gap = (targets - psi).detach()
     fixed = noise.detach()
     theta = gap / fixed  # (T,)

@@ -38,6 +38,8 @@ class GradedRankingLikelihood(RankingLikelihood):
 
     """
 
+    binary_labels = (1.0, 0.0)
+
     def __init__(
         self,
         num_levels: int,

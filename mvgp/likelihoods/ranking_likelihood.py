@@ -69,6 +69,7 @@ class RankingLikelihood(BoundedParameters, Likelihood):
     """
 
     has_analytic_marginal = False
+    binary_labels: tuple[float, float] = (1.0, -1.0)  # of known links and of other items, where data have no labels
 
     def __init__(
         self, target: TargetSet, noise: float, list_sizes: Any = None, noise_constraint: Interval | None = None

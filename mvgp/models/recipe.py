@@ -13,6 +13,7 @@ from ..data import ObservedMatrix, PositiveUnlabelled
 from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
+from ..likelihoods.overrides import check_gaussian
 from ..priors import MatrixGP
 
 
@@ -33,6 +34,8 @@ class Recipe(gpytorch.Module):
                 f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood or a ranking likelihood, "
                 f"got {type(likelihood).__name__} (for known noise of each entry, give the data weights)"
             )
+        if isinstance(likelihood, GaussianLikelihood):
+            check_gaussian(likelihood, type(self).__name__)
         self.prior, self.likelihood = prior, likelihood
 
     def forward(self, rows: Any, cols: Any) -> MultivariateNormal:

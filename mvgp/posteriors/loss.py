@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods import OrderCone, RankingLikelihood
+from ..likelihoods import BipartiteRankingLikelihood, GradedRankingLikelihood, OrderCone, RankingLikelihood
+from ..likelihoods.overrides import most_derived, overridden
 from ..priors import MatrixGP, ZeroMean
 from ..solvers import BiasedSquaredLoss, Loss, RetargetedLoss, SquaredLoss
-from ..solvers.whole_list import WholeListRankingLoss, WholeListSquaredLoss
+from ..solvers.whole_list import WholeListRankingLoss, WholeListRetargetedLoss, WholeListSquaredLoss
 
 Data = ObservedMatrix | PositiveUnlabelled
 
@@ -46,7 +47,7 @@ def make_loss(
     weights = None if data.weights is None else data.weights.to(values)
     offset = prior.mean_module(rows, cols)
     if isinstance(likelihood, RankingLikelihood):
-        retarget = likelihood.retargeting(values, rows, weights)
+        retarget = model_retargeting(likelihood, values, rows, weights)
         return RetargetedLoss(_shifted(retarget, offset), weights)
     if row_bias is None and col_bias is None:
         return SquaredLoss(values - offset, weights)
@@ -60,9 +61,7 @@ def _shifted(retarget: Callable[[Tensor], Tensor], offset: Tensor) -> Callable[[
     return lambda psi: retarget(psi + offset) - offset
 
 
-def _whole_list_loss(
-    prior: MatrixGP, data: PositiveUnlabelled, likelihood: Likelihood, device: torch.device
-) -> WholeListRankingLoss | WholeListSquaredLoss:
+def _whole_list_loss(prior: MatrixGP, data: PositiveUnlabelled, likelihood: Likelihood, device: torch.device) -> Loss:
     positions = data.positions.to(device)
     offset: Tensor | None = None
     if not isinstance(prior.mean_module, ZeroMean):
@@ -71,7 +70,48 @@ def _whole_list_loss(
         offset = block.expand(len(chosen), len(cols)).reshape(-1).contiguous()
     if isinstance(likelihood, GaussianLikelihood):
         return WholeListSquaredLoss(positions, data.weight, offset)
-    target = likelihood.target if isinstance(likelihood, RankingLikelihood) else None
-    if not isinstance(target, OrderCone):
-        raise InputError(f"a whole list takes the target set OrderCone, got {type(target).__name__}")
-    return WholeListRankingLoss(positions, data.shape[1], data.weight, target.margin, offset)
+    if not isinstance(likelihood, RankingLikelihood):
+        raise InputError(f"likelihood: expected a ranking likelihood, got {type(likelihood).__name__}")
+    if has_closed_form(likelihood):
+        target = likelihood.target
+        assert isinstance(target, OrderCone)
+        return WholeListRankingLoss(positions, data.shape[1], data.weight, target.margin, offset)
+
+    def retargeting_of(positive: Tensor, task: Tensor, weight: Tensor | None) -> Callable[[Tensor], Tensor]:
+        label, other = likelihood.binary_labels
+        labels = torch.where(positive, label, other).to(prior.dtype)
+        return model_retargeting(likelihood, labels, task, weight)
+
+    return WholeListRetargetedLoss(positions, data.shape[1], data.num_cells, data.weight, retargeting_of, offset)
+
+
+def model_retargeting(
+    likelihood: RankingLikelihood, labels: Tensor, task: Tensor, weight: Tensor | None
+) -> Callable[[Tensor], Tensor]:
+    """The map psi (T,) -> r (T,) that a fit uses: ``retargeting``, or ``retarget`` where that is what a user overrides.
+
+    A fit minimises equation (9), whose targets these two give. A likelihood with a ``loss`` of its own is refused,
+    since there would be no certificate for it.
+    """
+    if overridden(likelihood, RankingLikelihood, "loss"):
+        raise InputError(
+            f"likelihood: {type(likelihood).__name__} overrides loss, which a fit would ignore: it minimises equation "
+            "(9) with the targets of retargeting. Override retargeting, retarget or lists, or give a target set"
+        )
+    if most_derived(likelihood, "retargeting", "retarget") == "retarget":
+        return lambda psi: likelihood.retarget(psi, labels, task, weight)
+    return likelihood.retargeting(labels, task, weight)
+
+
+def has_closed_form(likelihood: RankingLikelihood) -> bool:
+    """Whether the order cone's threshold search over whole lists is what the likelihood's own methods would give."""
+    target = likelihood.target
+    if not isinstance(target, OrderCone) or overridden(target, OrderCone, "projection"):
+        return False
+    own = [
+        name
+        for base in (BipartiteRankingLikelihood, GradedRankingLikelihood)
+        if isinstance(likelihood, base)
+        for name in overridden(likelihood, base, "lists", "retargeting", "retarget", "loss")
+    ]
+    return not own and isinstance(likelihood, BipartiteRankingLikelihood | GradedRankingLikelihood)

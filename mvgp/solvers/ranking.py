@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ..errors import InputError
@@ -48,10 +49,7 @@ class RetargetedLoss:
 
     def targets(self, psi: Tensor) -> Tensor:
         """(T,) r(psi), equation (8)."""
-        found = self.retarget(psi.detach())
-        if found.shape != psi.shape:
-            raise InputError(f"retarget: expected targets of shape {tuple(psi.shape)}, got {tuple(found.shape)}")
-        return found
+        return checked_targets(self.retarget, psi)
 
     def __call__(self, psi: Tensor) -> LossValue:
         """See :class:`~mvgp.solvers.losses.Loss`."""
@@ -61,3 +59,16 @@ class RetargetedLoss:
         square = float((gradient.double() * off.double()).sum())
         linear = float((gradient.double() * targets.double()).sum())
         return LossValue(square / 2, gradient, linear, square)
+
+
+def checked_targets(retarget: Callable[[Tensor], Tensor], psi: Tensor) -> Tensor:
+    """(T,) r(psi) from a user's own projection, refused unless it is as many finite numbers as psi has."""
+    found = retarget(psi.detach())
+    if not isinstance(found, Tensor) or found.shape != psi.shape or not found.is_floating_point():
+        got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise InputError(f"retarget: expected targets of {psi.dtype} and shape {tuple(psi.shape)}, got {got}")
+    bad = ~torch.isfinite(found)
+    if bool(bad.any()):
+        at = int(bad.nonzero()[0])
+        raise InputError(f"retarget: expected finite targets, got {found[at].item()} for score {psi[at].item()}")
+    return found.to(psi.dtype)

@@ -5,10 +5,13 @@ Nothing is sampled. The scores are a dense block (A, N) of rows; it is gone thro
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import torch
 from torch import Tensor
 
 from .losses import LossValue, long_dot
+from .ranking import checked_targets
 
 CELLS = 1 << 20  # cells handled at a time
 
@@ -160,6 +163,76 @@ class WholeListRankingLoss(_WholeList):
             by_newton = (newton >= low) & (newton <= high) & (step % 5 != 4)
             b = torch.where(done, b, torch.where(by_newton, newton, middle))
         return final
+
+
+RetargetingOf = Callable[[Tensor, Tensor, Tensor | None], Callable[[Tensor], Tensor]]
+
+
+class WholeListRetargetedLoss(_WholeList):
+    """Equation (9) over whole lists for any target set, by its own projection, some rows at a time.
+
+    The lists are spelled out for that, with a label, a task and a weight for each cell. They are kept while they fit,
+    and made anew in every call beyond that.
+
+    :param positions: (P,) ascending, where the positives are among the A N cells.
+    :param num_cols: N.
+    :param num_cells: A N.
+    :param weight: w0.
+    :param retargeting_of: from positive (C,) bool, task (C,) and weight (C,), or None where all are 1, the map
+        psi (C,) -> r (C,) of equation (8).
+    :param offset: (A N,) prior mean there, or None for 0.
+    :param keep_cells: up to how many cells the lists are kept.
+    """
+
+    def __init__(
+        self,
+        positions: Tensor,
+        num_cols: int,
+        num_cells: int,
+        weight: float,
+        retargeting_of: RetargetingOf,
+        offset: Tensor | None = None,
+        keep_cells: int = 1 << 23,
+    ) -> None:
+        self.positions, self.weight, self.offset = positions, weight, offset
+        self.num_cols, self.num_cells, self.retargeting_of = num_cols, num_cells, retargeting_of
+        self._kept: list[Callable[[Tensor], Tensor]] | None = [] if num_cells <= keep_cells else None
+
+    def _pieces(self) -> Iterator[tuple[slice, Tensor | None, Callable[[Tensor], Tensor]]]:
+        """Cells of some rows, their weights (C,), and their retargeting."""
+        size = max(1, CELLS // self.num_cols) * self.num_cols
+        for number, first in enumerate(range(0, self.num_cells, size)):
+            last = min(first + size, self.num_cells)
+            bounds = torch.tensor([first, last], device=self.positions.device)
+            start, stop = torch.searchsorted(self.positions, bounds).tolist()
+            positive = torch.zeros(last - first, dtype=torch.bool, device=self.positions.device)
+            positive[self.positions[start:stop] - first] = True
+            weight = None
+            if self.weight != 1:
+                weight = torch.where(positive, 1.0, self.weight).to(torch.float64)
+            if self._kept is not None and number < len(self._kept):
+                retarget = self._kept[number]
+            else:
+                task = torch.arange(first, last, device=self.positions.device) // self.num_cols
+                retarget = self.retargeting_of(positive, task, weight)
+                if self._kept is not None:
+                    self._kept.append(retarget)
+            yield slice(first, last), weight, retarget
+
+    def __call__(self, psi: Tensor) -> LossValue:
+        """See :class:`~mvgp.solvers.losses.Loss`."""
+        gradient = torch.empty_like(psi)
+        square, linear = 0.0, 0.0
+        for cells, weight, retarget in self._pieces():
+            part = psi[cells] if self.offset is None else psi[cells] + self.offset[cells]
+            target = checked_targets(retarget, part)
+            off = part - target
+            pull = off if weight is None else weight.to(off) * off
+            seen = target if self.offset is None else target - self.offset[cells]  # the targets as psi sees them
+            square += long_dot(pull, off)
+            linear += long_dot(pull, seen)
+            gradient[cells] = pull
+        return LossValue(square / 2, gradient, linear, square)
 
 
 def _weighted_square(step: Tensor, positions: Tensor, weight: float) -> float:
