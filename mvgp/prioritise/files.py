@@ -11,6 +11,7 @@ from ..errors import InputError, StorageError
 from ..metrics.sources import Ranker
 from ..posteriors import GaussianPosterior
 from ..storage.archive import read, told, write
+from ..storage.budget import Budget, Spending
 from ..storage.fields import Fields
 from ..storage.posteriors import describe_posterior, restore_posterior
 from ..storage.tree import on_cpu
@@ -44,7 +45,8 @@ def restore(path: str | os.PathLike[str]) -> tuple[tuple[GaussianPosterior, ...]
         if content.text("kind") != KIND:
             kind = content.text("kind")
             raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
-        posteriors = tuple(restore_posterior(one) for one in content.each("posteriors"))
+        spending = Spending(Budget())
+        posteriors = tuple(restore_posterior(one, spending, trial=True) for one in content.each("posteriors"))
         shapes = {one.shape for one in posteriors}
         if len(shapes) != 1:
             raise StorageError(f"content.posteriors: expected at least one, all of one shape, got {sorted(shapes)}")

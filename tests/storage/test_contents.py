@@ -70,7 +70,7 @@ WRONG = {
     "ard": ("full", at("prior", "col", "kernel", "ard_num_dims"), lambda _: 10**12, "expected a whole number from 1 to"),
     "ard on nodes": ("full, cg", at("prior", "row", "kernel", "ard_num_dims"), lambda _: 2, "without ard_num_dims"),
     "active": ("full", at("prior", "col", "kernel", "active_dims"), lambda _: [-1], "active_dims.0.: expected a whole number"),
-    "active, beyond": ("full", at("prior", "col", "kernel", "active_dims"), lambda _: [2], "expected a saved posterior, got"),
+    "active, beyond": ("full", at("prior", "col", "kernel", "active_dims"), lambda _: [2], "active_dims: expected columns of the 2"),
     "inputs": ("full", at("prior", "col", "inputs"), lambda x: x[0], "inputs: expected an array of shape .any, any."),
     "inputs, infinite": ("full", at("prior", "col", "inputs"), lambda x: x / 0, "expected a saved posterior, got InputError"),
     "inputs, gone": ("full", at("prior", "col", "inputs"), lambda _: None, "InputError: col_inputs: RBFKernel needs inputs"),
@@ -123,13 +123,14 @@ def test_sums_that_are_empty_or_endless(tmp_path):
     archive.write(tmp_path / "file", tree)
     with pytest.raises(StorageError):
         mvgp.load(tmp_path / "file")
-    inner = kernel
-    for _ in range(100):
-        inner = {**kernel, "own": {"parts": [inner]}}
-    tree["prior"]["row"]["kernel"] = inner
-    archive.write(tmp_path / "file", tree)
-    with pytest.raises(StorageError, match="expected kernels in at most 8 others, got more"):
-        mvgp.load(tmp_path / "file")
+    for deep, message in ((12, "expected kernels in at most 8 others, got more"), (100, "up to 100 deep, got deeper")):
+        inner = kernel
+        for _ in range(deep):
+            inner = {**kernel, "own": {"parts": [inner]}}
+        tree["prior"]["row"]["kernel"] = inner
+        archive.write(tmp_path / "file", tree)
+        with pytest.raises(StorageError, match=message):
+            mvgp.load(tmp_path / "file")
 
 
 def test_files_beyond_four_gigabytes_have_another_header(tmp_path, monkeypatch):
