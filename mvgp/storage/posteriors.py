@@ -75,7 +75,10 @@ def restore_posterior(given: Fields, spending: Spending, *, trial: bool) -> Gaus
     kind, own = given.text("kind", KINDS), given.fields("own")
     prior = restore_prior(given.fields("prior"), spending)
     ops = prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
-    largest = [check_operator(op, f"{given.where}.prior.{side}") for op, side in zip(ops, ("row", "col"), strict=True)]
+    largest = [
+        check_operator(op, f"{given.where}.prior.{side}", thorough=trial)
+        for op, side in zip(ops, ("row", "col"), strict=True)
+    ]
     coefficients = restore_coefficients(given.fields("coefficients"), prior)
     covariance = restore_covariance(given.fields("covariance"), prior, ops, spending)
     parts = (prior, ops, coefficients, covariance)
