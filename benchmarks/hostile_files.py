@@ -56,7 +56,9 @@ def main():
         print(f"FAILED {number} {name} [{kind}]: {reason}")
     words = ", ".join(f"{total.outcomes[word]} {word}" for word in ("refused", "equal", "other", "FAILED"))
     print(f"{given.count} files, seed {given.seed}: {words}")
-    print(f"slowest {total.slowest:.2f} s, most memory {total.most / 2**20:.0f} MB, {time.perf_counter() - start:.0f} s")
+    print(
+        f"slowest {total.slowest:.2f} s, most memory {total.most / 2**20:.0f} MB, {time.perf_counter() - start:.0f} s"
+    )
     return 1 if total.failures else 0
 
 

@@ -35,7 +35,7 @@ from .evidence import (
 from .fields import Fields
 from .priors import describe_prior, restore_prior
 from .tree import Tree
-from .trial import check_answers, check_factors, check_operator, check_size
+from .trial import check_answers, check_operator, check_size, settled
 
 KINDS: dict[str, type[GaussianPosterior]] = {
     kind.__name__: kind for kind in (FullPosterior, TracePosterior, FactorPosterior)
@@ -104,9 +104,15 @@ def _restore_kind(kind: str, own: Fields, parts: Any) -> GaussianPosterior:
             raise StorageError(f"{own.where}: expected a mean of low rank, got another")
         if not rank == coefficients.left.shape[1] == covariance.x.shape[1]:
             raise StorageError(f"{own.where}.rank: expected {coefficients.left.shape[1]} as in its factors, got {rank}")
-        found = FactorPosterior(*parts, objective=own.number("objective"), restarts=own.numbers("restarts"), rank=rank)
-        check_factors(found, own.where)
-        return found
+        return FactorPosterior(
+            prior,
+            ops,
+            coefficients,
+            settled(covariance, coefficients, ops, own.where),
+            objective=own.number("objective"),
+            restarts=own.numbers("restarts"),
+            rank=rank,
+        )
     scale = _evidence_scale(own)
     if kind == "FullPosterior":
         own.only("evidence", "certificate", optional=("evidence_scale",))

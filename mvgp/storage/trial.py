@@ -21,7 +21,7 @@ from ..linalg.polynomial import ChebyshevLinearOperator
 from ..linalg.psd import eigenpairs, tolerance
 from ..linalg.solvers import CHOLESKY_LIMIT
 from ..linalg.spectral import SpectralLinearOperator
-from ..posteriors import FactorPosterior, GaussianPosterior
+from ..posteriors import GaussianPosterior
 from ..posteriors.coefficients import LowRankCoefficients, SparseCoefficients
 from ..posteriors.gaussian import PosteriorCovariance
 from ..posteriors.laplace import LaplaceCovariance
@@ -125,18 +125,39 @@ def _mean_parts(prior: MatrixGP) -> list[Tensor]:
     return [part.detach() for part in (*module.parameters(), *module.buffers())]
 
 
-def check_factors(posterior: FactorPosterior, where: str) -> None:
-    """Refuse factors whose product is another mean than that of the coefficients."""
-    found, (row_op, col_op) = posterior.coefficients, posterior._ops
-    assert isinstance(found, LowRankCoefficients)
-    left, right = posterior.factors
-    generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(right.shape[0], 8, generator=generator, dtype=right.dtype)
-    by_factors = left @ (right.mT @ probe)
-    by_coefficients = row_op._matmul(found.times(col_op._matmul(probe)))
-    gap = float((by_factors - by_coefficients).norm())
-    if not gap <= FACTOR_ERROR * float(by_coefficients.norm()):
+def settled(
+    found: LaplaceCovariance, coefficients: LowRankCoefficients, ops: tuple[LinearOperator, LinearOperator], where: str
+) -> LaplaceCovariance:
+    """The covariance with factors whose product is the mean of the coefficients; refused if there are none.
+
+    Factors are coordinates with respect to roots of the kernels. Where those come from eigenvectors, another machine
+    may find them with other signs or turned; then the factors are turned likewise, which keeps their lengths.
+    """
+    if _agrees(found, coefficients, ops):
+        return found
+    lengths = found.x.norm(dim=0), found.z.norm(dim=0)  # (R,) both square roots of the mean's singular values
+    half = (lengths[0] * lengths[1]).sqrt()
+    x = found.row_root.mT._matmul(coefficients.left) / half
+    z = found.col_root.mT._matmul(coefficients.right) * half
+    turned = LaplaceCovariance(found.row_root, found.col_root, x, z, found.pairs, found.noise)
+    kept = all(
+        float((new.norm(dim=0) - old).norm()) <= FACTOR_ERROR * float(old.norm())
+        for new, old in zip((x, z), lengths, strict=True)
+    )
+    if not kept or not _agrees(turned, coefficients, ops):
         raise StorageError(f"{where}: expected factors whose product is the mean of the coefficients, got others")
+    return turned
+
+
+def _agrees(
+    found: LaplaceCovariance, coefficients: LowRankCoefficients, ops: tuple[LinearOperator, LinearOperator]
+) -> bool:
+    """Whether factors and coefficients have the same products with some random vectors."""
+    generator = torch.Generator().manual_seed(0)
+    probe = torch.randn(ops[1].shape[-1], 8, generator=generator, dtype=found.x.dtype)
+    left, right = found.row_root._matmul(found.x), found.col_root._matmul(found.z)
+    wanted = ops[0]._matmul(coefficients.times(ops[1]._matmul(probe)))
+    return float((left @ (right.mT @ probe) - wanted).norm()) <= FACTOR_ERROR * float(wanted.norm())
 
 
 def check_answers(posterior: GaussianPosterior, where: str) -> None:

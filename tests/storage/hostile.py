@@ -115,13 +115,19 @@ def _questions(posterior):
     yield "mean", lambda: posterior.mean(rows, cols)
     yield "variance", lambda: posterior.variance(rows, cols)
     yield "variances", lambda: posterior.variances([1, 3]).values
-    yield "covariance", lambda: posterior.covariance() @ torch.ones(math.prod(posterior.shape), 1, dtype=posterior.prior.dtype)
+    yield (
+        "covariance",
+        lambda: posterior.covariance() @ torch.ones(math.prod(posterior.shape), 1, dtype=posterior.prior.dtype),
+    )
     yield "call", lambda: posterior(rows, cols).covariance_matrix
     yield "sample", lambda: posterior.sample(rows, cols, 2, generator=seeded())
     yield "joint", lambda: posterior.joint(rows, cols).matrix
     yield "joint sample", lambda: posterior.joint(rows, cols).sample(2, seeded())
     yield "interval", lambda: torch.stack(posterior.interval(rows, cols))
-    yield "top", lambda: torch.stack([getattr(posterior.top(2, 3, num_samples=40), n).double() for n in ("mean", "std")])
+    yield (
+        "top",
+        lambda: torch.stack([getattr(posterior.top(2, 3, num_samples=40), n).double() for n in ("mean", "std")]),
+    )
     yield "top probability", lambda: posterior.top_probability(4, 3, num_samples=40)
     yield "rank interval", lambda: torch.stack(posterior.rank_interval(0, num_samples=40))
     yield "beats", lambda: torch.tensor(posterior.beats(1, 2, 3))
@@ -137,11 +143,9 @@ def _questions(posterior):
     if hasattr(posterior, "rescaled"):
         yield "rescaled", lambda: posterior.rescaled(2.0).variance(rows, cols)
         yield "calibrated", lambda: posterior.calibrated().variance(rows, cols)
-    width = posterior.prior.col_axis.inputs.shape[1]
-    if posterior.prior.col_axis.inputs.is_floating_point():
-        new = torch.linspace(-1, 1, 2 * width, dtype=torch.float64).reshape(2, width)
-        yield "new mean", lambda: posterior.mean([1, 2], [0, 1], col_inputs=new)
-        yield "new variance", lambda: posterior.variance([1, 2], [0, 1], col_inputs=new)
+    new = posterior.prior.col_axis.inputs[:2]
+    yield "new mean", lambda: posterior.mean([1, 2], [0, 1], col_inputs=new)
+    yield "new variance", lambda: posterior.variance([1, 2], [0, 1], col_inputs=new)
     yield "text", lambda: torch.tensor(float(len(repr(posterior))))
 
 
@@ -178,7 +182,12 @@ class _WithoutFactors:
         return repr(self._posterior)
 
 
-DESIGNED = {"covariance": (SizeError,), "calibrated": (InputError,)}  # refusals that are answers
+DESIGNED = {  # refusals that are answers
+    "covariance": (SizeError,),
+    "calibrated": (InputError,),
+    "new mean": (InputError,),
+    "new variance": (InputError,),
+}
 
 
 def failing(posterior, answers, expected):
@@ -436,7 +445,15 @@ def _entry(text, arrays, rng, others):
         elif action == 7:
             array = array.T.copy() if array.ndim == 2 else array[..., None] if rng.random() < 0.5 else array[None]
         elif action == 8 and array.ndim and len(array):
-            array = rng.choice((array[1:], array[:-1], array[:0], np.concatenate([array, array[:1]]), np.tile(array, (2,) + (1,) * (array.ndim - 1))))
+            array = rng.choice(
+                (
+                    array[1:],
+                    array[:-1],
+                    array[:0],
+                    np.concatenate([array, array[:1]]),
+                    np.tile(array, (2,) + (1,) * (array.ndim - 1)),
+                )
+            )
         else:
             array = array.astype(rng.choice(("float32", "float64", "int64", "int32", "bool")))
     arrays[name] = np.asarray(array)
@@ -504,11 +521,19 @@ def _costly(text, arrays, rng, others):
         own["method"] = rng.choice(("chebyshev", "eigen"))
         own["tolerance"] = rng.choice((1e-300, 1e-16, 1e-6, 0.5, 1, 10, None))
         for one in list(kernel.get("parameters", {}).values()) if isinstance(kernel.get("parameters"), dict) else []:
-            name = one.get("values", {}).get("$array") if isinstance(one, dict) and isinstance(one.get("values"), dict) else None
+            name = (
+                one.get("values", {}).get("$array")
+                if isinstance(one, dict) and isinstance(one.get("values"), dict)
+                else None
+            )
             if name in arrays and arrays[name].dtype.kind == "f":
                 arrays[name] = np.full_like(arrays[name], rng.choice((1e4, 1e8, -50.0, 30.0)))
     elif action == 4 and isinstance(content, dict) and isinstance(content.get("covariance"), dict):
-        content["covariance"].update(method=rng.choice(("cg", "auto", "cholesky", "spectral")), max_iterations=rng.choice((1, 2, 10**4, 10**9)), tolerance=rng.choice((1e-300, 1e-16, 3e-16, 1e-12, 0.9)))
+        content["covariance"].update(
+            method=rng.choice(("cg", "auto", "cholesky", "spectral")),
+            max_iterations=rng.choice((1, 2, 10**4, 10**9)),
+            tolerance=rng.choice((1e-300, 1e-16, 3e-16, 1e-12, 0.9)),
+        )
     elif action == 5 and isinstance(own, dict) and isinstance(own.get("graph"), dict):
         count = rng.choice((8, 50, 500))
         arrays["starts"] = np.zeros(count + 1, dtype=np.int64)
@@ -516,7 +541,11 @@ def _costly(text, arrays, rng, others):
         own["graph"] = {"starts": {"$array": "starts"}, "ends": {"$array": "empty"}, "weights": {"$array": "nothing"}}
     elif isinstance(content, dict) and isinstance(content.get("prior"), dict):
         side = rng.choice(("row", "col"))
-        arrays["inputs"] = np.asarray(rng.choice((np.zeros((500, 1)), np.ones((7, 3)), np.arange(7)[:, None], np.arange(11)[:, None], np.zeros((7, 0)))))
+        arrays["inputs"] = np.asarray(
+            rng.choice(
+                (np.zeros((500, 1)), np.ones((7, 3)), np.arange(7)[:, None], np.arange(11)[:, None], np.zeros((7, 0)))
+            )
+        )
         if isinstance(content["prior"].get(side), dict):
             content["prior"][side]["inputs"] = {"$array": "inputs"}
 
@@ -633,7 +662,10 @@ def try_file(path, base, data):
             answers = ask(found)
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        return "FAILED", f"{type(error).__name__}: {str(error)[:200]} ({last.filename.rsplit('/', 1)[-1]}:{last.lineno})"
+        return (
+            "FAILED",
+            f"{type(error).__name__}: {str(error)[:200]} ({last.filename.rsplit('/', 1)[-1]}:{last.lineno})",
+        )
     wrong = failing(found, answers, base.answers)
     if wrong:
         return "FAILED", wrong
