@@ -356,9 +356,10 @@ def forged(saved, rng, others):
     text, arrays = copy.deepcopy(saved.manifest), dict(saved.arrays)
     kind = rng.choice(KINDS)
     for _ in range(1 if kind == "nest" else rng.choice((1, 1, 1, 2, 4))):
-        FORGERIES[kind](text, arrays, rng, others)
+        with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+            FORGERIES[kind](text, arrays, rng, others)  # the change before may have left nothing to change
     lie = None
-    if rng.random() < 0.03:  # an entry that is wrong about its array
+    if arrays and rng.random() < 0.03:  # an entry that is wrong about its array
         lie = rng.choice(sorted(arrays))
     data = rebuilt(text, arrays)
     if lie is not None and isinstance(text["arrays"].get(lie), dict):
