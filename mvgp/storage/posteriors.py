@@ -71,8 +71,9 @@ def restore_posterior(given: Fields, spending: Spending, *, trial: bool) -> Gaus
 
     :param trial: whether to ask it some questions, and refuse it if it has no answer.
     """
+    kind = given.text("kind", KINDS)
     given.only("kind", "prior", "coefficients", "covariance", "own")
-    kind, own = given.text("kind", KINDS), given.fields("own")
+    own = given.fields("own")
     prior = restore_prior(given.fields("prior"), spending)
     ops = prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
     largest = [
