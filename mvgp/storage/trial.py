@@ -189,6 +189,10 @@ def _ask(posterior: GaussianPosterior, where: str) -> None:
             answers["joint covariance"] = joint.matrix
             generator = torch.Generator().manual_seed(0)
             answers["joint sample"] = joint.sample(1, generator)
+            if n <= EIGEN_SIZE:  # whole rows, whose ranks are asked for; rounding may spoil these alone
+                for row in rows.unique().tolist():
+                    line = posterior.joint(torch.full((n,), row), torch.arange(n))
+                    answers[f"joint sample of row {row}"] = line.sample(1, generator)
             if max(m, n) <= EIGEN_SIZE:
                 answers["sample"] = posterior.sample(rows, cols, generator=generator)
         except SizeError:  # too large for an answer, and so it was when it was saved
