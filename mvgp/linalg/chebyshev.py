@@ -16,7 +16,9 @@ import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
+import numpy as np
 import torch
+from scipy import fft
 from torch import Tensor
 
 from ..errors import SizeError
@@ -36,7 +38,7 @@ def nodes(count: int, dtype: torch.dtype = torch.float64, device: torch.device |
     return torch.cos(_node_angles(count, torch.float64, device or torch.device("cpu"))).to(dtype)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)  # up to 100 MB each
 def _values_to_coefficients(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(count, count) matrix C with ``coefficients = values @ C``."""
     angles = _node_angles(count, torch.float64, device)
@@ -82,8 +84,8 @@ def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
             truth = function(between)
             needed = 0
             for at_nodes, at_between in ((values, truth), (values.clamp_min(0).sqrt(), truth.clamp_min(0).sqrt())):
-                series = coefficients(at_nodes)
-                error = (evaluate(series, between) - at_between).abs().amax()
+                series = _quick_coefficients(at_nodes)
+                error = (_quick_between(series) - at_between).abs().amax()
                 resolved = error <= max(tolerance, 1e-14 * count) * at_between.abs().amax()
                 needed = max(needed, degree_needed(series, tolerance) if resolved else count)
         if needed < 0.75 * count:  # the rest of the coefficients are noise
@@ -94,6 +96,22 @@ def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
         "Laplacian (or its square root) varies too fast on [0, 2]; add a shift, shorten the time or the "
         "lengthscale, or ask for method='eigen'"
     )
+
+
+def _quick_coefficients(values: Tensor) -> Tensor:
+    """(..., n): as :func:`coefficients`, by a cosine transform: no n x n matrix for a series that may be refused."""
+    found = fft.dct(values.double().numpy(force=True), type=2) / values.shape[-1]
+    found[..., 0] /= 2
+    return torch.from_numpy(found)
+
+
+def _quick_between(series: Tensor) -> Tensor:
+    r"""(..., 2 n + 1): the series with coefficients (..., n) at :math:`\cos(\pi j / 2 n)`, likewise."""
+    count = series.shape[-1]
+    padded = np.zeros((*series.shape[:-1], 2 * count + 1))
+    padded[..., :count] = series.numpy() / 2
+    padded[..., 0] *= 2
+    return torch.from_numpy(fft.dct(padded, type=1))
 
 
 def polynomials(matrix: SymmetricCSR, dense: Tensor, degree: int) -> Iterator[Tensor]:

@@ -2,7 +2,8 @@ r"""Representer coefficients A of a posterior mean: :math:`\psi(m, n) = k_M(m)\,
 
 from __future__ import annotations
 
-from typing import Protocol
+import copy
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -36,6 +37,12 @@ class SparseCoefficients:
     def __init__(self, pattern: Pattern, values: Tensor) -> None:
         self.pattern, self.values = pattern, values
         self._matrix, self._matrix_t = pattern.matrix(values), pattern.matrix_t(values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseCoefficients:
+        return SparseCoefficients(self.pattern, copy.deepcopy(self.values, memo))  # torch copies no CSR tensors
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SparseCoefficients, (self.pattern, self.values)
 
     def times(self, dense: Tensor) -> Tensor:
         """See :class:`Coefficients`."""

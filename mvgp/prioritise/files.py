@@ -11,6 +11,7 @@ from ..errors import InputError, StorageError
 from ..metrics.sources import Ranker
 from ..posteriors import GaussianPosterior
 from ..storage.archive import read, told, write
+from ..storage.budget import Budget, Spending, check_budget
 from ..storage.fields import Fields
 from ..storage.posteriors import describe_posterior, restore_posterior
 from ..storage.tree import on_cpu
@@ -37,14 +38,18 @@ def store(
     write(path, on_cpu(tree))
 
 
-def restore(path: str | os.PathLike[str]) -> tuple[tuple[GaussianPosterior, ...], PositiveUnlabelled, dict[str, Any]]:
+def restore(
+    path: str | os.PathLike[str], budget: Budget | None = None
+) -> tuple[tuple[GaussianPosterior, ...], PositiveUnlabelled, dict[str, Any]]:
     """The posteriors, the known links, and texts and ids by name."""
+    granted = check_budget(budget)
     with told(path):
-        content = Fields(read(path), "content")
+        content = Fields(read(path, granted), "content")
         if content.text("kind") != KIND:
             kind = content.text("kind")
             raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
-        posteriors = tuple(restore_posterior(one) for one in content.each("posteriors"))
+        spending = Spending(granted)
+        posteriors = tuple(restore_posterior(one, spending, trial=True) for one in content.each("posteriors"))
         shapes = {one.shape for one in posteriors}
         if len(shapes) != 1:
             raise StorageError(f"content.posteriors: expected at least one, all of one shape, got {sorted(shapes)}")

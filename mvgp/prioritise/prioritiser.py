@@ -18,6 +18,7 @@ from ..metrics.sources import Ranker
 from ..metrics.tasks import TaskItems
 from ..posteriors.ranks import check_seed
 from ..selection import Choice
+from ..storage import Budget
 from .files import restore, store
 from .lookup import find_rows
 from .mixture import Mixture
@@ -161,10 +162,11 @@ class Prioritiser:
         return f"Prioritiser({self.shape[0]} x {self.shape[1]}, {self.model}: {self.setting}, {len(self.rankers)} fits)"
 
 
-def load_prioritiser(path: str | os.PathLike[str]) -> Prioritiser:
+def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = None) -> Prioritiser:
     """What :meth:`Prioritiser.save` has written. Nothing in a file can make it run code.
 
     :param path: of the file.
+    :param budget: limits for size, memory and work; the usual ones of :class:`~mvgp.storage.Budget` when left out.
 
     Example:
         >>> import tempfile
@@ -179,5 +181,5 @@ def load_prioritiser(path: str | os.PathLike[str]) -> Prioritiser:
         Prioritiser(3 x 5, trace: trace_share 1, strength 0.1, 2 fits)
 
     """
-    posteriors, known, described = restore(path)
+    posteriors, known, described = restore(path, budget)
     return Prioritiser(rankers=posteriors, known=known, **described)

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import struct
 import zipfile
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 import gpytorch
 import torch
 from torch import Tensor
 
-from ..errors import StorageError
+from ..errors import InputError, StorageError
 from .atomic import replacing
+from .budget import Budget
 from .manifest import Manifest, parse, render
 from .npy import Member, make_member, read_member
 from .seal import OPEN, check_seal, seal
 from .tree import Tree, full, plain
 
 MANIFEST = "manifest.json"
+ENTRY_BYTES = 512  # of the zip's directory, the most for one member on average
 EPOCH = (1980, 1, 1, 0, 0, 0)  # equal posteriors give equal bytes
 
 
@@ -53,34 +57,79 @@ def write(path: str | os.PathLike[str], content: Tree) -> None:
         seal(file)
 
 
-def read(path: str | os.PathLike[str]) -> Tree:
-    """The tree of an archive, everything in it checked first."""
-    with open(path, "rb") as file:
-        return _read(file)
+def read(path: str | os.PathLike[str], budget: Budget | None = None) -> Tree:
+    """The tree of an archive, everything in it checked first.
+
+    :param budget: limits; the usual ones when left out.
+    """
+    with _open(path) as file:
+        return _read(file, budget or Budget())
 
 
 @contextlib.contextmanager
 def told(path: str | os.PathLike[str]) -> Iterator[None]:
     """Errors inside become :class:`~mvgp.errors.StorageError` with the path, unless there is no file at all."""
+    name = _checked_path(path)
     try:
         yield
     except FileNotFoundError:
         raise
     except StorageError as error:
-        raise StorageError(f"{os.fspath(path)}: {error}") from error
+        raise StorageError(f"{name}: {error}") from error
     except Exception as error:  # bytes can be wrong in more ways than there are names for
         reason = f"{type(error).__name__}: {error}"
-        raise StorageError(f"{os.fspath(path)}: expected a saved posterior, got {reason}") from error
+        raise StorageError(f"{name}: expected a saved posterior, got {reason:.1000}") from error
 
 
-def _read(file: IO[bytes]) -> Tree:
-    size = check_seal(file)
+def _checked_path(path: Any) -> str:
+    """The path as a text; numbers are no paths, though ``open`` takes them for files that are open already."""
+    found = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(found, str):
+        raise InputError(f"path: expected the path of a file, a text or a pathlib.Path, got {path!r:.100}")
+    return found
+
+
+def _open(path: str | os.PathLike[str]) -> IO[bytes]:
+    """A regular file; anything else is refused without waiting for it."""
+    with contextlib.suppress(OSError, ValueError):  # open says it better
+        _check_regular(os.stat(path).st_mode)
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
+    try:
+        _check_regular(os.fstat(file.fileno()).st_mode)  # it may have become something else in between
+    except StorageError:
+        file.close()
+        raise
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+
+
+def _check_regular(mode: int) -> None:
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # opening a directory is an error of its own
+        return
+    kinds = {
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFCHR: "a character device",
+        stat.S_IFBLK: "a block device",
+        stat.S_IFSOCK: "a socket",
+    }
+    raise StorageError(f"expected a regular file, got {kinds.get(stat.S_IFMT(mode), 'something else')}")
+
+
+def _read(file: IO[bytes], budget: Budget) -> Tree:
+    size = file.seek(0, os.SEEK_END)
+    budget.allows("file_bytes", size, "file")
+    check_seal(file)
+    _check_directory(file, size, budget)
     with zipfile.ZipFile(file) as archive:
         infos = archive.infolist()
         _check_members(infos, size)
         if not infos or infos[0].filename != MANIFEST:
             raise StorageError(f"expected {MANIFEST} as the first member, got {[i.filename for i in infos[:1]]}")
-        manifest = parse(archive.read(infos[0]))
+        budget.allows("manifest_bytes", infos[0].file_size, MANIFEST)
+        manifest = parse(archive.read(infos[0]), budget)
         expected = {MANIFEST, *(_path(name) for name in manifest.arrays)}
         found = {info.filename: info for info in infos}
         if set(found) != expected:
@@ -97,6 +146,32 @@ def _read(file: IO[bytes]) -> Tree:
     if not isinstance(tree, dict):
         raise StorageError(f"content: expected named parts, got {type(tree).__name__}")
     return tree
+
+
+def _check_directory(file: IO[bytes], size: int, budget: Budget) -> None:
+    """The zip's own directory holds no more than the budget allows; known from its last record, before it is read."""
+    record, locator, large = struct.Struct("<4s4H2LH"), struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
+    at = size - len(OPEN) - record.size
+    found = _unpacked(file, record, at)
+    if found is None or found[0] != b"PK\x05\x06":
+        raise StorageError("expected a saved posterior, got BadZipFile: no directory before the seal")
+    length = found[5]
+    where = _unpacked(file, locator, at - locator.size)
+    if where is not None and where[0] == b"PK\x06\x07":  # beyond four gigabytes
+        wide = _unpacked(file, large, at - locator.size - large.size)
+        if wide is None or wide[0] != b"PK\x06\x06":
+            raise StorageError("expected a saved posterior, got BadZipFile: no directory of a large zip")
+        length = wide[8]
+    if length > ENTRY_BYTES * (budget.arrays + 1):
+        budget.allows("arrays", length // ENTRY_BYTES, "file")
+
+
+def _unpacked(file: IO[bytes], kind: struct.Struct, at: int) -> tuple[Any, ...] | None:
+    """A record at a place of the file, or None if there is no room for one."""
+    if at < 0:
+        return None
+    file.seek(at)
+    return kind.unpack(file.read(kind.size))
 
 
 def _check_members(infos: list[zipfile.ZipInfo], size: int) -> None:

@@ -22,7 +22,7 @@ def describe_evidence(found: Evidence) -> Tree:
 def restore_evidence(given: Fields) -> Evidence:
     """The inverse of :func:`describe_evidence`."""
     return Evidence(
-        given.text("method"), given.number("residual"), given.number("tolerance"), given.whole("iterations")
+        given.label("method"), given.number("residual", 0), given.positive("tolerance"), given.whole("iterations")
     )
 
 
@@ -46,11 +46,11 @@ def restore_certificate(given: Fields) -> Certificate:
     return Certificate(
         primal=given.number("primal"),
         dual=given.number("dual"),
-        tolerance=given.number("tolerance"),
+        tolerance=given.positive("tolerance"),
         iterations=given.whole("iterations"),
         rank=given.whole("rank"),
-        solver=given.text("solver"),
-        failure_probability=given.optional_number("failure_probability"),
+        solver=given.label("solver"),
+        failure_probability=given.optional_probability("failure_probability"),
     )
 
 
@@ -66,5 +66,7 @@ def describe_penalty(found: Penalty) -> Tree:
 def restore_penalty(given: Fields) -> SpectralElasticNet | TraceBall:
     """The inverse of :func:`describe_penalty`."""
     if given.text("kind", ("SpectralElasticNet", "TraceBall")) == "TraceBall":
+        given.only("kind", "radius", "ridge")
         return TraceBall(given.number("radius"), given.number("ridge"))
+    given.only("kind", "lam", "alpha")
     return SpectralElasticNet(given.number("lam"), given.number("alpha"))

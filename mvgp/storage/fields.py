@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ..errors import StorageError
+
+LARGEST = 1.7e308  # a number, whole or not, that fits in double precision
 
 
 class Fields:
@@ -22,6 +25,15 @@ class Fields:
         if not isinstance(tree, dict):
             raise StorageError(f"{where}: expected named parts, got {type(tree).__name__}")
         self._tree, self.where = tree, where
+
+    def only(self, *names: str, optional: tuple[str, ...] = ()) -> None:
+        """Refuse missing parts, and those of other names: nothing in a file is ignored."""
+        for name in names:
+            self._get(name)
+        unknown = set(self._tree) - {*names, *optional}
+        if unknown:
+            known = ", ".join((*names, *optional)) or "none"
+            raise StorageError(f"{self.where}: expected the parts {known}, got {sorted(unknown)!r:.200}")
 
     def keys(self) -> set[str]:
         """The names of the parts."""
@@ -62,6 +74,13 @@ class Fields:
             raise self._wrong(name, "a text" if allowed is None else f"one of {', '.join(allowed)}", found)
         return found
 
+    def label(self, name: str, longest: int = 100) -> str:
+        """A short text that can be shown on a terminal as it is."""
+        found = self.text(name)
+        if len(found) > longest or not found.isprintable():
+            raise self._wrong(name, f"a text of up to {longest} letters that can be printed", found)
+        return found
+
     def flag(self, name: str) -> bool:
         """True or false."""
         found = self._get(name)
@@ -77,17 +96,29 @@ class Fields:
         """A list of them."""
         return [_whole(one, least, most, f"{self.where}.{name}[{at}]") for at, one in enumerate(self.items(name))]
 
-    def number(self, name: str) -> float:
-        """Any number; a whole one stays whole."""
-        return _number(self._get(name), f"{self.where}.{name}")
+    def number(self, name: str, least: float = -math.inf) -> float:
+        """A finite number from ``least``; a whole one stays whole."""
+        return _number(self._get(name), least, f"{self.where}.{name}")
 
-    def optional_number(self, name: str) -> float | None:
-        """A number; None where it is null, or missing as in older files."""
-        return self.number(name) if self._tree.get(name) is not None else None
+    def positive(self, name: str) -> float:
+        """A finite number above 0."""
+        found = self._get(name)
+        if type(found) in (int, float) and not found > 0:
+            raise self._wrong(name, "a positive number", found)
+        return self.number(name)
+
+    def optional_probability(self, name: str) -> float | None:
+        """A number from 0 to 1; None where it is null, or missing as in older files."""
+        if self._tree.get(name) is None:
+            return None
+        found = self.number(name, 0)
+        if found > 1:
+            raise self._wrong(name, "a probability", found)
+        return found
 
     def numbers(self, name: str) -> list[float]:
-        """A list of them."""
-        return [_number(one, f"{self.where}.{name}[{at}]") for at, one in enumerate(self.items(name))]
+        """A list of finite numbers."""
+        return [_number(one, -math.inf, f"{self.where}.{name}[{at}]") for at, one in enumerate(self.items(name))]
 
     def array(self, name: str, dtype: torch.dtype | None = None, shape: tuple[int | None, ...] | None = None) -> Tensor:
         """A tensor of a type and a shape; None in a shape stands for any size."""
@@ -126,8 +157,12 @@ def _whole(found: Any, least: int, most: int, where: str) -> int:
     return found
 
 
-def _number(found: Any, where: str) -> float:
+def _number(found: Any, least: float, where: str) -> float:
     if type(found) not in (int, float):
         raise StorageError(f"{where}: expected a number, got {found!r:.100}")
+    if not abs(found) <= LARGEST:
+        raise StorageError(f"{where}: expected a finite number, got {found!r:.100}")
+    if found < least:
+        raise StorageError(f"{where}: expected a number of at least {least:g}, got {found!r:.100}")
     number: float = found
     return number

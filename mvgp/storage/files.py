@@ -7,10 +7,13 @@ import os
 from ..errors import InputError, StorageError
 from ..posteriors import GaussianPosterior
 from .archive import read, told, write
+from .budget import Budget, Spending, check_budget
 from .fields import Fields
 from .posteriors import describe_posterior, restore_posterior
 from .priors import restore_prior
 from .tree import on_cpu
+
+UNLIMITED = Budget(kernels=2**62, memory_bytes=2**62, operations=2**90, iterations=2**62)  # for what is there already
 
 
 def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
@@ -34,19 +37,26 @@ def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
     """
     tree = on_cpu(describe_posterior(posterior))
     try:
-        restore_prior(Fields(tree["prior"], "prior"))  # what cannot be restored should be known now
+        restore_prior(
+            Fields(tree["prior"], "prior"), Spending(UNLIMITED)
+        )  # what cannot be restored should be known now
     except StorageError as error:
         raise InputError(f"the prior cannot be saved: {error}") from error
     write(path, tree)
 
 
-def load(path: str | os.PathLike[str]) -> GaussianPosterior:
+def load(path: str | os.PathLike[str], *, budget: Budget | None = None, trial: bool = True) -> GaussianPosterior:
     """The posterior that was saved to a file, on the CPU. Nothing in a file can make it run code.
 
-    A file that is cut short, changed or something else is a :class:`~mvgp.errors.StorageError`, a missing one a
-    ``FileNotFoundError``; there are no other errors.
+    A file that is cut short, changed or something else is a :class:`~mvgp.errors.StorageError`, and so is one whose
+    numbers make no posterior, or which asks for more than the budget. A missing one is a ``FileNotFoundError``, what is
+    no path an :class:`~mvgp.errors.InputError`; there are no other errors.
 
-    :param path: of the file.
+    :param path: of the file, a regular one.
+    :param budget: limits for size, memory and work, checked before anything is allocated; the usual ones of
+        :class:`~mvgp.storage.Budget` when left out.
+    :param trial: whether the posterior is asked about some cells before it is returned, and refused if it has no
+        answer. False is for a posterior whose variances failed when it was saved, too, or take long.
 
     Example:
         >>> import gpytorch, mvgp, tempfile, torch
@@ -62,5 +72,8 @@ def load(path: str | os.PathLike[str]) -> GaussianPosterior:
         True
 
     """
+    granted = check_budget(budget)
+    if not isinstance(trial, bool):
+        raise InputError(f"trial: expected True or False, got {trial!r:.100}")
     with told(path):
-        return restore_posterior(Fields(read(path), "content"))
+        return restore_posterior(Fields(read(path, granted), "content"), Spending(granted), trial=trial)

@@ -11,11 +11,17 @@ import gpytorch.kernels as theirs
 import torch
 from gpytorch.kernels import Kernel
 from scipy import sparse
+from torch import Tensor
 
 from .. import kernels as ours
-from ..errors import InputError, StorageError
+from ..errors import InputError, MvgpError, StorageError
+from ..kernels.graph import EIGEN_LIMIT
+from ..kernels.graph_kernel import EIGEN_SIZE
+from ..linalg.chebyshev import MAX_NODES
+from ..linalg.psd import check_covariance
+from .budget import Spending
 from .fields import Fields
-from .graphs import Graphs, describe_graph
+from .graphs import Graphs, check_starts, describe_graph
 from .parameters import describe_parameters, restore_parameters
 from .tree import Tree
 
@@ -29,12 +35,29 @@ class Restoring:
 
     :param dtype: of the prior.
     :param graphs: made so far.
+    :param spending: what may still be allocated and computed.
+    :param inputs: (n, d), the shape of the axis's inputs; None for nodes in order.
+    :param checked: precomputed matrices that were found to be covariances, by their identity.
     :param depth: how many kernels are around this one.
     """
 
     dtype: torch.dtype
     graphs: Graphs
+    spending: Spending
+    inputs: tuple[int, int] | None = None
+    checked: dict[int, Tensor] = dataclasses.field(default_factory=dict)
     depth: int = 0
+
+    @property
+    def width(self) -> int:
+        """d: columns of the inputs; node numbers have one."""
+        return 1 if self.inputs is None else self.inputs[1]
+
+    def need_dense(self, where: str, each: int = 1) -> None:
+        """Ask for an n x n matrix of the inputs, if there are any, at so many operations for each entry."""
+        if self.inputs is not None:
+            cells = self.inputs[0] ** 2
+            self.spending.need(where, memory_bytes=2 * self.dtype.itemsize * cells, operations=(20 + each) * cells)
 
 
 @dataclass(frozen=True)
@@ -74,15 +97,42 @@ def restore_kernel(given: Fields, common: Restoring) -> Kernel:
     if common.depth > DEEPEST:
         raise StorageError(f"{given.where}: expected kernels in at most {DEEPEST} others, got more")
     common = dataclasses.replace(common, depth=common.depth + 1)
+    common.spending.need(given.where, kernels=1)
+    given.only("kind", "active_dims", "ard_num_dims", "parameters", "own")
     recipe = RECIPES[given.text("kind", RECIPES)]
     options: dict[str, Any] = {}
     if given.has("active_dims"):
         options["active_dims"] = tuple(given.wholes("active_dims", 0, MOST_DIMS))
+        if not 0 < len(options["active_dims"]) <= common.width or max(options["active_dims"]) >= common.width:
+            raise StorageError(
+                f"{given.where}.active_dims: expected columns of the {common.width} that the inputs have, got "
+                f"{options['active_dims']!r:.100}"
+            )
     if given.has("ard_num_dims"):
         options["ard_num_dims"] = given.whole("ard_num_dims", 1, MOST_DIMS)
-    kernel = recipe.build(given.fields("own"), common, options)
-    restore_parameters(kernel, given.fields("parameters"), common.dtype)
+        if options["ard_num_dims"] > common.width and not hasattr(recipe.kind, "num_nodes"):
+            raise StorageError(
+                f"{given.where}.ard_num_dims: expected at most {common.width}, the columns of the inputs, got "
+                f"{options['ard_num_dims']}"
+            )
+    try:
+        kernel = recipe.build(given.fields("own"), common, options)
+    except StorageError:
+        raise
+    except MvgpError as error:  # what a constructor refuses
+        raise StorageError(f"{given.where}: {type(error).__name__}: {error}") from error
+    may_be_zero = ("raw_shift",) if isinstance(kernel, ours.GraphKernel) else ()
+    restore_parameters(kernel, given.fields("parameters"), common.dtype, may_be_zero=may_be_zero)
+    _check_signs(kernel, given.where)
     return kernel
+
+
+def _check_signs(kernel: Kernel, where: str) -> None:
+    """Lengths, times, variances and the like are not negative; an offset may be."""
+    for name, constraint in kernel._constraints.items():
+        raw = name.removesuffix("_constraint")
+        if raw != "raw_offset" and bool((constraint.transform(kernel._parameters[raw]) < 0).any()):
+            raise StorageError(f"{where}.parameters.{raw}: expected a number that is not negative, got another")
 
 
 def _nothing(_kernel: Kernel, _where: str) -> Tree:
@@ -90,7 +140,12 @@ def _nothing(_kernel: Kernel, _where: str) -> Tree:
 
 
 def _simple(kind: type[Kernel]) -> Recipe:
-    return Recipe(kind, _nothing, lambda _own, _common, options: kind(**options))
+    def build(own: Fields, common: Restoring, options: dict[str, Any]) -> Kernel:
+        own.only()
+        common.need_dense(own.where, common.width)
+        return kind(**options)
+
+    return Recipe(kind, _nothing, build)
 
 
 def _on_graph(kind: type[ours.GraphKernel]) -> Recipe:
@@ -100,24 +155,41 @@ def _on_graph(kind: type[ours.GraphKernel]) -> Recipe:
 
     def build(own: Fields, common: Restoring, options: dict[str, Any]) -> Kernel:
         _only_active_dims(options, own)
-        return kind(
-            common.graphs.restore(own.fields("graph")),
-            method=cast(Any, own.text("method", ("auto", "eigen", "chebyshev"))),
-            tolerance=own.number("tolerance") if own.has("tolerance") else None,
-            dtype=common.dtype,
-            **options,
-        )
+        own.only("graph", "method", "tolerance")
+        method = own.text("method", ("auto", "eigen", "chebyshev"))
+        tolerance = own.positive("tolerance") if own.has("tolerance") else None
+        if tolerance is not None and tolerance >= 1:
+            raise StorageError(f"{own.where}.tolerance: expected a number below 1, got {tolerance}")
+        graph = common.graphs.restore(own.fields("graph"), common.spending)
+        nodes = graph.num_nodes
+        if method == "eigen" and nodes > EIGEN_LIMIT:
+            raise StorageError(f"{own.where}.graph: expected at most {EIGEN_LIMIT} nodes for eigenpairs, got {nodes}")
+        if method == "eigen" or (method == "auto" and nodes <= EIGEN_SIZE):
+            common.spending.need(own.where, memory_bytes=32 * nodes**2, operations=10 * nodes**3)
+            common.need_dense(own.where, nodes)
+        else:
+            common.spending.need(own.where, memory_bytes=8 * MAX_NODES**2)
+        return kind(graph, method=cast(Any, method), tolerance=tolerance, dtype=common.dtype, **options)
 
     return Recipe(kind, describe, build)
 
 
 def _build_precomputed(own: Fields, common: Restoring, options: dict[str, Any]) -> Kernel:
     _only_active_dims(options, own)
+    own.only("matrix")
     matrix = own.finite("matrix", common.dtype, (None, None))
     if matrix.shape[0] != matrix.shape[1] or not torch.equal(matrix, matrix.mT):
         raise StorageError(f"{own.where}.matrix: expected a symmetric matrix, got another of {tuple(matrix.shape)}")
+    if matrix.numel() == 0:
+        raise StorageError(f"{own.where}.matrix: expected at least one item, got none")
+    if id(matrix) not in common.checked:
+        size = len(matrix)
+        common.spending.need(own.where, memory_bytes=4 * matrix.nbytes, operations=size**3)
+        check_covariance(matrix, "matrix")
+        common.checked[id(matrix)] = matrix
+    common.need_dense(own.where)
     kernel = ours.PrecomputedKernel(torch.eye(1, dtype=common.dtype), **options)
-    kernel.matrix = matrix  # was checked to be positive semi-definite when it was first given
+    kernel.matrix = matrix  # to the last bit, which making it symmetric again might change
     return kernel
 
 
@@ -136,21 +208,52 @@ def _describe_features(kernel: ours.FeatureKernel, _where: str) -> Tree:
 
 def _build_features(own: Fields, common: Restoring, options: dict[str, Any]) -> Kernel:
     _only_active_dims(options, own)
+    own.only("width", "dense", "starts", "ends", "values")
     width = own.whole("width", 1)
+    rows = 0 if common.inputs is None else common.inputs[0]
+    common.spending.need(own.where, memory_bytes=8 * (4 * width + 2 * rows * width), operations=2 * rows**2 * width)
+    common.need_dense(own.where)
     if own.has("dense"):
+        _absent(own, "starts", "ends", "values")
         return ours.FeatureKernel(own.finite("dense", common.dtype, (None, width)), dtype=common.dtype, **options)
     starts, ends = own.array("starts", torch.int64, (None,)), own.positions("ends", width)
     values = own.finite("values", common.dtype, (ends.numel(),))
-    if starts.numel() < 2 or int(starts[0]) != 0 or int(starts[-1]) != ends.numel() or bool((starts.diff() < 0).any()):
-        raise StorageError(f"{own.where}.starts: expected ascending numbers from 0 to {ends.numel()}, got others")
+    check_starts(starts, ends, own.where)
     parts = (values.numpy(), ends.numpy(), starts.numpy())
     matrix = sparse.csr_array(parts, shape=(starts.numel() - 1, width))
     return ours.FeatureKernel(matrix, dtype=common.dtype, **options)
 
 
+def _absent(own: Fields, *names: str) -> None:
+    for name in names:
+        if own.has(name):
+            raise StorageError(f"{own.where}.{name}: expected nothing beside dense features, got something")
+
+
 def _only_active_dims(options: dict[str, Any], own: Fields) -> None:
     if "ard_num_dims" in options:
         raise StorageError(f"{own.where}: expected a kernel on nodes without ard_num_dims, got {options}")
+
+
+def _build_matern(own: Fields, common: Restoring, options: dict[str, Any]) -> Kernel:
+    own.only("nu")
+    nu = own.number("nu")
+    if nu not in (0.5, 1.5, 2.5):
+        raise StorageError(f"{own.where}.nu: expected 0.5, 1.5 or 2.5, got {nu}")
+    common.need_dense(own.where, common.width)
+    return theirs.MaternKernel(nu=nu, **options)
+
+
+def _build_polynomial(own: Fields, common: Restoring, options: dict[str, Any]) -> Kernel:
+    own.only("power")
+    common.need_dense(own.where, common.width)
+    return theirs.PolynomialKernel(power=own.positive("power"), **options)
+
+
+def _build_scale(own: Fields, common: Restoring, options: dict[str, Any]) -> Kernel:
+    own.only("base")
+    common.need_dense(own.where)
+    return theirs.ScaleKernel(restore_kernel(own.fields("base"), common), **options)
 
 
 def _joined(kind: type[Kernel]) -> Recipe:
@@ -160,7 +263,12 @@ def _joined(kind: type[Kernel]) -> Recipe:
     def build(own: Fields, common: Restoring, options: dict[str, Any]) -> Kernel:
         if options:
             raise StorageError(f"{own.where}: expected {kind.__name__} without dimensions of its own, got {options}")
-        return kind(*(restore_kernel(part, common) for part in own.each("parts")))
+        own.only("parts")
+        common.need_dense(own.where)
+        parts = own.each("parts")
+        if not parts:
+            raise StorageError(f"{own.where}.parts: expected at least one kernel, got none")
+        return kind(*(restore_kernel(part, common) for part in parts))
 
     return Recipe(kind, describe, build)
 
@@ -171,20 +279,16 @@ _ALL = [
     Recipe(ours.FeatureKernel, _describe_features, _build_features),
     *(_simple(kind) for kind in (theirs.RBFKernel, theirs.RQKernel, theirs.PeriodicKernel)),
     *(_simple(kind) for kind in (theirs.CosineKernel, theirs.LinearKernel)),
-    Recipe(
-        theirs.MaternKernel,
-        lambda kernel, _: {"nu": float(kernel.nu)},
-        lambda own, _, options: theirs.MaternKernel(nu=own.number("nu"), **options),
-    ),
+    Recipe(theirs.MaternKernel, lambda kernel, _: {"nu": float(kernel.nu)}, _build_matern),
     Recipe(
         theirs.PolynomialKernel,
         lambda kernel, _: {"power": kernel.power if isinstance(kernel.power, int) else float(kernel.power)},
-        lambda own, _, options: theirs.PolynomialKernel(power=own.number("power"), **options),
+        _build_polynomial,
     ),
     Recipe(
         theirs.ScaleKernel,
         lambda kernel, where: {"base": describe_kernel(kernel.base_kernel, f"{where}.base_kernel")},
-        lambda own, common, options: theirs.ScaleKernel(restore_kernel(own.fields("base"), common), **options),
+        _build_scale,
     ),
     *(_joined(kind) for kind in (theirs.AdditiveKernel, theirs.ProductKernel)),
 ]

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import StorageError
+from .budget import Budget
 from .npy import ArrayEntry
 
 FORMAT = "mvgp-posterior"
 VERSION = 1  # raised with every change that an older mvgp would misread
 NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+DEEPEST = 100  # parts inside parts
 KEYS = {"format", "version", "written_by", "arrays", "content", "sha256"}
 
 
@@ -41,8 +43,10 @@ def render(manifest: Manifest, written_by: dict[str, str]) -> bytes:
     return json.dumps({**body, "sha256": _digest(body)}, indent=1, allow_nan=False).encode()
 
 
-def parse(text: bytes) -> Manifest:
+def parse(text: bytes, budget: Budget) -> Manifest:
     """The checked manifest: format and version first, so that a newer file is called that."""
+    # each value but the first follows one of these; those inside a text count as well
+    budget.allows("values", sum(text.count(mark) for mark in (b",", b"[", b"{")), "manifest")
     try:
         found = json.loads(text.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -56,11 +60,14 @@ def parse(text: bytes) -> Manifest:
     if version > VERSION:
         raise StorageError(f"written by a newer mvgp: version {version}, this one reads up to {VERSION}")
     if set(found) != KEYS:
-        raise StorageError(f"manifest: expected {', '.join(sorted(KEYS))}, got {', '.join(sorted(found)):.200}")
+        raise StorageError(f"manifest: expected {', '.join(sorted(KEYS))}, got {sorted(found)!r:.200}")
+    _check_depth(found)
     digest = found.pop("sha256")
     if digest != _digest(found):
         raise StorageError(f"manifest: expected sha256 {digest!r:.80}, got {_digest(found)}")
     entries = found["arrays"]
+    if isinstance(entries, dict):
+        budget.allows("arrays", len(entries), "manifest")
     if not isinstance(entries, dict) or not all(NAME.fullmatch(name) for name in entries):
         raise StorageError(f"manifest: expected arrays by names of letters, digits, _ and dots, got {entries!r:.200}")
     return Manifest({name: ArrayEntry.checked(entry, name) for name, entry in entries.items()}, found["content"])
@@ -72,6 +79,21 @@ def _digest(body: dict[str, Any]) -> str:
     except (ValueError, RecursionError) as error:
         raise StorageError(f"manifest: expected finite numbers, got {error}") from error
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_depth(tree: Any) -> None:
+    """Parts inside parts, level by level, so that deep ones end no stack."""
+    level = [tree]
+    for _ in range(DEEPEST):
+        level = [
+            part
+            for one in level
+            if isinstance(one, dict | list)
+            for part in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return
+    raise StorageError(f"manifest: expected parts inside one another up to {DEEPEST} deep, got deeper ones")
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from .tree import Tree
 KINDS: dict[str, type[MatrixMean]] = {
     kind.__name__: kind for kind in (ZeroMean, ConstantMean, RowBiasMean, PopularityMean, GivenMean, BiasedMean)
 }
+OWN = {"GivenMean": ("matrix",), "PopularityMean": ("counts",), "BiasedMean": ("base", "row_bias", "col_bias")}
 
 
 def describe_mean(mean: MatrixMean) -> Tree:
@@ -35,14 +36,14 @@ def describe_mean(mean: MatrixMean) -> Tree:
 
 def restore_mean(given: Fields, dtype: torch.dtype, shape: tuple[int, int]) -> MatrixMean:
     """The inverse of :func:`describe_mean`, for a prior of that shape."""
+    given.only("kind", "parameters", "own")
     mean = _fresh(given.text("kind", KINDS), given.fields("own"), dtype, shape)
     restore_parameters(mean, given.fields("parameters"), dtype)
-    if any(not bool(torch.isfinite(values).all()) for values in mean.parameters(recurse=False)):
-        raise StorageError(f"{given.where}: expected finite numbers, got others")
     return mean
 
 
 def _fresh(kind: str, own: Fields, dtype: torch.dtype, shape: tuple[int, int]) -> MatrixMean:
+    own.only(*OWN.get(kind, ()))
     if kind == "RowBiasMean":
         return RowBiasMean(shape[0], dtype)
     if kind == "PopularityMean":

@@ -70,9 +70,10 @@ class ArrayEntry:
             raise StorageError(f"array {name}: expected a shape of whole numbers, got {shape!r:.100}")
         if len(shape) > MOST_DIMENSIONS:
             raise StorageError(f"array {name}: expected at most {MOST_DIMENSIONS} dimensions, got {len(shape)}")
-        if not isinstance(given["fortran_order"], bool) or not isinstance(given["sha256"], str):
+        digits = given["sha256"]
+        if not isinstance(given["fortran_order"], bool) or not isinstance(digits, str) or not digits.isalnum():
             raise StorageError(f"array {name}: expected a flag fortran_order and a text sha256, got {given!r:.200}")
-        return cls(dtype, tuple(shape), given["fortran_order"], given["sha256"])
+        return cls(dtype, tuple(shape), given["fortran_order"], digits)
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,13 @@ def read_member(source: IO[bytes], size: int, entry: ArrayEntry, name: str) -> T
     shape, fortran, dtype = _parsed(header, name)
     expected = (entry.shape, entry.fortran_order, TYPES[entry.dtype][0])
     if (shape, fortran, dtype.str) != expected:
-        raise StorageError(f"array {name}: expected {expected} as in the manifest, got {(shape, fortran, dtype.str)}")
+        raise StorageError(
+            f"array {name}: expected {expected} as in the manifest, got {(shape, fortran, dtype.str)!r:.200}"
+        )
     if size != len(header) + entry.num_bytes:
-        raise StorageError(f"array {name}: expected {len(header) + entry.num_bytes} bytes for {shape}, got {size}")
+        raise StorageError(
+            f"array {name}: expected {len(header) + entry.num_bytes} bytes for {shape!r:.100}, got {size}"
+        )
     memory = torch.empty(shape[::-1] if fortran else shape, dtype=TYPES[entry.dtype][1])
     numbers, digest = memory.reshape(-1).numpy().view(np.uint8), hashlib.sha256(header)
     filled = 0
@@ -165,4 +170,6 @@ def _parsed(header: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
             warnings.simplefilter("error")
             return np.lib.format.read_array_header_1_0(source)
     except Exception as error:  # text from anywhere goes into numpy's parser, which evaluates literals only
-        raise StorageError(f"array {name}: expected a .npy header, got one that numpy refuses ({error})") from error
+        raise StorageError(
+            f"array {name}: expected a .npy header, got one that numpy refuses ({str(error)!r:.200})"
+        ) from error

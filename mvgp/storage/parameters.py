@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import gpytorch
@@ -20,6 +21,7 @@ CONSTRAINTS: dict[str, type[Interval]] = {
     "LessThan": LessThan,
     "Interval": Interval,
 }
+INFINITE = {"Positive": "upper", "GreaterThan": "upper", "LessThan": "lower", "Interval": ""}  # the bound that may be
 
 
 def describe_parameters(module: gpytorch.Module, where: str) -> Tree:
@@ -34,20 +36,42 @@ def describe_parameters(module: gpytorch.Module, where: str) -> Tree:
     }
 
 
-def restore_parameters(module: gpytorch.Module, given: Fields, dtype: torch.dtype) -> None:
-    """Give a fresh module the parameters it had."""
+def restore_parameters(
+    module: gpytorch.Module, given: Fields, dtype: torch.dtype, *, may_be_zero: Collection[str] = ()
+) -> None:
+    """Give a fresh module the parameters it had, all finite.
+
+    :param may_be_zero: those that may stand at the lower end of their constraint, whose raw value is minus infinity.
+    """
     expected = set(module._parameters)
     if given.keys() != expected:
         raise StorageError(f"{given.where}: expected {sorted(expected)}, got {sorted(given.keys())!r:.200}")
     for name, fresh in list(module._parameters.items()):
         one = given.fields(name)
+        one.only("values", "requires_grad", "constraint")
         values = one.array("values", dtype, tuple(fresh.shape)).clone()
         constraint = _restore_constraint(one.fields("constraint"), dtype, values) if one.has("constraint") else None
+        if constraint is None and f"{name}_constraint" in module._constraints:
+            raise StorageError(f"{one.where}: expected a constraint, got none")
+        _check_values(values, constraint, one.where, name in may_be_zero)
         module.register_parameter(name, torch.nn.Parameter(values, requires_grad=one.flag("requires_grad")))
         if constraint is not None:
             module.register_constraint(name, constraint)
-        elif f"{name}_constraint" in module._constraints:
-            raise StorageError(f"{one.where}: expected a constraint, got none")
+
+
+def _check_values(values: Tensor, constraint: Interval | None, where: str, may_be_zero: bool) -> None:
+    """Finite raw numbers that stand for finite ones, which their transform keeps within the bounds."""
+    fits = torch.isfinite(values) | (values == -torch.inf if may_be_zero else torch.zeros_like(values).bool())
+    if not bool(fits.all()):
+        raise StorageError(f"{where}.values: expected finite numbers, got {values[~fits].flatten()[0].item()}")
+    if constraint is None:
+        return
+    found = constraint.transform(values)
+    inside = torch.isfinite(found)
+    if not bool(inside.all()):
+        raise StorageError(
+            f"{where}.values: expected numbers within their constraint, got {found[~inside].flatten()[0].item()}"
+        )
 
 
 def _describe_constraint(constraint: Any, where: str) -> Tree | None:
@@ -71,16 +95,25 @@ def _has_default_transform(constraint: Interval) -> bool:
 
 
 def _restore_constraint(given: Fields, dtype: torch.dtype, values: Tensor) -> Interval:
+    given.only("kind", "lower", "upper")
     kind = given.text("kind", CONSTRAINTS)
     bounds = {name: given.array(name, dtype) for name in ("lower", "upper")}
     for name, bound in bounds.items():
-        if torch.broadcast_shapes(bound.shape, values.shape) != values.shape:
+        if not _broadcasts(bound, values):
             raise StorageError(
                 f"{given.where}.{name}: expected a bound of {tuple(values.shape)}, got {tuple(bound.shape)}"
             )
     if not bool((bounds["lower"] < bounds["upper"]).all()):
         raise StorageError(f"{given.where}: expected lower < upper, got {bounds['lower']} and {bounds['upper']}")
+    for name, bound in bounds.items():
+        if bool(torch.isinf(bound).any()) and INFINITE[kind] != name:
+            raise StorageError(f"{given.where}.{name}: expected a finite bound of {kind}, got {bound}")
     start = {"Positive": (), "GreaterThan": (0.0,), "LessThan": (0.0,), "Interval": (0.0, 1.0)}[kind]
     made = CONSTRAINTS[kind](*start)
     made.lower_bound, made.upper_bound = bounds["lower"].clone(), bounds["upper"].clone()  # their own last bit
     return made
+
+
+def _broadcasts(bound: Tensor, values: Tensor) -> bool:
+    sizes = zip(reversed(bound.shape), reversed(values.shape), strict=False)
+    return bound.dim() <= values.dim() and all(size in (1, full) for size, full in sizes)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ..errors import InputError, StorageError
+from ..linalg import PairIndex
 from ..posteriors import FactorPosterior, FullPosterior, GaussianPosterior, TracePosterior
+from ..posteriors.coefficients import LowRankCoefficients, SparseCoefficients
 from ..posteriors.conditional import ConditionalCovariance
 from ..posteriors.laplace import LaplaceCovariance
 from ..posteriors.no_covariance import NoCovariance
 from ..posteriors.scaled import unscaled
 from ..posteriors.whole_list_covariance import WholeListCovariance
-from .coefficients import describe_coefficients, describe_low_rank, restore_coefficients, restore_low_rank
+from .budget import Spending
+from .coefficients import (
+    check_same_mean,
+    describe_coefficients,
+    describe_low_rank,
+    restore_coefficients,
+    restore_low_rank,
+)
 from .covariances import describe_covariance, restore_covariance
 from .evidence import (
     describe_certificate,
@@ -24,6 +35,7 @@ from .evidence import (
 from .fields import Fields
 from .priors import describe_prior, restore_prior
 from .tree import Tree
+from .trial import check_answers, check_operator, check_size, settled
 
 KINDS: dict[str, type[GaussianPosterior]] = {
     kind.__name__: kind for kind in (FullPosterior, TracePosterior, FactorPosterior)
@@ -54,19 +66,59 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
 
 
 @torch.no_grad()
-def restore_posterior(given: Fields) -> GaussianPosterior:
-    """The inverse of :func:`describe_posterior`; kernels are evaluated as a fit does."""
-    kind, own = given.text("kind", KINDS), given.fields("own")
-    prior = restore_prior(given.fields("prior")).requires_grad_(False)
+def restore_posterior(given: Fields, spending: Spending, *, trial: bool) -> GaussianPosterior:
+    """The inverse of :func:`describe_posterior`; kernels are evaluated as a fit does.
+
+    :param trial: whether to ask it some questions, and refuse it if it has no answer.
+    """
+    kind = given.text("kind", KINDS)
+    given.only("kind", "prior", "coefficients", "covariance", "own")
+    own = given.fields("own")
+    prior = restore_prior(given.fields("prior"), spending).requires_grad_(False)
     ops = prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
+    largest = [
+        check_operator(op, f"{given.where}.prior.{side}", thorough=trial)
+        for op, side in zip(ops, ("row", "col"), strict=True)
+    ]
     coefficients = restore_coefficients(given.fields("coefficients"), prior)
-    covariance = restore_covariance(given.fields("covariance"), prior, ops)
+    covariance = restore_covariance(given.fields("covariance"), prior, ops, spending)
     parts = (prior, ops, coefficients, covariance)
     inner = covariance if isinstance(covariance, NoCovariance) else unscaled(covariance)[0]
     if not isinstance(inner, COVARIANCES[kind]) or (kind == "FactorPosterior" and inner is not covariance):
         raise StorageError(f"{given.where}.covariance: expected that of a {kind}, got {type(covariance).__name__}")
+    if isinstance(coefficients, SparseCoefficients):
+        _check_same_pairs(coefficients, covariance.pairs, f"{given.where}.coefficients")
+    check_size(given.where, prior, coefficients, covariance, largest)
+    posterior = _restore_kind(kind, own, parts)
+    if trial:
+        check_answers(posterior, given.where)
+    return posterior
+
+
+def _restore_kind(kind: str, own: Fields, parts: Any) -> GaussianPosterior:
+    """What is particular to the kind."""
+    prior, ops, coefficients, covariance = parts
+    if kind == "FactorPosterior":
+        own.only("objective", "restarts", "rank")
+        rank = own.whole("rank")
+        if not isinstance(coefficients, LowRankCoefficients):
+            raise StorageError(f"{own.where}: expected a mean of low rank, got another")
+        if not rank == coefficients.left.shape[1] == covariance.x.shape[1]:
+            raise StorageError(f"{own.where}.rank: expected {coefficients.left.shape[1]} as in its factors, got {rank}")
+        return FactorPosterior(
+            prior,
+            ops,
+            coefficients,
+            settled(covariance, coefficients, ops, own.where),
+            objective=own.number("objective"),
+            restarts=own.numbers("restarts"),
+            rank=rank,
+        )
     scale = _evidence_scale(own)
     if kind == "FullPosterior":
+        own.only("evidence", "certificate", optional=("evidence_scale",))
+        if not isinstance(coefficients, SparseCoefficients):
+            raise StorageError(f"{own.where}: expected a coefficient for each pair, got a mean of low rank")
         certificate = restore_certificate(own.fields("certificate")) if own.has("certificate") else None
         return FullPosterior(
             *parts,
@@ -74,17 +126,28 @@ def restore_posterior(given: Fields) -> GaussianPosterior:
             certificate=certificate,
             evidence_scale=scale,
         )
-    if kind == "FactorPosterior":
-        return FactorPosterior(
-            *parts, objective=own.number("objective"), restarts=own.numbers("restarts"), rank=own.whole("rank")
-        )
+    own.only("certificate", "penalty", "mean", optional=("evidence_scale",))
+    certificate, mean = restore_certificate(own.fields("certificate")), None
+    if own.has("mean"):
+        mean = restore_low_rank(own.fields("mean"), prior, ops)
+        check_same_mean(own, coefficients, mean)
+        if certificate.rank != mean.rank:
+            raise StorageError(f"{own.where}.certificate.rank: expected {mean.rank}, got {certificate.rank}")
+    elif not isinstance(coefficients, SparseCoefficients):
+        raise StorageError(f"{own.where}.mean: expected the factors of a mean of low rank, got none")
     return TracePosterior(
         *parts,
-        certificate=restore_certificate(own.fields("certificate")),
+        certificate=certificate,
         penalty=restore_penalty(own.fields("penalty")),
-        mean_factors=restore_low_rank(own.fields("mean"), prior) if own.has("mean") else None,
+        mean_factors=mean,
         evidence_scale=scale,
     )
+
+
+def _check_same_pairs(coefficients: SparseCoefficients, pairs: PairIndex, where: str) -> None:
+    pattern = coefficients.pattern
+    if not (torch.equal(pattern.rows, pairs.rows) and torch.equal(pattern.cols, pairs.cols)):
+        raise StorageError(f"{where}: expected the pairs that the covariance is given, got others")
 
 
 def _evidence_scale(own: Fields) -> float | None:
@@ -92,10 +155,7 @@ def _evidence_scale(own: Fields) -> float | None:
     named = own.keys()
     if "evidence_scale" not in named or not own.has("evidence_scale"):
         return None
-    scale = own.number("evidence_scale")
-    if not scale >= 0:
-        raise StorageError(f"{own.where}.evidence_scale: expected a number that is not negative, got {scale}")
-    return scale
+    return own.number("evidence_scale", 0)
 
 
 def _describe_own(posterior: GaussianPosterior) -> Tree:

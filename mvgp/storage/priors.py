@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, StorageError
 from ..priors import MatrixGP
 from ..priors.axis import Axis
+from .budget import Spending
 from .fields import Fields
 from .graphs import Graphs
 from .kernels import Restoring, describe_kernel, restore_kernel
@@ -35,16 +36,31 @@ def describe_prior(prior: MatrixGP) -> Tree:
     }
 
 
-def restore_prior(given: Fields) -> MatrixGP:
+def restore_prior(given: Fields, spending: Spending) -> MatrixGP:
     """The inverse of :func:`describe_prior`."""
+    given.only("dtype", "row", "col", "mean")
     dtype = TYPES[given.text("dtype", TYPES)]
-    common = Restoring(dtype, Graphs())
-    sides = [given.fields("row"), given.fields("col")]
-    row_kernel, col_kernel = (restore_kernel(side.fields("kernel"), common) for side in sides)
-    inputs = [side.array("inputs", shape=(None, None)) if side.has("inputs") else None for side in sides]
-    prior = MatrixGP(row_kernel, col_kernel, *inputs, dtype=dtype)
+    graphs = Graphs()
+    checked: dict[int, Tensor] = {}
+    kernels, inputs = [], []
+    for side in (given.fields("row"), given.fields("col")):
+        side.only("kernel", "inputs")
+        found = _restore_inputs(side, dtype) if side.has("inputs") else None
+        shape = None if found is None else (int(found.shape[0]), int(found.shape[1]))
+        common = Restoring(dtype, graphs, spending, shape, checked)
+        kernels.append(restore_kernel(side.fields("kernel"), common))
+        inputs.append(found)
+    prior = MatrixGP(*kernels, *inputs, dtype=dtype)
     prior.mean_module = restore_mean(given.fields("mean"), dtype, prior.shape)
     return prior
+
+
+def _restore_inputs(side: Fields, dtype: torch.dtype) -> Tensor:
+    """(n, d), in the prior's type or whole."""
+    found = side.array("inputs", shape=(None, None))
+    if found.dtype not in (dtype, torch.int64, torch.int32):
+        raise StorageError(f"{side.where}.inputs: expected {dtype} or whole numbers, got {found.dtype}")
+    return found
 
 
 def _describe_axis(axis: Axis) -> Tree:

@@ -52,12 +52,12 @@ def full(tree: Any, arrays: dict[str, Tensor]) -> Any:
     if isinstance(tree, dict) and set(tree) == {ARRAY}:
         name = tree[ARRAY]
         if not isinstance(name, str) or name not in arrays:
-            raise StorageError(f"content: expected the name of one of its {len(arrays)} arrays, got {name!r}")
+            raise StorageError(f"content: expected the name of one of its {len(arrays)} arrays, got {name!r:.100}")
         return arrays[name]
     if isinstance(tree, dict) and set(tree) == {NUMBER}:
         word = tree[NUMBER]
         if not isinstance(word, str) or word not in WORDS:
-            raise StorageError(f"content: expected one of {', '.join(WORDS)}, got {word!r}")
+            raise StorageError(f"content: expected one of {', '.join(WORDS)}, got {word!r:.100}")
         return WORDS[word]
     if isinstance(tree, dict):
         return {key: full(value, arrays) for key, value in tree.items()}

@@ -10,6 +10,7 @@ from mvgp.errors import ConvergenceError, InputError, StorageError
 from mvgp.metrics import ranking_scores
 from mvgp.prioritise import MODELS, fit_prioritiser, load_prioritiser, prioritise, recipes
 from mvgp.prioritise.ranked_rows import HEADER
+from mvgp.storage import Budget
 
 from .examples import LINKS, M, N
 
@@ -90,6 +91,15 @@ def test_saved_and_loaded(fitted, tmp_path):
     one, two = (next(which.ranked([2], 4)) for which in (fitted, loaded))
     assert str(one) == str(two)
     assert loaded.find(["disease 2"]) == [2]
+
+
+def test_budgets_and_paths(fitted, tmp_path):
+    fitted.save(tmp_path / "kept.mvgp")
+    assert repr(load_prioritiser(tmp_path / "kept.mvgp", budget=Budget())) == repr(fitted)
+    with pytest.raises(StorageError, match="expected at most 1 kernels, got 2"):
+        load_prioritiser(tmp_path / "kept.mvgp", budget=Budget(kernels=1))
+    with pytest.raises(InputError, match="path: expected the path of a file"):
+        load_prioritiser(True)
 
 
 def test_files_of_another_kind(fitted, tmp_path):

@@ -1,15 +1,17 @@
 """A file whose hashes are all right, but whose contents are not: each part is checked before it is used."""
 
 import io
+import math
 import zipfile
 
+import gpytorch.kernels as theirs
 import numpy as np
 import pytest
 import torch
 
 import mvgp
-from mvgp.errors import StorageError
-from mvgp.storage import archive
+from mvgp.errors import ConvergenceError, StorageError
+from mvgp.storage import archive, kernels
 
 from . import examples
 
@@ -70,7 +72,7 @@ WRONG = {
     "ard": ("full", at("prior", "col", "kernel", "ard_num_dims"), lambda _: 10**12, "expected a whole number from 1 to"),
     "ard on nodes": ("full, cg", at("prior", "row", "kernel", "ard_num_dims"), lambda _: 2, "without ard_num_dims"),
     "active": ("full", at("prior", "col", "kernel", "active_dims"), lambda _: [-1], "active_dims.0.: expected a whole number"),
-    "active, beyond": ("full", at("prior", "col", "kernel", "active_dims"), lambda _: [2], "expected a saved posterior, got"),
+    "active, beyond": ("full", at("prior", "col", "kernel", "active_dims"), lambda _: [2], "active_dims: expected columns of the 2"),
     "inputs": ("full", at("prior", "col", "inputs"), lambda x: x[0], "inputs: expected an array of shape .any, any."),
     "inputs, infinite": ("full", at("prior", "col", "inputs"), lambda x: x / 0, "expected a saved posterior, got InputError"),
     "inputs, gone": ("full", at("prior", "col", "inputs"), lambda _: None, "InputError: col_inputs: RBFKernel needs inputs"),
@@ -84,6 +86,43 @@ WRONG = {
     "given mean": ("trace, biases", at("prior", "mean", "own", "base", "own", "matrix"), lambda x: x.T, "matrix: expected an"),
     "bias": ("trace, biases", at("prior", "mean", "own", "col_bias"), lambda x: x[1:], "col_bias: expected an array of"),
     "x": ("factor", at("covariance", "x"), lambda x: x[1:], "covariance.x: expected an array of shape"),
+    "values, nan": ("full, cg", at("coefficients", "values"), lambda x: x * math.nan, "coefficients.values: expected finite"),
+    "values, huge": ("full, cg", at("coefficients", "values"), lambda x: x * 1e300, "expected means that fit in torch.float64"),
+    "left, nan": ("trace", at("coefficients", "left"), lambda x: x * math.nan, "coefficients.left: expected finite numbers"),
+    "right, infinite": ("trace", at("coefficients", "right"), lambda x: x / 0, "coefficients.right: expected finite numbers"),
+    "other left": ("trace", at("coefficients", "left"), lambda x: 2 * x, "own.mean: expected the factors of the coefficients"),
+    "values of the mean": ("trace", at("own", "mean", "values"), lambda x: -x, "mean.values: expected singular values, descending"),
+    "image, nan": ("trace", at("own", "mean", "left_image"), lambda x: x * math.nan, "left_image: expected finite numbers"),
+    "other image": ("trace", at("own", "mean", "right_image"), lambda x: -x, "right_image: expected the kernel times right"),
+    "no factors": ("trace", at("own", "mean"), lambda _: None, "mean: expected the factors of a mean of low rank, got none"),
+    "rank": ("trace", at("own", "certificate", "rank"), lambda _: 3, "certificate.rank: expected 5, got 3"),
+    "primal": ("trace", at("own", "certificate", "primal"), lambda _: math.nan, "primal: expected a finite number"),
+    "primal, whole": ("trace", at("own", "certificate", "primal"), lambda _: 10**400, "primal: expected a finite number"),
+    "solver, escape": ("trace", at("own", "certificate", "solver"), lambda _: "\x1b[2J", "solver: expected a text of up to 100"),
+    "scale": ("trace", at("own", "evidence_scale"), lambda _: math.inf, "evidence_scale: expected a finite number"),
+    "something more": ("trace", at("own"), lambda own: {**own, "more": 1}, "own: expected the parts .* got .'more'."),
+    "residual": ("full, cg", at("own", "evidence", "residual"), lambda _: -1.0, "residual: expected a number of at least 0"),
+    "raw, nan": ("full, cg", at(*SHIFT, "values"), lambda x: x * math.nan, "raw_shift.values: expected finite numbers, got nan"),
+    "raw, infinite": ("full, cg", at(*SHIFT, "values"), lambda x: x * 0 + math.inf, "raw_shift.values: expected finite numbers"),
+    "raw, minus infinity": ("full, cg", at("prior", "row", "kernel", "parameters", "raw_time", "values"), lambda x: x * 0 - math.inf, "raw_time.values: expected finite"),
+    "lengthscale": ("full", at("prior", "col", "kernel", "parameters", "raw_lengthscale", "values"), lambda x: x * 0 - 1e4, "expected a kernel with finite values"),
+    "bound, infinite": ("full, cg", at(*SHIFT, "constraint", "lower"), lambda x: x - math.inf, "lower: expected a finite bound of Positive"),
+    "negative": ("full, cg", at(*SHIFT, "constraint"), lambda c: {"kind": "LessThan", "lower": c["lower"] - math.inf, "upper": c["lower"] - 1}, "raw_shift: expected a number that is not negative"),
+    "graph, below": ("full, cg", at(*GRAPH), lambda g: {**g, "ends": g["ends"] * 0}, "expected links above the diagonal"),
+    "graph, far": ("full, cg", at(*GRAPH, "starts"), lambda x: torch.cat([x[:1], x[1:-1] + 2**40, x[-1:]]), "starts: expected ascending"),
+    "graph, tolerance": ("full, cg", at("prior", "row", "kernel", "own", "tolerance"), lambda _: 0.0, "tolerance: expected a positive number"),
+    "pairs, twice": ("full", at("covariance", "pairs"), lambda p: {k: torch.cat([v[:1], v[:-1]]) for k, v in p.items()}, "pairs: expected distinct pairs, row by row"),
+    "other pairs": ("full", at("covariance", "pairs"), lambda p: {"rows": p["rows"], "cols": p["cols"].clone().index_fill_(0, torch.tensor([39]), 9)}, "expected the pairs that the covariance is given"),
+    "noise, zero": ("full", at("covariance", "noise"), lambda x: x * 0, "noise: expected positive variances, got 0"),
+    "noise, tiny": ("full", at("covariance", "noise"), lambda x: x * 0 + 1e-300, "expected variances that fit"),
+    "spectral": ("full", at("covariance", "method"), lambda _: "spectral", "method: expected another than spectral"),
+    "one iteration": ("full, cg", at("covariance", "max_iterations"), lambda _: 1, "expected a posterior that answers, got ConvergenceError"),
+    "out of reach": ("full, cg", at("covariance", "tolerance"), lambda _: 1e-300, "tolerance: expected a number from 2.2e-16 to 1"),
+    "inputs, other type": ("full", at("prior", "col", "inputs"), lambda x: x.float(), "inputs: expected torch.float64 or whole numbers"),
+    "x, nan": ("factor", at("covariance", "x"), lambda x: x * math.nan, "covariance.x: expected finite numbers"),
+    "other x": ("factor", at("covariance", "x"), lambda x: 2 * x, "expected factors whose product is the mean"),
+    "other rank": ("factor", at("own", "rank"), lambda _: 1, "rank: expected 2 as in its factors, got 1"),
+    "objective": ("factor", at("own", "objective"), lambda _: math.nan, "objective: expected a finite number"),
     "restarts": ("factor", at("own", "restarts"), lambda _: {}, "restarts: expected a list, got {}"),
     "restart": ("factor", at("own", "restarts"), lambda _: [None], r"restarts\[0\]: expected a number, got None"),
 }  # fmt: skip
@@ -98,6 +137,27 @@ def test_each_part_is_checked(name, tmp_path):
     with pytest.raises(StorageError, match=message) as caught:
         mvgp.load(tmp_path / "changed")
     assert str(caught.value).startswith(f"{tmp_path / 'changed'}: ")
+
+
+def test_a_kernel_that_is_no_covariance_on_its_inputs(tmp_path):
+    """Distances along a line and a cosine are one, those in the plane are not."""
+    tree = content_of("full", tmp_path)
+    cosine = theirs.CosineKernel().double()
+    tree["prior"]["col"]["kernel"] = kernels.describe_kernel(cosine, "kernel")
+    archive.write(tmp_path / "file", tree)
+    with pytest.raises(StorageError, match="prior.col: expected a positive semi-definite matrix"):
+        mvgp.load(tmp_path / "file")
+    assert isinstance(mvgp.load(tmp_path / "file", trial=False), mvgp.GaussianPosterior)
+
+
+def test_a_posterior_that_does_not_answer_can_still_be_had(tmp_path):
+    tree = content_of("full, cg", tmp_path)
+    tree["covariance"]["max_iterations"] = 1
+    archive.write(tmp_path / "file", tree)
+    loaded = mvgp.load(tmp_path / "file", trial=False)
+    assert bool(torch.isfinite(loaded.scores()).all())
+    with pytest.raises(ConvergenceError):
+        loaded.sample([0], [0])
 
 
 def test_a_precomputed_matrix_has_to_be_symmetric(tmp_path):
@@ -123,13 +183,14 @@ def test_sums_that_are_empty_or_endless(tmp_path):
     archive.write(tmp_path / "file", tree)
     with pytest.raises(StorageError):
         mvgp.load(tmp_path / "file")
-    inner = kernel
-    for _ in range(100):
-        inner = {**kernel, "own": {"parts": [inner]}}
-    tree["prior"]["row"]["kernel"] = inner
-    archive.write(tmp_path / "file", tree)
-    with pytest.raises(StorageError, match="expected kernels in at most 8 others, got more"):
-        mvgp.load(tmp_path / "file")
+    for deep, message in ((12, "expected kernels in at most 8 others, got more"), (100, "up to 100 deep, got deeper")):
+        inner = kernel
+        for _ in range(deep):
+            inner = {**kernel, "own": {"parts": [inner]}}
+        tree["prior"]["row"]["kernel"] = inner
+        archive.write(tmp_path / "file", tree)
+        with pytest.raises(StorageError, match=message):
+            mvgp.load(tmp_path / "file")
 
 
 def test_files_beyond_four_gigabytes_have_another_header(tmp_path, monkeypatch):

@@ -7,9 +7,10 @@ from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
 from gpytorch.priors import GammaPrior
 
 import mvgp
-from mvgp.errors import InputError
+from mvgp.errors import InputError, StorageError
 from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, RegularizedLaplacianKernel
 from mvgp.priors import BiasedMean, ConstantMean, GivenMean, PopularityMean, RowBiasMean, ZeroMean
+from mvgp.storage import archive, kernels
 
 from .examples import COLS, M, N, X, gaussian, numbers, observed, precomputed
 
@@ -187,13 +188,33 @@ def test_kernels_on_one_graph_share_it_again(tmp_path):
     assert all(part.graph is parts[0].graph for part in parts)
 
 
-def test_a_precomputed_matrix_is_not_checked_again(tmp_path, monkeypatch):
-    posterior = fit(precomputed(N), dtype=torch.float32)  # what rounding to single precision leaves of it
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
+def test_a_precomputed_matrix_is_checked_again(dtype, tmp_path):
+    """By the check of the constructor; a file may hold anything."""
+    posterior = fit(precomputed(N), dtype=dtype)  # singular, and what rounding to single precision leaves of that
+    assert torch.equal(round_trip(posterior, tmp_path).scores(), posterior.scores())
+    tree = archive.read(tmp_path / "file")
+    own = tree["prior"]["col"]["kernel"]["own"]
+    matrix = own["matrix"].clone()
+    for wrong in (
+        -torch.eye(N, dtype=dtype),
+        matrix - 0.01 * torch.eye(N, dtype=dtype),
+        torch.zeros(0, 0, dtype=dtype),
+    ):
+        own["matrix"] = wrong
+        archive.write(tmp_path / "file", tree)
+        with pytest.raises(StorageError, match="expected a positive semi-definite matrix|expected at least one item"):
+            mvgp.load(tmp_path / "file")
+
+
+def test_a_matrix_that_serves_many_kernels_is_checked_once(tmp_path, monkeypatch):
+    one = precomputed(N)
+    posterior = fit(one + theirs.ScaleKernel(one) + one)
     posterior.save(tmp_path / "file")
-    seen = []
-    monkeypatch.setattr("mvgp.kernels.precomputed.check_covariance", lambda matrix, name: seen.append(matrix.shape))
+    seen, check = [], kernels.check_covariance
+    monkeypatch.setattr(kernels, "check_covariance", lambda matrix, name: seen.append(check(matrix, name)))
     mvgp.load(tmp_path / "file")
-    assert seen == [(1, 1)]
+    assert len(seen) == 1
 
 
 class MyKernel(theirs.RBFKernel):

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import torch
 
 import mvgp
 from mvgp.errors import InputError, SizeError
+from mvgp.kernels import Graph
 from mvgp.linalg import PairIndex
 from mvgp.posteriors import FullPosterior, full
 from mvgp.posteriors.no_covariance import NoCovariance
@@ -166,3 +168,35 @@ def test_save_is_a_function_too(tmp_path):
     posterior = examples.POSTERIORS["full"](torch.float64)
     save(posterior, tmp_path / "file")
     assert torch.equal(mvgp.load(os.fspath(tmp_path / "file")).scores(), posterior.scores())
+
+
+@pytest.mark.parametrize("name", ["full", "trace", "factor"])
+def test_files_of_earlier_versions(name):
+    """Written before files were checked as closely as they are now, by commit d4c42ec."""
+    folder = pathlib.Path(__file__).parent / "old_files"
+    answers = json.loads((folder / "answers.json").read_text())[name]
+    loaded = mvgp.load(folder / f"{name}.mvgp")
+    found = {"scores": loaded.scores([0, 6]), "variance": loaded.variance([0, 6, 3], [10, 0, 4])}
+    for what, values in found.items():
+        expected = torch.tensor(answers[what], dtype=torch.float64)
+        assert torch.allclose(values, expected, rtol=1e-7, atol=1e-9), what  # another machine rounds otherwise
+
+
+@pytest.mark.parametrize("turn", ["signs", "rotation"])
+def test_factors_follow_the_eigenvectors_of_another_machine(turn, tmp_path, monkeypatch):
+    posterior = examples.POSTERIORS["factor"](torch.float64)
+    posterior.save(tmp_path / "file")
+    eigenpairs = Graph.eigenpairs
+
+    def turned(self, dtype, device):
+        values, vectors = eigenpairs(self, dtype, device)
+        if turn == "signs":
+            return values, vectors * torch.tensor([-1.0, 1.0] * len(values), dtype=dtype)[: len(values)]
+        return values.flip(0), vectors.flip(1)
+
+    monkeypatch.setattr(Graph, "eigenpairs", turned)
+    loaded = mvgp.load(tmp_path / "file")
+    assert not torch.equal(loaded.conditional.x, posterior.conditional.x)
+    for name, values in examples.numbers(posterior).items():
+        if name in ("mean", "variance", "scores", "covariance", "left", "right"):
+            assert torch.allclose(examples.numbers(loaded)[name], values, rtol=0, atol=1e-8), name
