@@ -9,10 +9,11 @@ import mvgp
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
 
+from .. import randomness
 from ..oracles import random_edges
 
 M, N = 7, 11
-RNG = np.random.default_rng(0)
+RNG = randomness.numpy_generator(0)
 ROWS, COLS = Graph(random_edges(RNG, M, 9), M), Graph(random_edges(RNG, N, 20), N, RNG.random(25))
 X = torch.from_numpy(RNG.normal(size=(N, 2)))
 BIAS = torch.from_numpy(RNG.normal(size=M))
@@ -20,7 +21,7 @@ GIVEN = torch.from_numpy(RNG.normal(size=(M, N)))
 
 
 def precomputed(size):
-    a = torch.from_numpy(np.random.default_rng(size).normal(size=(size, size - 2)))  # singular
+    a = torch.from_numpy(randomness.numpy_generator(size).normal(size=(size, size - 2)))  # singular
     return PrecomputedKernel(a @ a.T / size)
 
 
@@ -51,7 +52,7 @@ def gaussian(noise):
 
 
 def observe(cells, shape=(M, N), weighted=False, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     cells = torch.as_tensor(cells)
     values = torch.randn(len(cells), generator=generator, dtype=torch.float64)
     weights = torch.rand(len(cells), generator=generator, dtype=torch.float64) + 0.5 if weighted else None
@@ -83,12 +84,12 @@ def ring(n):
 
 
 def random_graph(n, links, seed):
-    return Graph(np.random.default_rng(seed).integers(0, n, (links, 2)), n)
+    return Graph(randomness.numpy_generator(seed).integers(0, n, (links, 2)), n)
 
 
 def measured(prior, noise, share, seed):
     """A share of the cells of a sample of the prior, with noise."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     truth = prior.sample(generator)
     noisy = truth + noise**0.5 * torch.randn(truth.shape, generator=generator, dtype=truth.dtype)
     return mvgp.ObservedMatrix.from_mask(noisy, torch.rand(truth.shape, generator=generator) < share)

@@ -15,6 +15,7 @@ from mvgp.evidence.standard_errors import standard_errors
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.priors import RowBiasMean
 
+from .. import randomness
 from .problems import PRIORS, M, N, gaussian, measured, observe, random_graph, ring
 
 ROWS, COLS = random_graph(40, 100, 0), random_graph(60, 150, 1)
@@ -96,7 +97,7 @@ def test_probes_end_near_the_exact_optimum(data, exact):
 
 def test_a_graph_that_has_nothing_to_say_gets_no_weight():
     """Two rings through the same columns, in another order."""
-    order = np.random.default_rng(0).permutation(60)
+    order = randomness.numpy_generator(0).permutation(60)
     graphs = [Graph(np.stack([p, np.roll(p, 1)], 1), 60) for p in (np.arange(60), order)]
 
     def columns():

@@ -4,10 +4,12 @@ import numpy as np
 import torch
 from scipy.optimize import isotonic_regression
 
+from .. import randomness
+
 
 def random_lists(seed, num_tasks, largest=12, contiguous=False, ties=False):
     """Scores, labels, weights and tasks of random lists; some lack positives, some negatives."""
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     sizes = rng.integers(1, largest + 1, num_tasks)
     task = np.repeat(rng.permutation(3 * num_tasks)[:num_tasks] - num_tasks, sizes)  # any whole numbers
     share = np.repeat(rng.choice([0.0, 0.2, 0.5, 0.8, 1.0], num_tasks), sizes)

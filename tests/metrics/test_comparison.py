@@ -5,12 +5,14 @@ from scipy import stats
 from mvgp import metrics
 from mvgp.errors import InputError
 
+from .. import randomness
+
 
 def rankings(seed, shift, m=40, n=50):
     """The same held-out positives; scores that know about them by ``shift``."""
-    positives = np.arange(m), np.random.default_rng(0).integers(n, size=m)
+    positives = np.arange(m), randomness.numpy_generator(0).integers(n, size=m)
     kept = positives[0][3:], positives[1][3:]  # three tasks without any
-    scores = np.random.default_rng(seed).normal(size=(m, n))
+    scores = randomness.numpy_generator(seed).normal(size=(m, n))
     scores[positives] += shift
     return metrics.ranking_scores(scores, kept, k=20)
 
@@ -33,7 +35,7 @@ def test_equals_scipy():
 
 
 def test_the_bootstrap_interval_is_that_of_the_normal_approximation():
-    difference = np.random.default_rng(0).normal(0.1, 1.0, 2000)
+    difference = randomness.numpy_generator(0).normal(0.1, 1.0, 2000)
     found = metrics.compare(difference, np.zeros(2000), "difference", resamples=4000)
     error = difference.std(ddof=1) / 2000**0.5
     expected = difference.mean() + np.array([-1.96, 1.96]) * error
@@ -53,7 +55,7 @@ def test_equal_and_shifted_rankings():
 
 def test_bad_input():
     a = rankings(1, 1.0)
-    other = metrics.ranking_scores(np.random.default_rng(0).normal(size=(40, 50)), ([0, 1], [1, 1]), k=20)
+    other = metrics.ranking_scores(randomness.numpy_generator(0).normal(size=(40, 50)), ([0, 1], [1, 1]), k=20)
     for left, right, message in [
         (a, other, "same tasks"),
         (a, [0.1, 0.2], "two RankingScores or two vectors"),

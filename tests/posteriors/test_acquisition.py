@@ -9,10 +9,11 @@ import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 
+from .. import randomness
 from ..oracles import random_edges
 
 M, N, NOISE = 6, 13, 0.3
-RNG = np.random.default_rng(3)
+RNG = randomness.numpy_generator(3)
 KERNELS = [DiffusionKernel(Graph(random_edges(RNG, n, 2 * n), n), 2.0, 0.3) for n in (M, N)]
 
 
@@ -24,8 +25,8 @@ def gaussian(noise=NOISE):
 
 @pytest.fixture(scope="module")
 def fitted():
-    cells = torch.randperm(M * N, generator=torch.Generator().manual_seed(0))[:30]
-    values = torch.randn(30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    cells = torch.randperm(M * N, generator=randomness.generator(0))[:30]
+    values = torch.randn(30, generator=randomness.generator(1), dtype=torch.float64)
     names = [f"gene{n}" for n in range(N)]
     data = mvgp.ObservedMatrix(cells // N, cells % N, values, (M, N), col_names=names)
     return mvgp.FullGP(mvgp.MatrixGP(*KERNELS), gaussian()).fit(data), data
@@ -88,7 +89,7 @@ def test_the_table(fitted):
 
 def test_one_item_beats_another_as_often_as_in_samples(fitted):
     posterior, _ = fitted
-    samples = posterior.sample([2] * N, range(N), 40_000, generator=torch.Generator().manual_seed(0))
+    samples = posterior.sample([2] * N, range(N), 40_000, generator=randomness.generator(0))
     for one, other in ((0, 5), (3, 7), (11, 2)):
         share = float((samples[:, one] > samples[:, other]).double().mean())
         assert posterior.beats(2, one, other) == pytest.approx(share, abs=0.01)

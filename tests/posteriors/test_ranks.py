@@ -14,10 +14,11 @@ from mvgp.posteriors import TopTable
 from mvgp.posteriors.ranks import beats, expected_hits, rank_interval, top_probability
 from mvgp.priors import GivenMean
 
+from .. import randomness
 from ..oracles import dense_posterior, random_edges
 
 M, N = 6, 13
-RNG = np.random.default_rng(3)
+RNG = randomness.numpy_generator(3)
 ROWS, COLS = Graph(random_edges(RNG, M, 9), M), Graph(random_edges(RNG, N, 20), N)
 NOISE = 0.1
 
@@ -33,7 +34,7 @@ def kernels():
 
 
 def observe(count=30, **options):
-    generator = torch.Generator().manual_seed(1)
+    generator = randomness.generator(1)
     cells = torch.randperm(M * N, generator=generator)[:count]
     values = torch.randn(count, generator=generator, dtype=torch.float64)
     return mvgp.ObservedMatrix(cells // N, cells % N, values, (M, N), **options)
@@ -65,7 +66,7 @@ def counted_top(samples, k):
     seed=st.integers(0, 99),
 )
 def test_the_top_equals_counting_with_and_without_ties_and_adds_up_to_k(size, k, spread, seed):
-    samples = torch.from_numpy(np.random.default_rng(seed).integers(0, spread, size)).double()
+    samples = torch.from_numpy(randomness.numpy_generator(seed).integers(0, spread, size)).double()
     found = top_probability(samples, k)
     torch.testing.assert_close(found, counted_top(samples, k), atol=1e-12, rtol=0)
     assert float(found.sum()) == pytest.approx(min(k, size[1]), abs=1e-12)
@@ -81,7 +82,7 @@ def test_the_top_equals_counting_with_and_without_ties_and_adds_up_to_k(size, k,
     seed=st.integers(0, 99),
 )
 def test_intervals_of_ranks_leave_out_no_more_than_they_may(size, level, spread, seed):
-    samples = torch.from_numpy(np.random.default_rng(seed).integers(0, spread, size)).double()
+    samples = torch.from_numpy(randomness.numpy_generator(seed).integers(0, spread, size)).double()
     low, high = rank_interval(samples, level)
     assert low.dtype == high.dtype == torch.int64
     assert (low >= 1).all()
@@ -100,7 +101,7 @@ def test_intervals_of_ranks_leave_out_no_more_than_they_may(size, level, spread,
 
 
 def test_ninety_percent_of_a_hundred_samples_leave_out_five_on_either_side():
-    generator = torch.Generator().manual_seed(0)
+    generator = randomness.generator(0)
     samples = torch.stack([torch.randperm(100, generator=generator) for _ in range(100)]).double()
     samples[:, 0] = torch.arange(100).double() + 0.5  # between two others, never tied
     low, high = rank_interval(samples, 0.9)
@@ -109,7 +110,7 @@ def test_ninety_percent_of_a_hundred_samples_leave_out_five_on_either_side():
 
 
 def test_beats_and_expected_hits():
-    generator = torch.Generator().manual_seed(0)
+    generator = randomness.generator(0)
     samples = torch.randn(500, 4, generator=generator, dtype=torch.float64)
     samples[:, 3] = samples[:, 2]
     assert beats(samples, 0, 1) == pytest.approx(float((samples[:, 0] > samples[:, 1]).double().mean()))
@@ -167,7 +168,7 @@ def test_agrees_with_samples_of_the_dense_posterior(posterior, exclude):
     items = torch.tensor([n for n in range(N) if exclude is None or n not in (1, 4)])
     at = row * N + items
     root = torch.linalg.cholesky(covariance[at][:, at])
-    noise = torch.randn(20000, len(items), generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    noise = torch.randn(20000, len(items), generator=randomness.generator(5), dtype=torch.float64)
     samples = mean[at] + noise @ root.T
     truth = top_probability(samples, k)
     found = posterior.top_probability(row, k, exclude=exclude, num_samples=count)
@@ -189,9 +190,9 @@ def test_agrees_with_samples_of_the_dense_posterior(posterior, exclude):
 
 
 def test_the_same_seed_gives_the_same_answer_and_leaves_other_random_numbers_alone(posterior):
-    torch.manual_seed(4)
+    randomness.seed_torch(4)
     expected = torch.rand(3)
-    torch.manual_seed(4)
+    randomness.seed_torch(4)
     first, again, other = (posterior.top(1, 3, num_samples=200, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(torch.rand(3), expected)
     assert torch.equal(first.top_probability, again.top_probability)
@@ -202,7 +203,7 @@ def test_the_same_seed_gives_the_same_answer_and_leaves_other_random_numbers_alo
 
 
 def test_certain_when_everything_was_measured_precisely():
-    values = torch.randperm(M * N, generator=torch.Generator().manual_seed(2)).double().reshape(M, N) / 10
+    values = torch.randperm(M * N, generator=randomness.generator(2)).double().reshape(M, N) / 10
     data = mvgp.ObservedMatrix.from_dense(values)
     posterior = mvgp.FullGP(mvgp.MatrixGP(*kernels()), gaussian(1e-6)).fit(data)
     for row in range(M):
@@ -216,7 +217,7 @@ def test_certain_when_everything_was_measured_precisely():
 
 
 def test_certain_when_the_prior_leaves_no_room():
-    mean = torch.randperm(M * N, generator=torch.Generator().manual_seed(2)).double().reshape(M, N)
+    mean = torch.randperm(M * N, generator=randomness.generator(2)).double().reshape(M, N)
     rows, cols = kernels()
     small = gpytorch.kernels.ScaleKernel(cols).double()
     small.outputscale = 1e-6

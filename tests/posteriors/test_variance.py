@@ -10,6 +10,7 @@ from mvgp.errors import ConvergenceError, InputError, SizeError
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.posteriors import pair_variance
 
+from .. import randomness
 from ..oracles import random_edges
 from .test_full import PRIORS, M, N, X, assert_close, everything, gaussian, observe, oracle
 
@@ -18,7 +19,7 @@ EXACT = ["cholesky", "cg"]
 
 def fitted(name="diffusion, polynomial", count=45, weighted=True, noise=0.3, **options):
     prior = PRIORS[name]()
-    data = observe(torch.randperm(M * N, generator=torch.Generator().manual_seed(1))[:count], weighted)
+    data = observe(torch.randperm(M * N, generator=randomness.generator(1))[:count], weighted)
     posterior = mvgp.FullGP(prior, gaussian(noise), tolerance=1e-11, **options).fit(data)
     return posterior, oracle(prior, data, noise)[1]
 
@@ -40,12 +41,12 @@ def test_exact_methods_equal_dense_conditioning(name, solver, method):
 @pytest.mark.parametrize("name", PRIORS)
 def test_joint_covariance_equals_dense_conditioning(name):
     posterior, covariance = fitted(name)
-    pick = torch.randperm(M * N, generator=torch.Generator().manual_seed(3))[:20]
+    pick = torch.randperm(M * N, generator=randomness.generator(3))[:20]
     rows, cols = everything()
     found = posterior.joint(rows[pick], cols[pick])
     assert_close(found.matrix, covariance[pick][:, pick])
     assert found.observations == 45
-    samples = found.sample(20_000, torch.Generator().manual_seed(0))
+    samples = found.sample(20_000, randomness.generator(0))
     spread = covariance.diagonal()[pick].clamp_min(0).sqrt()
     assert ((samples.mT.cov() - found.matrix).abs() <= 0.05 * torch.outer(spread, spread) + 1e-6).all()
 
@@ -109,9 +110,9 @@ def test_new_inputs_have_variances_by_every_method():
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_estimates_lie_within_their_error_bars(turned):
-    generator = torch.Generator().manual_seed(0)
+    generator = randomness.generator(0)
     shape = (60, 25) if turned else (25, 60)
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     graphs = [Graph(random_edges(rng, size, 3 * size), size) for size in shape]
     prior = mvgp.MatrixGP(*(DiffusionKernel(graph, 4.0, 0.1) for graph in graphs))  # far from diagonal
     cells = torch.randperm(1500, generator=generator)[:400]
@@ -189,7 +190,7 @@ def test_too_many_for_a_dense_matrix_is_an_error(monkeypatch):
 
 def whole_lists(monkeypatch, limit, **options):
     """The same posterior given whole lists as a list of observations, and beyond the limit for one."""
-    rng = np.random.default_rng(1)
+    rng = randomness.numpy_generator(1)
     shape = (20, 45)
     prior = mvgp.MatrixGP(*(DiffusionKernel(Graph(random_edges(rng, n, 3 * n), n), **options) for n in shape))
     rows, cols = rng.integers(0, 15, 60), rng.integers(0, 45, 60)

@@ -8,6 +8,8 @@ from mvgp.errors import InputError
 from mvgp.kernels import PrecomputedKernel
 from mvgp.prioritise.mixture import Mixture
 
+from .. import randomness
+
 
 def posterior(values, scale=1.0):
     kernels = [PrecomputedKernel(scale * torch.eye(size, dtype=torch.float64)) for size in (2, 4)]
@@ -22,7 +24,7 @@ PARTS = [posterior([1.0, -1.0, 2.0]), posterior([3.0, 0.0, 2.0]), posterior([-2.
 
 def test_moments_are_those_of_samples_from_a_random_part():
     mixture, cols = Mixture(PARTS), torch.arange(4)
-    torch.manual_seed(0)
+    randomness.seed_torch(0)
     drawn = torch.cat([one.sample([0] * 4, cols, 20_000) for one in PARTS])
     assert torch.allclose(mixture.scores([0])[0], drawn.mean(0), atol=0.04)
     assert torch.allclose(mixture.std(0, cols), drawn.std(0), rtol=0.03)

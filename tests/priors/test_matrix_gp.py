@@ -13,11 +13,12 @@ from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.linalg import ChebyshevLinearOperator, KroneckerLinearOperator, PairLinearOperator, roots
 from mvgp.priors import ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean
 
+from .. import randomness
 from ..oracles import random_edges
 
 M, N = 5, 8
-ROWS = Graph(random_edges(np.random.default_rng(0), M, 6), M)
-COLS = Graph(random_edges(np.random.default_rng(1), N, 12), N)
+ROWS = Graph(random_edges(randomness.numpy_generator(0), M, 6), M)
+COLS = Graph(random_edges(randomness.numpy_generator(1), N, 12), N)
 
 
 def make(**options):
@@ -51,7 +52,7 @@ def test_pairs_and_the_whole_grid_have_the_kronecker_covariance():
 
 def test_samples_are_exact():
     prior = make(mean=ConstantMean(2.0))
-    generator = torch.Generator().manual_seed(0)
+    generator = randomness.generator(0)
     samples = torch.stack([prior.sample(generator).flatten() for _ in range(6000)])
     truth = dense(prior)
     torch.testing.assert_close(samples.mean(0), torch.full((M * N,), 2.0).double(), atol=0.1, rtol=0)

@@ -13,6 +13,7 @@ from mvgp.linalg.csr import Pattern
 from mvgp.solvers import MeanProblem, RetargetedLoss, SpectralElasticNet, SquaredLoss, TraceBall, solve_proximal
 from mvgp.solvers.alternating import solve_alternating
 
+from .. import randomness
 from ..likelihoods.instances import pairs_in_order
 
 M, N, T = 5, 8, 24
@@ -26,7 +27,7 @@ def covariance(rng, size):
 
 def random_ranking(seed, weighted=False):
     """Random kernels, labels by the sign of a noisy matrix of rank 2; the loss holds labels and weights."""
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     cells = torch.from_numpy(np.sort(rng.choice(M * N, T, replace=False)))
     truth = rng.normal(size=(M, 2)) @ rng.normal(size=(2, N)) + 0.3 * rng.normal(size=(M, N))
     labels = torch.from_numpy(np.where(truth > 0, 1.0, -1.0)).flatten()[cells]
