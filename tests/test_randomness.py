@@ -16,10 +16,7 @@ SEEDING = {"manual_seed", "default_rng", "Generator", "SeedSequence", "RandomSta
 GLOBAL_SEEDING = {"random", "hypothesis"}  # modules with a function called seed
 IMPORTS = defaultdict(set, random=SEEDING | {"seed"}, hypothesis={"seed"}) | {"numpy.random": SEEDING | {"seed"}}
 SETTINGS = {"derandomize", "database", "register_profile", "load_profile"}
-EXEMPT = {
-    "randomness.py",
-    "studies/killed_at_random.py",  # a tool that is run by hand and means to be different every time
-}
+EXEMPT = {"randomness.py"}
 
 
 def name_of(node):
