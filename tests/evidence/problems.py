@@ -1,11 +1,14 @@
 """Small problems, and the log marginal likelihood of them by torch alone."""
 
+import math
+
 import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 import mvgp
+from mvgp.evidence import reference
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
 
@@ -93,3 +96,34 @@ def measured(prior, noise, share, seed):
     truth = prior.sample(generator)
     noisy = truth + noise**0.5 * torch.randn(truth.shape, generator=generator, dtype=truth.dtype)
     return mvgp.ObservedMatrix.from_mask(noisy, torch.rand(truth.shape, generator=generator) < share)
+
+
+def every_direction(monkeypatch, data):
+    """Probes that are every direction once instead of random signs: their mean is then the expectation itself.
+
+    With z = F s + D^1/2 t the estimate is a quadratic form of the signs (s, t), and its expectation over signs is its
+    trace, as it is the mean over the unit vectors of (s, t), each times the square root of their number. Returns that
+    number, to be asked for as the number of probes.
+    """
+    count, most = len(data), math.prod(data.shape)
+    probes = count + most  # directions of t, and at most one of s for each cell
+
+    def unit_vectors(rows, columns, generator, like):
+        assert columns == probes
+        assert rows <= most
+        found = torch.zeros(rows, columns, dtype=like.dtype)
+        start = count if found_noise else 0
+        found[:, start : start + rows] = columns**0.5 * torch.eye(rows, dtype=like.dtype)
+        found_noise.append(rows)
+        return found
+
+    found_noise = []  # the first call is for t, the second, if there is a preconditioner, for s
+
+    def build(covariance, noise, **options):
+        found_noise.clear()
+        return built(covariance, noise, **options)
+
+    built = reference.Reference.build
+    monkeypatch.setattr(reference.Reference, "build", build)
+    monkeypatch.setattr(reference, "_signs", unit_vectors)
+    return probes
