@@ -26,6 +26,11 @@ def generator(number):
     return torch.Generator().manual_seed(seed(number))
 
 
+def generator_of(value):
+    """A generator of torch as the library makes it of a seed that it was given: no shift."""
+    return torch.Generator().manual_seed(value)
+
+
 def numpy_generator(number):
     return np.random.default_rng(seed(number))
 
