@@ -36,7 +36,7 @@ def planted(seed=0, shape=(120, 150), groups=6, per_row=12):
     row_group, col_group = (rng.integers(groups, size=count) for count in shape)
     pairs = []
     for row in range(shape[0]):
-        chance = np.where(col_group == row_group[row], 12.0, 1.0)
+        chance = np.where(col_group == row_group[row], 100.0, 1.0)
         pairs += [(row, int(col)) for col in rng.choice(shape[1], per_row, replace=False, p=chance / chance.sum())]
     pairs = np.array(pairs)[rng.permutation(len(pairs))]
     graphs = [Graph(_within(rng, group), len(group)) for group in (row_group, col_group)]

@@ -49,7 +49,10 @@ def conic_projection(scores, weight=None, above=(), margin=0.0, total=None):
         limits += [r >= 0, cp.sum(r) == total]
     weight = np.ones_like(scores) if weight is None else np.asarray(weight)
     problem = cp.Problem(cp.Minimize(cp.sum(cp.multiply(weight, cp.square(r - scores)))), limits)
-    problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+    try:
+        problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+    except cp.error.SolverError:  # rounding may keep it from the last digits: its own tolerance is 1e-8
+        problem.solve(solver="CLARABEL")
     return r.value
 
 

@@ -16,7 +16,7 @@ def planted_links(seed=0, per_row=5):
     """The best items of each row of a smooth matrix of rank 2."""
     graphs = [Graph([(i, (i + s) % n) for i in range(n) for s in (1, 2)], n) for n in (M, N)]
     angles = [2 * np.pi * np.arange(n) / n for n in (M, N)]
-    truth = np.cos(angles[0][:, None] - angles[1][None, :]) + 0.3 * randomness.numpy_generator(seed).standard_normal(
+    truth = np.cos(angles[0][:, None] - angles[1][None, :]) + 0.1 * randomness.numpy_generator(seed).standard_normal(
         (M, N)
     )
     best = torch.from_numpy(truth).topk(per_row, 1).indices.flatten()
