@@ -1,13 +1,18 @@
 """Settings of the test suite."""
 
-import hypothesis
 import pytest
-import torch
 
-hypothesis.settings.register_profile("mvgp", deadline=None, derandomize=True)
-hypothesis.settings.load_profile("mvgp")
+from tests import randomness
+
+randomness.set_up_hypothesis()
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        test = getattr(item, "obj", None)
+        randomness.seed_examples(getattr(test, "__func__", test))
 
 
 @pytest.fixture(autouse=True)
 def _seed():
-    torch.manual_seed(0)
+    randomness.seed_torch(0)

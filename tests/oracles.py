@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from .chance import mean_limit, variance_limit
+
 
 def dense_laplacian(edges, num_nodes, weights=None):
     """Normalised Laplacian by loops, straight from the definition (Chung)."""
@@ -40,6 +42,16 @@ def dense_posterior(k_rows, k_cols, rows, cols, values, noise, prior_mean=None):
     a = k[t][:, t] + torch.diag(torch.as_tensor(noise, dtype=k.dtype).expand(len(t)))
     gain = torch.linalg.solve(a, k[t]).T  # (MN, T)
     return mean + gain @ (values - mean[t]), k - gain @ k[t]
+
+
+def assert_moments(samples, mean, covariance):
+    """That normal samples (S, Q) have this mean (Q,) and this covariance (Q, Q), within limits that hold for any seed."""
+    count, size = samples.shape
+    spread = covariance.diagonal().clamp_min(0).sqrt()
+    rounding = 1e-6 * (1 + spread.max())
+    assert ((samples.mean(0) - mean).abs() <= mean_limit(count, size) * spread + rounding).all()
+    off = (samples.mT.cov().reshape(size, size) - covariance).abs()
+    assert (off <= variance_limit(count, size * size) * torch.outer(spread, spread) + rounding).all()
 
 
 def random_edges(rng, num_nodes, count):

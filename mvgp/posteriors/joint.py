@@ -29,14 +29,16 @@ class Joint:
     :param matrix: (Q, Q).
     :param observations: how many observations it is conditioned on: the nearest ones, when not all. Leaving out
         the rest makes it larger, never smaller.
+    :param size: the largest variance it was computed from, that of the prior; its rounding errors are of this size.
     """
 
     matrix: Tensor
     observations: int
+    size: float = 0.0
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q): with mean 0."""
-        root = covariance_root(self.matrix)
+        root = covariance_root(self.matrix, self.size)
         size = (root.shape[1], num_samples)
         noise = torch.randn(size, generator=generator, dtype=root.dtype, device=root.device)
         return (root @ noise).mT
@@ -55,11 +57,12 @@ def joint_covariance(conditional: ConditionalCovariance, query: Query) -> Joint:
         conditional = conditional.restricted(nearest_observations(conditional, query, NEAREST))
     working = torch.float32 if len(query) >= SINGLE_FROM else conditional.noise.dtype
     matrix = _prior(query, working)
+    size = float(matrix.diagonal().amax()) if len(matrix) else 0.0
     half = matrix.new_empty(len(conditional.pairs), len(query))  # H (T, Q)
     for where, rhs in right_sides(conditional, query, 1024):
         half[:, where] = conditional.half_solve(rhs).to(working)
     matrix.addmm_(half.mT, half, alpha=-1)
-    return Joint(matrix, len(conditional.pairs))
+    return Joint(matrix, len(conditional.pairs), size)
 
 
 def _prior(query: Query, dtype: torch.dtype) -> Tensor:
@@ -74,12 +77,15 @@ def _prior(query: Query, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def covariance_root(matrix: Tensor) -> Tensor:
-    """(Q, R) with root root^T = ``matrix`` up to rounding: Cholesky's, or by eigenpairs where that is singular."""
+def covariance_root(matrix: Tensor, size: float = 0.0) -> Tensor:
+    """(Q, R) with root root^T = ``matrix`` up to rounding: Cholesky's, or by eigenpairs where that is singular.
+
+    :param size: of the numbers that ``matrix`` is a difference of, when larger than itself.
+    """
     chol, info = torch.linalg.cholesky_ex(matrix)
     if info == 0:
         return chol
-    lift = 10 * len(matrix) * torch.finfo(matrix.dtype).eps * float(matrix.diagonal().amax())
+    lift = 10 * len(matrix) * torch.finfo(matrix.dtype).eps * max(size, float(matrix.diagonal().amax()))
     if len(matrix) > SINGLE_FROM:
         lifted = matrix.clone()
         lifted.diagonal().add_(lift)

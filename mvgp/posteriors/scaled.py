@@ -42,7 +42,7 @@ class ScaledCovariance:
     def joint(self, query: Query) -> Joint:
         """Scaled S at the query's cells as a dense matrix."""
         found = self.inner.joint(query)
-        return Joint(found.matrix.mul_(self.scale), found.observations)
+        return Joint(found.matrix.mul_(self.scale), found.observations, self.scale * found.size)
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q): joint samples with mean 0."""

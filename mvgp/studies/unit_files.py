@@ -35,7 +35,7 @@ def check(content: bytes) -> bytes:
     if not content.startswith(WORD):
         raise StorageError(f"expected a unit of a study, got a file that begins with {content[:8]!r}")
     body = content[HEAD:]
-    if hashlib.sha256(body).hexdigest().encode() != content[len(WORD) : HEAD - 1]:
+    if hashlib.sha256(body).hexdigest().encode() + b"\n" != content[len(WORD) : HEAD]:
         raise StorageError("expected the SHA-256 of its first line, got another: it is cut short or was changed")
     return body
 

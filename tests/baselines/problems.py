@@ -6,6 +6,8 @@ import mvgp
 from mvgp.datasets import LinkSet
 from mvgp.kernels import Graph
 
+from .. import randomness
+
 
 def random_links(rng, shape, share=0.2, empty_row=None):
     mask = rng.random(shape) < share
@@ -30,11 +32,11 @@ def dense_links(links):
 
 def planted(seed=0, shape=(120, 150), groups=6, per_row=12):
     """Each row and column belongs to a group; most links are within it. Returns the set, training and held-out pairs."""
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     row_group, col_group = (rng.integers(groups, size=count) for count in shape)
     pairs = []
     for row in range(shape[0]):
-        chance = np.where(col_group == row_group[row], 12.0, 1.0)
+        chance = np.where(col_group == row_group[row], 100.0, 1.0)
         pairs += [(row, int(col)) for col in rng.choice(shape[1], per_row, replace=False, p=chance / chance.sum())]
     pairs = np.array(pairs)[rng.permutation(len(pairs))]
     graphs = [Graph(_within(rng, group), len(group)) for group in (row_group, col_group)]

@@ -28,12 +28,13 @@ from mvgp.errors import ConvergenceError, InputError
 from mvgp.kernels import Graph
 from mvgp.metrics import Ranker, ranking_scores
 
+from .. import randomness
 from .problems import planted, random_graph, random_links
 
 SHAPE = (12, 17)
 NEW_ROW = 5  # has no training link
-ROW_GRAPH, COL_GRAPH = (random_graph(np.random.default_rng(n), n) for n in SHAPE)
-LINKS = random_links(np.random.default_rng(0), SHAPE, empty_row=NEW_ROW)
+ROW_GRAPH, COL_GRAPH = (random_graph(randomness.numpy_generator(n), n) for n in SHAPE)
+LINKS = random_links(randomness.numpy_generator(0), SHAPE, empty_row=NEW_ROW)
 MAKERS = {
     "popularity": Popularity,
     "neighbours": lambda **kw: NeighbourVoting(ROW_GRAPH, hops=2, **kw),

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 import mvgp
 from mvgp.baselines import EASE, Katz, NeighbourVoting, Popularity, Propagation, PureSVD
 
+from .. import randomness
 from .problems import dense_links, random_graph, random_links
 
 SHAPES = [(9, 14), (14, 9), (8, 8)]
 
 
 def problem(seed, shape):
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     graphs = random_graph(rng, shape[0], isolated=2), random_graph(rng, shape[1], isolated=1)
     return random_links(rng, shape, 0.3, empty_row=3), graphs
 

@@ -13,7 +13,7 @@ def quick(value):
 
 def slow():
     def run():
-        time.sleep(60)
+        time.sleep(3600)
 
     return run
 
@@ -37,11 +37,13 @@ def dies(how):
     return run
 
 
-def large(mib):
+def large(mib, hold=0.0):
+    """Touches so much memory and keeps it for so many seconds."""
+
     def run():
         block = bytearray(mib * 2**20)
         block[::4096] = b"x" * len(block[::4096])
-        time.sleep(0.3)
+        time.sleep(hold)
         return {"size": len(block)}
 
     return run

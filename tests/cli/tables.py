@@ -1,13 +1,13 @@
 """Small tables with a planted structure, as a user's files."""
 
-import numpy as np
+from .. import randomness
 
 M, N = 12, 20
 
 
 def write_tables(folder):
     """Two groups of rows and two of columns; links go between groups of the same number."""
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     pairs = [(f"D{m:02}", f"g{n:02}") for m in range(M) for n in range(N) if m % 2 == n % 2 and rng.random() < 0.5]
     row_edges = [(f"D{m:02}", f"D{(m + 2) % M:02}", "0.5") for m in range(M)]
     col_edges = [(f"g{n:02}", f"g{(n + 2) % N:02}") for n in range(N)]

@@ -10,6 +10,7 @@ from mvgp.datasets import LinkSet
 from mvgp.kernels import Graph
 from mvgp.selection import split_pairs
 
+from .. import randomness
 from .runner import command
 
 M, N = 24, 40
@@ -17,7 +18,7 @@ M, N = 24, 40
 
 @pytest.fixture
 def small(monkeypatch):
-    generator = torch.Generator().manual_seed(0)
+    generator = randomness.generator(0)
     chosen = torch.rand(M, N, generator=generator) < 0.3
     chosen &= torch.arange(M).unsqueeze(1) % 2 == torch.arange(N) % 2
     graphs = [Graph([(i, (i + 2) % size) for i in range(size)], size) for size in (M, N)]

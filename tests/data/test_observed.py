@@ -9,13 +9,15 @@ from scipy import sparse
 import mvgp
 from mvgp.errors import InputError, MvgpError
 
+from .. import randomness
+
 
 @given(st.data())
 def test_entries_are_sorted_and_kept(data):
     m, n = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
     cells = data.draw(st.lists(st.integers(0, m * n - 1), min_size=1, unique=True))
     cells = np.array(cells)
-    values = np.random.default_rng(0).normal(size=len(cells))
+    values = randomness.numpy_generator(0).normal(size=len(cells))
     weights = values**2 + 0.1
     found = mvgp.ObservedMatrix(cells // n, cells % n, values, (m, n), weights=weights)
     order = np.argsort(cells)

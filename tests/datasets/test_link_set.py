@@ -8,6 +8,8 @@ from mvgp.datasets import LinkSet
 from mvgp.errors import InputError
 from mvgp.kernels import Graph
 
+from .. import randomness
+
 
 def small(**changes):
     parts = {
@@ -59,7 +61,7 @@ def test_keep_takes_what_is_among_the_chosen():
 
 
 def test_subsample_is_a_part_of_the_links_and_repeats():
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     cells = rng.permutation(600)[:100]
     links = LinkSet(range(20), range(30), cells // 30, cells % 30, Graph([], 20), Graph([], 30))
     some = links.subsample(0.05, seed=3)

@@ -1,18 +1,22 @@
 """Small problems, and the log marginal likelihood of them by torch alone."""
 
+import math
+
 import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 
 import mvgp
+from mvgp.evidence import reference
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
 
+from .. import randomness
 from ..oracles import random_edges
 
 M, N = 7, 11
-RNG = np.random.default_rng(0)
+RNG = randomness.numpy_generator(0)
 ROWS, COLS = Graph(random_edges(RNG, M, 9), M), Graph(random_edges(RNG, N, 20), N, RNG.random(25))
 X = torch.from_numpy(RNG.normal(size=(N, 2)))
 BIAS = torch.from_numpy(RNG.normal(size=M))
@@ -20,7 +24,7 @@ GIVEN = torch.from_numpy(RNG.normal(size=(M, N)))
 
 
 def precomputed(size):
-    a = torch.from_numpy(np.random.default_rng(size).normal(size=(size, size - 2)))  # singular
+    a = torch.from_numpy(randomness.numpy_generator(size).normal(size=(size, size - 2)))  # singular
     return PrecomputedKernel(a @ a.T / size)
 
 
@@ -51,7 +55,7 @@ def gaussian(noise):
 
 
 def observe(cells, shape=(M, N), weighted=False, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     cells = torch.as_tensor(cells)
     values = torch.randn(len(cells), generator=generator, dtype=torch.float64)
     weights = torch.rand(len(cells), generator=generator, dtype=torch.float64) + 0.5 if weighted else None
@@ -83,12 +87,43 @@ def ring(n):
 
 
 def random_graph(n, links, seed):
-    return Graph(np.random.default_rng(seed).integers(0, n, (links, 2)), n)
+    return Graph(randomness.numpy_generator(seed).integers(0, n, (links, 2)), n)
 
 
 def measured(prior, noise, share, seed):
     """A share of the cells of a sample of the prior, with noise."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     truth = prior.sample(generator)
     noisy = truth + noise**0.5 * torch.randn(truth.shape, generator=generator, dtype=truth.dtype)
     return mvgp.ObservedMatrix.from_mask(noisy, torch.rand(truth.shape, generator=generator) < share)
+
+
+def every_direction(monkeypatch, data):
+    """Probes that are every direction once instead of random signs: their mean is then the expectation itself.
+
+    With z = F s + D^1/2 t the estimate is a quadratic form of the signs (s, t), and its expectation over signs is its
+    trace, as it is the mean over the unit vectors of (s, t), each times the square root of their number. Returns that
+    number, to be asked for as the number of probes.
+    """
+    count, most = len(data), math.prod(data.shape)
+    probes = count + most  # directions of t, and at most one of s for each cell
+
+    def unit_vectors(rows, columns, generator, like):
+        assert columns == probes
+        assert rows <= most
+        found = torch.zeros(rows, columns, dtype=like.dtype)
+        start = count if found_noise else 0
+        found[:, start : start + rows] = columns**0.5 * torch.eye(rows, dtype=like.dtype)
+        found_noise.append(rows)
+        return found
+
+    found_noise = []  # the first call is for t, the second, if there is a preconditioner, for s
+
+    def build(covariance, noise, **options):
+        found_noise.clear()
+        return built(covariance, noise, **options)
+
+    built = reference.Reference.build
+    monkeypatch.setattr(reference.Reference, "build", build)
+    monkeypatch.setattr(reference, "_signs", unit_vectors)
+    return probes

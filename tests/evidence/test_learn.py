@@ -10,25 +10,40 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import mvgp
 from mvgp.errors import InputError, SizeError
-from mvgp.evidence import learn, log_marginal
+from mvgp.evidence import Reference, learn, log_marginal
 from mvgp.evidence.standard_errors import standard_errors
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.priors import RowBiasMean
 
-from .problems import PRIORS, M, N, gaussian, measured, observe, random_graph, ring
+from .. import randomness
+from .problems import (
+    PRIORS,
+    M,
+    N,
+    dense_log_marginal,
+    every_direction,
+    gaussian,
+    gradients,
+    measured,
+    observe,
+    ring,
+)
 
-ROWS, COLS = random_graph(40, 100, 0), random_graph(60, 150, 1)
+ROWS, COLS = ring(24), ring(30)
 TRUTH = {
     "row_axis.kernel.outputscale": 2.0,
-    "row_axis.kernel.base_kernel.time": 1.5,
-    "likelihood.noise_covar.noise": 0.2,
+    "row_axis.kernel.base_kernel.time": 2.0,
+    "likelihood.noise_covar.noise": 0.1,
 }
+# Twice the log likelihood that the maximum has over the truth is nearly chi-squared with as many degrees of freedom as
+# there are parameters, here 3: above 60 with a chance of 6e-13. Twelve draws gave 0.6 to 7.1.
+MOST = 60.0
 
 
 def scaled(outputscale, time):
     rows = ScaleKernel(DiffusionKernel(ROWS, time, shift=0.0)).double()
     rows.outputscale = torch.tensor(outputscale).double()
-    cols = DiffusionKernel(COLS, 1.0, shift=0.1)
+    cols = DiffusionKernel(COLS, 2.0, shift=0.1)
     cols.raw_time.requires_grad_(False)
     cols.raw_shift.requires_grad_(False)
     return mvgp.MatrixGP(rows, cols)
@@ -36,7 +51,7 @@ def scaled(outputscale, time):
 
 @pytest.fixture(scope="module")
 def data():
-    return measured(scaled(2.0, 1.5), 0.2, 0.5, seed=3)
+    return measured(scaled(2.0, 2.0), 0.1, 0.5, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +60,21 @@ def exact(data):
     return prior, likelihood, learn(prior, likelihood, data)
 
 
-def test_the_truth_is_recovered(data, exact):
+def test_the_maximum_of_the_dense_likelihood_is_found(data, exact):
+    """Flat there by automatic differentiation of the dense formula, above the truth, and by no more than chance."""
     prior, likelihood, found = exact
     assert found.converged
     assert found.gradient <= found.tolerance
     assert set(found.parameters) == set(found.standard_errors) == set(TRUTH)
-    for name, truth in TRUTH.items():
-        error = float(found.standard_errors[name])
-        assert 0 < error < 0.5 * truth
-        assert abs(float(found.parameters[name]) - truth) < 3 * error, name
+    dense = dense_log_marginal(prior, likelihood, data)
+    assert float(gradients(dense, prior, likelihood).abs().max()) <= 1.01 * found.tolerance * len(data) ** 0.5
+    with torch.no_grad():
+        truth = float(dense_log_marginal(scaled(2.0, 2.0), gaussian(0.1), data))
+    assert 0 <= 2 * (float(dense.detach()) - truth) < MOST
+    for name in TRUTH:
+        assert 0 < float(found.standard_errors[name]) < float("inf")
     assert all(after >= before for before, after in itertools.pairwise(found.history))
-    assert abs(float(log_marginal(prior, likelihood, data).value.detach()) - found.history[-1]) < 1e-6
+    assert abs(float(dense.detach()) - found.history[-1]) < 1e-6
     assert abs(float(likelihood.noise.detach()) - float(found.parameters["likelihood.noise_covar.noise"])) < 1e-12
     assert "likelihood.noise_covar.noise 0." in str(found)
     assert "+-" in str(found)
@@ -82,22 +101,64 @@ def test_standard_errors_are_those_of_the_constrained_hessian(data, exact):
         assert abs(float(found.standard_errors[name]) / float(truth[place]) - 1) < 0.02
 
 
-def test_probes_end_near_the_exact_optimum(data, exact):
-    _, _, truth = exact
+def small(lengthscale):
+    """Few enough cells for a probe in every direction."""
+    cols = RBFKernel().double()
+    cols.lengthscale = torch.tensor(lengthscale).double()
+    rows = DiffusionKernel(ring(6), 1.5, shift=0.05).requires_grad_(False)
+    return mvgp.MatrixGP(rows, cols, col_inputs=torch.linspace(0, 1, 12))
+
+
+def test_probes_end_at_the_exact_optimum(monkeypatch):
+    """The spectrum is narrow at the start and wide at the optimum: no preconditioner at first, then one.
+
+    Every direction is a probe, so that nothing is left to chance.
+    """
+    data = measured(small(0.25), 0.05, 0.7, seed=1)
+    probes, found, preconditioned = every_direction(monkeypatch, data), [], []
+    build = Reference.build
+    monkeypatch.setattr(Reference, "build", lambda *a, **o: noted(preconditioned, build(*a, **o)))
+    for method in ("cholesky", "probes"):
+        prior, likelihood = small(0.02), gaussian(1.0)
+        options = {"probes": probes, "probe_tolerance": 1e-8} if method == "probes" else {}
+        found.append(learn(mvgp.FullGP(prior, likelihood), likelihood, data, method=method, tolerance=1e-5, **options))
+    exact, probed = found
+    assert exact.converged
+    assert probed.converged
+    assert probed.log_marginal.method == "probes"
+    assert preconditioned[0] is None
+    assert preconditioned[-1] is not None
+    assert abs(probed.log_marginal.value - exact.log_marginal.value) < 1e-5
+    for name, error in exact.standard_errors.items():
+        assert (probed.parameters[name] - exact.parameters[name]).abs() < 1e-3 * error
+        assert (probed.standard_errors[name] / error - 1).abs() < 1e-2
+
+
+def noted(seen, reference):
+    seen.append(reference.preconditioner)
+    return reference
+
+
+def test_random_probes_learn_too(data):
     prior, likelihood = scaled(1.0, 0.7), gaussian(1.0)
-    found = learn(mvgp.FullGP(prior, likelihood), likelihood, data, method="probes", errors=False)
+    options = {"method": "probes", "errors": False, "seed": randomness.seed(0)}
+    found = learn(mvgp.FullGP(prior, likelihood), likelihood, data, **options)
     assert found.converged
     assert found.standard_errors == {}
     assert found.log_marginal.method == "probes"
-    for name in TRUTH:
-        gap = float((found.parameters[name] - truth.parameters[name]).abs())
-        assert gap < float(truth.standard_errors[name])
+    with torch.no_grad():
+        start = float(dense_log_marginal(scaled(1.0, 0.7), gaussian(1.0), data))
+        assert float(dense_log_marginal(prior, likelihood, data)) > start  # several hundred above
 
 
-def test_a_graph_that_has_nothing_to_say_gets_no_weight():
-    """Two rings through the same columns, in another order."""
-    order = np.random.default_rng(0).permutation(60)
-    graphs = [Graph(np.stack([p, np.roll(p, 1)], 1), 60) for p in (np.arange(60), order)]
+def test_a_graph_that_has_nothing_to_say_gets_little_weight():
+    """Two rings through the same columns, in another order.
+
+    The estimated weight of the other one is 0 or, half of the time, positive with a standard deviation of about 0.07
+    of the real one: 40 draws gave 0 to 0.15. Half of it is beyond six of them.
+    """
+    order = randomness.numpy_generator(0).permutation(30)
+    graphs = [Graph(np.stack([p, np.roll(p, 1)], 1), 30) for p in (np.arange(30), order)]
 
     def columns():
         parts = [ScaleKernel(DiffusionKernel(g, 6.0, shift=0.0)).double() for g in graphs]
@@ -105,19 +166,20 @@ def test_a_graph_that_has_nothing_to_say_gets_no_weight():
             part.base_kernel.raw_time.requires_grad_(False)
         return parts
 
-    def rows():
-        return DiffusionKernel(ROWS, 1.0, shift=0.1).requires_grad_(False)
+    def prior_of(cols):
+        return mvgp.MatrixGP(DiffusionKernel(ring(20), 1.0, shift=0.1).requires_grad_(False), cols)
 
     real, _ = columns()
     real.outputscale = torch.tensor(2.0).double()
-    data = measured(mvgp.MatrixGP(rows(), real), 0.1, 0.5, seed=5)
+    truth = prior_of(real)
+    data = measured(truth, 0.1, 0.5, seed=5)
     real, other = columns()
-    found = learn(mvgp.MatrixGP(rows(), real + other), gaussian(0.5), data)
+    found = learn(prior_of(real + other), gaussian(0.5), data)
     assert found.converged
-    weight = "col_axis.kernel.kernels.{}.outputscale"
-    error = float(found.standard_errors[weight.format(0)])
-    assert abs(float(found.parameters[weight.format(0)]) - 2.0) < 3 * error
-    assert float(other.outputscale.detach()) < 0.02 * float(real.outputscale.detach())
+    assert float(other.outputscale.detach()) < 0.5 * float(real.outputscale.detach())
+    with torch.no_grad():
+        best = float(dense_log_marginal(truth, gaussian(0.1), data))
+    assert 0 <= 2 * (found.history[-1] - best) < MOST
 
 
 def test_priors_on_parameters_pull():
@@ -142,7 +204,7 @@ def test_running_out_of_steps_warns(data):
 
 def test_progress_is_shown(capsys):
     prior = mvgp.MatrixGP(DiffusionKernel(ROWS), RBFKernel(), col_inputs=torch.rand(3))
-    data = observe(torch.arange(50), (40, 3))
+    data = observe(torch.arange(50), (24, 3))
     likelihood = gpytorch.likelihoods.GaussianLikelihood()  # in single precision
     learn(prior, likelihood, data, progress=True, errors=False)
     assert likelihood.noise.dtype == torch.float64
@@ -162,29 +224,6 @@ def test_too_many_parameters_for_standard_errors():
     prior = mvgp.MatrixGP(DiffusionKernel(ring(201)), DiffusionKernel(ring(3)), mean=RowBiasMean(201))
     with pytest.raises(SizeError, match="up to 200 parameters, there are 206; pass errors=False"):
         learn(prior, gaussian(1.0), observe([1, 2, 3], (201, 3)))
-
-
-def test_a_start_without_a_preconditioner_and_an_end_with_one():
-    """The spectrum is narrow at first and wide at the optimum; compared with the exact optimum."""
-
-    def make(lengthscale):
-        cols = RBFKernel().double()
-        cols.lengthscale = torch.tensor(lengthscale).double()
-        rows = DiffusionKernel(ROWS, 1.5, shift=0.05).requires_grad_(False)
-        return mvgp.MatrixGP(rows, cols, col_inputs=torch.linspace(0, 1, 60))
-
-    data = measured(make(0.1), 0.05, 0.5, seed=1)
-    found = []
-    for method in ("cholesky", "probes"):
-        prior, likelihood = make(0.02), gaussian(1.0)
-        found.append(learn(prior, likelihood, data, method=method))
-    exact, probed = found
-    assert exact.converged
-    assert probed.converged
-    assert abs(probed.log_marginal.value - exact.log_marginal.value) < 4 * probed.log_marginal.standard_error + 0.1
-    for name, error in exact.standard_errors.items():
-        assert (probed.parameters[name] - exact.parameters[name]).abs() < error
-        assert (probed.standard_errors[name] / error - 1).abs() < 0.3
 
 
 def frozen():

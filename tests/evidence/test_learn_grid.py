@@ -1,7 +1,6 @@
 """The closed form on complete matrices equals dense algebra, and finds what a matrix was drawn from."""
 
 import gpytorch
-import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -13,6 +12,7 @@ from mvgp.evidence.rotated_grid import RotatedGrid
 from mvgp.kernels import DiffusionKernel, Graph, RegularizedLaplacianKernel
 from mvgp.priors import ConstantMean
 
+from .. import randomness
 from ..oracles import random_edges
 from .problems import COLS, ROWS, M, N, gaussian, observe
 
@@ -52,10 +52,10 @@ def test_links_are_ones_among_zeros():
 
 
 def test_what_a_matrix_was_drawn_from_is_found():
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     rows, cols = Graph(random_edges(rng, 150, 300), 150), Graph(random_edges(rng, 200, 400), 200)
     truth = mvgp.MatrixGP(DiffusionKernel(rows, 3.0, 0.0), ScaleKernel(DiffusionKernel(cols, 1.5, 0.0)))
-    generator = torch.Generator().manual_seed(0)
+    generator = randomness.generator(0)
     noise = 0.1 * torch.randn(150, 200, generator=generator, dtype=torch.float64)
     data = mvgp.ObservedMatrix.from_dense(truth.sample(generator) + noise)
     prior = mvgp.MatrixGP(DiffusionKernel(rows, 1.0, 0.0), ScaleKernel(DiffusionKernel(cols, 1.0, 0.0)))

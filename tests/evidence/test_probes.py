@@ -1,18 +1,32 @@
 """The estimated log determinant, forced on problems whose answer is known."""
 
+import math
+
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import mvgp
 from mvgp.errors import ConvergenceError
-from mvgp.evidence import Reference, derivative, log_determinant, log_marginal
+from mvgp.evidence import Reference, derivative, log_determinant, log_marginal, reference
 from mvgp.evidence.lanczos import krylov, log_quadrature
 from mvgp.evidence.marginal import noise_of, pair_log_marginal
 from mvgp.kernels import DiffusionKernel
 from mvgp.priors import ConstantMean
 
-from .problems import PRIORS, M, N, dense_log_marginal, gaussian, gradients, observe, random_graph, ring
+from .. import randomness
+from .problems import (
+    PRIORS,
+    M,
+    N,
+    dense_log_marginal,
+    every_direction,
+    gaussian,
+    gradients,
+    observe,
+    random_graph,
+    ring,
+)
 
 SHAPE = (20, 31)
 
@@ -65,39 +79,62 @@ def test_quadrature_is_exact_for_each_probe(make):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("make", [wide, narrow])
-def test_within_its_error_bar_and_without_bias(make, weighted):
+def test_the_expectation_is_the_truth(make, weighted, monkeypatch):
+    """Value and gradient, without a single random number: every direction once, see every_direction."""
     prior = make()
     data, likelihood, _, _ = setting(prior, weighted)
     truth = dense_log_marginal(prior, likelihood, data)
-    exact = gradients(truth, prior, likelihood)
-    values, slopes, errors = [], [], []
-    for seed in range(24):
-        found = log_marginal(prior, likelihood, data, method="probes", seed=seed)
-        assert found.converged
-        assert abs(float((found.value - truth).detach())) < 4 * found.standard_error
-        values.append(float(found.value.detach()))
-        errors.append(found.standard_error)
-        slopes.append(gradients(found.value, prior, likelihood))
-    spread = torch.tensor(values).std()
-    assert 0.5 * spread < torch.tensor(errors).mean() < 2 * spread  # the error bar is honest
-    assert abs(torch.tensor(values).mean() - float(truth.detach())) < 4 * spread / 24**0.5
-    slope = torch.stack(slopes)
-    each = slope.std(0)
-    assert ((slope - exact).abs() < 4.5 * each + 1e-4).all()
-    assert ((slope.mean(0) - exact).abs() < 4 * each / 24**0.5 + 1e-4).all()
+    probes = every_direction(monkeypatch, data)
+    found = log_marginal(prior, likelihood, data, method="probes", probes=probes, tolerance=1e-11, probe_tolerance=1e-9)
+    assert found.converged
+    assert abs(float((found.value - truth).detach())) < 1e-6
+    ours, exact = (gradients(value, prior, likelihood) for value in (found.value, truth))
+    torch.testing.assert_close(ours, exact, atol=1e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [wide, narrow])
+def test_the_error_bar_is_that_of_a_mean_of_independent_probes(make):
+    prior = make()
+    data, likelihood, covariance, noise = setting(prior)
+    reference = Reference.build(covariance, noise, probes=16, seed=randomness.seed(0))
+    found = log_determinant(covariance, noise, reference, tolerance=1e-6)
+    assert len(found.each) == 16
+    assert found.standard_error == pytest.approx(float(found.each.std(correction=1)) / 4, rel=1e-12)
+    assert float(found.value) == pytest.approx(float(found.each.mean()), rel=1e-12)
+    whole = log_marginal(prior, likelihood, data, method="probes", seed=randomness.seed(0))
+    assert whole.standard_error == pytest.approx(found.standard_error / 2, rel=1e-6)
+    assert whole.log_det == pytest.approx(float(found.value), rel=1e-9)
+
+
+def test_signs_are_fair_and_independent():
+    """Each mean of n signs, or of products of two, is beyond t with a chance below 2 exp(-n t^2 / 2) (Hoeffding)."""
+    count, probes = 12, 20_000
+    like = torch.zeros((), dtype=torch.float64)
+    signs = reference._signs(count, probes, randomness.generator(0), like)
+    assert (signs.abs() == 1).all()
+    assert signs.dtype == torch.float64
+    means = torch.cat([signs.mean(1), (signs @ signs.T / probes)[*torch.triu_indices(count, count, 1)]])
+    next_probe = (signs[:, 1:] * signs[:, :-1]).mean()  # over 12 x 19,999
+    limit = (2 * math.log(2 * (len(means) + 1) / 1e-9) / (probes - 1)) ** 0.5  # 0.05
+    assert means.abs().max() < limit
+    assert next_probe.abs() < limit
 
 
 @pytest.mark.parametrize("name", PRIORS)
-def test_every_kind_of_kernel(name):
-    """The quadratic part and the gradient by the mean are exact; the rest is within the probes' error."""
+def test_every_kind_of_kernel(name, monkeypatch):
+    """Every direction once, so that nothing is left to chance."""
     prior, likelihood, data = PRIORS[name](), gaussian(0.2), observe(torch.randperm(M * N)[:45], weighted=True)
     exact = log_marginal(prior, likelihood, data)
-    found = log_marginal(prior, likelihood, data, method="probes", probes=400, tolerance=1e-12)
+    probes = every_direction(monkeypatch, data)
+    found = log_marginal(
+        prior, likelihood, data, method="probes", probes=probes, tolerance=1e-12, probe_tolerance=1e-10
+    )
     assert abs(found.quadratic - exact.quadratic) < 1e-9
-    assert abs(found.log_det - exact.log_det) < 4 * 2 * found.standard_error + 1e-8
+    assert abs(found.log_det - exact.log_det) < 1e-7
     ours, theirs = (gradients(r.value, prior, likelihood) for r in (found, exact))
-    assert ((ours - theirs).abs() < 0.1 * theirs.abs() + 0.5).all()
-    if any(p.requires_grad for p in prior.mean_module.parameters()):
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+    monkeypatch.undo()
+    if any(p.requires_grad for p in prior.mean_module.parameters()):  # exact with any probes
         mean = list(prior.mean_module.parameters())
         ours, theirs = (
             torch.autograd.grad(r.value, mean, retain_graph=True)[0]
@@ -110,18 +147,41 @@ def _again(prior, likelihood, data):
     return lambda method: log_marginal(prior, likelihood, data, method=method, tolerance=1e-10)
 
 
-def test_preconditioning_makes_the_error_small():
-    _, _, covariance, noise = setting(wide())
+def exact_spread(data, covariance, noise, precondition, monkeypatch):
+    """Standard deviation of the estimate of one probe, by the matrix of its quadratic form in the signs.
+
+    A form s^T B s of independent signs has variance 2 sum_{i != j} B_ij^2.
+    """
+    with monkeypatch.context() as patch:
+        probes = every_direction(patch, data)
+        found = Reference.build(covariance, noise, probes=probes, precondition=precondition)
     with torch.no_grad():
-        truth = torch.linalg.slogdet(covariance.to_dense() + torch.diag(noise))[1]
-    found = {}
+        factor = found.probes / probes**0.5  # M = factor factor^T
+        m = factor @ factor.T
+        a = covariance.to_dense() + torch.diag(noise)
+        values, vectors = torch.linalg.eigh(m)
+        half = vectors / values.sqrt() @ vectors.T
+        inner, q = torch.linalg.eigh(half @ a @ half)
+        rotated = q.T @ half @ factor
+        form = rotated.T @ (inner.log().unsqueeze(1) * rotated)
+    return float((2 * (form.square().sum() - form.diagonal().square().sum())).sqrt())
+
+
+def test_preconditioning_makes_the_error_small(monkeypatch):
+    data, _, covariance, noise = setting(wide())
+    spread, found = {}, {}
     for precondition in (True, False):
+        spread[precondition] = exact_spread(data, covariance, noise, precondition, monkeypatch)
         reference = Reference.build(covariance, noise, precondition=precondition)
         found[precondition] = log_determinant(covariance, noise, reference, tolerance=1e-6)
-    assert abs(float((found[True].value - truth).detach())) < 4 * found[True].standard_error
-    assert abs(float((found[False].value - truth).detach())) < 4 * found[False].standard_error
-    assert found[True].standard_error < 0.02 * found[False].standard_error
+    assert spread[True] < 0.02 * spread[False]
     assert found[True].evidence.iterations < 0.2 * found[False].evidence.iterations
+    # a form of signs is beyond t of its standard deviations with a chance of at most exp(-(t / e + 1)), for t > e
+    # (hypercontractivity), and so is the mean of 16 of them: 60 is 1e-10
+    with torch.no_grad():
+        truth = torch.linalg.slogdet(covariance.to_dense() + torch.diag(noise))[1]
+    for precondition, one in found.items():
+        assert abs(float((one.value - truth).detach())) < 60 * spread[precondition] / 4
 
 
 def test_value_and_gradient_belong_to_one_function():
@@ -152,7 +212,8 @@ def test_the_same_seed_gives_the_same_value():
     prior = narrow()
     data, likelihood, _, _ = setting(prior)
     first, second, other = (
-        float(log_marginal(prior, likelihood, data, method="probes", seed=s).value.detach()) for s in (3, 3, 4)
+        float(log_marginal(prior, likelihood, data, method="probes", seed=randomness.seed(s)).value.detach())
+        for s in (3, 3, 4)
     )
     assert first == second != other
 

@@ -16,10 +16,11 @@ from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.priors import ConstantMean
 
+from .. import randomness
 from ..oracles import random_edges
 
 M, N, T, MU = 7, 11, 40, 0.8
-RNG = np.random.default_rng(0)
+RNG = randomness.numpy_generator(0)
 GRAPHS = [Graph(random_edges(RNG, n, 2 * n), n) for n in (M, N)]
 
 
@@ -29,7 +30,7 @@ def make(ranking, weighted=False):
         gpytorch.kernels.ScaleKernel(DiffusionKernel(GRAPHS[1], 0.7, 0.3)),
         mean=None if ranking else ConstantMean(0.2),
     )
-    generator = torch.Generator().manual_seed(1)
+    generator = randomness.generator(1)
     cells = torch.randperm(M * N, generator=generator)[:T].sort().values
     values = torch.randn(T, generator=generator, dtype=torch.float64)
     weights = torch.rand(T, generator=generator, dtype=torch.float64) + 0.5 if weighted else None

@@ -21,9 +21,10 @@ from mvgp.kernels import (
 from mvgp.linalg import ChebyshevLinearOperator, GramLinearOperator, SpectralLinearOperator, root
 from mvgp.linalg.gram import Features
 
+from .. import randomness
 from ..oracles import dense_laplacian, matrix_function, random_edges
 
-EDGES = random_edges(np.random.default_rng(0), 20, 40)
+EDGES = random_edges(randomness.numpy_generator(0), 20, 40)
 GRAPH = Graph(EDGES, 20)
 LAPLACIAN = dense_laplacian(EDGES, 20)
 KERNELS = {
@@ -84,7 +85,7 @@ class TestPrecomputed(NodeKernelCase, unittest.TestCase):
         return PrecomputedKernel(torch.exp(-(points.unsqueeze(1) - points).abs()), **kwargs)
 
 
-FEATURES = torch.randn(20, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64).relu()
+FEATURES = torch.randn(20, 6, generator=randomness.generator(0), dtype=torch.float64).relu()
 
 
 class TestFeature(NodeKernelCase, unittest.TestCase):
@@ -208,8 +209,8 @@ def test_inside_gpytorch_sums_products_and_scales(method):
 
 def test_a_graph_kernel_learns_inside_a_stock_gp():
     """The parameters are ordinary: an ExactGP on nodes moves them towards the data."""
-    torch.manual_seed(0)
-    big = Graph(random_edges(np.random.default_rng(1), 60, 150), 60)
+    randomness.seed_torch(0)
+    big = Graph(random_edges(randomness.numpy_generator(1), 60, 150), 60)
     true = DiffusionKernel(big, 3.0, 0.01)
     y = torch.distributions.MultivariateNormal(torch.zeros(60).double(), true(torch.arange(60)).to_dense()).sample()
 

@@ -10,12 +10,14 @@ from mvgp.linalg.csr import Pattern
 from mvgp.solvers import MeanProblem, RetargetedLoss, SpectralElasticNet, SquaredLoss, solve_proximal
 from mvgp.solvers.alternating import solve_alternating
 
+from .. import randomness
+
 M, N = 6, 10
 
 
 def ranking(seed=0):
     """A problem whose loss holds the labels: lists of 5 to 9 items, each with a positive and a negative."""
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     rows = np.repeat(np.arange(M), rng.integers(5, N, M))
     cols = np.concatenate([np.sort(rng.choice(N, n, replace=False)) for n in np.bincount(rows)])
     truth = rng.normal(size=(M, 2)) @ rng.normal(size=(2, N))

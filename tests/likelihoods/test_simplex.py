@@ -7,12 +7,13 @@ import torch
 from mvgp.errors import InputError
 from mvgp.likelihoods import RankingLists, SimplexProjection, project_ordered_simplex
 
+from .. import randomness
 from .instances import conic_projection, pairs_in_order, random_lists
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_equals_a_conic_solver(seed):
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     size = int(rng.integers(1, 14))
     scores, positive = rng.normal(size=size) * rng.choice([0.05, 1.0, 5.0]), rng.random(size) < rng.choice([0.2, 0.6])
     total = float(rng.choice([1.0, 3.0]))
@@ -33,7 +34,7 @@ def test_optimality_on_thousands_of_lists(margin):
     sums = torch.zeros(lists.num_lists, dtype=torch.float64).index_add_(0, lists.list_of, found)
     assert torch.allclose(sums, torch.ones_like(sums), rtol=0, atol=1e-12)
     for seed in range(5):
-        member = project(torch.randn(len(task), dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
+        member = project(torch.randn(len(task), dtype=torch.float64, generator=randomness.generator(seed)))
         slope = (scores - found) * (member - found)  # <= 0 summed over a list: the variational inequality
         assert (torch.zeros_like(sums).index_add_(0, lists.list_of, slope) <= 1e-10).all()
 

@@ -2,7 +2,6 @@
 
 import unittest
 
-import numpy as np
 import pytest
 import torch
 from linear_operator import to_linear_operator
@@ -24,22 +23,34 @@ from mvgp.linalg.gram import Features
 from mvgp.linalg.pair_product import Plan
 from mvgp.linalg.side_by_side import SideBySideLinearOperator
 
+from .. import randomness
 from ..oracles import matrix_function
 
 
+class OperatorTestCase(LinearOperatorTestCase):
+    """That of linear_operator, with a limit for its estimated log determinants that holds for any seed.
+
+    They are means of at least 128 forms of random signs. For a 6 x 6 matrix with eigenvalues in [1/2, 3/2] one form has
+    variance 2 sum_{i != j} L_ij^2, L the logarithm, at most 5.8: the mean has a standard deviation below 0.21, in most
+    draws of 0.1. The same test case compares exact log determinants, by Cholesky's factors, at its own tolerance.
+    """
+
+    tolerances = {**LinearOperatorTestCase.tolerances, "logdet": {"rtol": 0.2, "atol": 1.5}}  # noqa: RUF012
+
+
 def orthogonal(size, rank=None, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     return torch.linalg.qr(torch.randn(size, size, generator=generator)).Q[:, :rank]
 
 
 def covariance(size, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     root = torch.randn(size, size, generator=generator)
     return root @ root.T / size + torch.eye(size)
 
 
-class TestSpectral(LinearOperatorTestCase, unittest.TestCase):
-    seed = 0
+class TestSpectral(OperatorTestCase, unittest.TestCase):
+    seed = randomness.seed(0)
     should_test_sample = True
 
     def create_linear_op(self):
@@ -61,8 +72,8 @@ def small_laplacian(dtype=torch.float32):
     return Graph(edges, 6).shifted_laplacian(dtype, torch.device("cpu"))
 
 
-class TestChebyshev(LinearOperatorTestCase, unittest.TestCase):
-    seed = 0
+class TestChebyshev(OperatorTestCase, unittest.TestCase):
+    seed = randomness.seed(0)
     should_test_sample = True
 
     def create_linear_op(self):
@@ -89,15 +100,15 @@ class TestChebyshevBatch(TestChebyshev):
 
 def small_features(kind):
     dense = torch.cat(
-        [torch.diag(torch.linspace(1, 2, 6)), 0.4 * torch.randn(6, 4, generator=torch.Generator().manual_seed(1))],
+        [torch.diag(torch.linspace(1, 2, 6)), 0.4 * torch.randn(6, 4, generator=randomness.generator(1))],
         dim=1,
     )
     dense[2, 7:] = 0
     return Features(sparse.csr_array(dense.numpy()) if kind == "sparse" else dense)
 
 
-class TestGram(LinearOperatorTestCase, unittest.TestCase):
-    seed = 0
+class TestGram(OperatorTestCase, unittest.TestCase):
+    seed = randomness.seed(0)
     kind = "sparse"
     should_test_sample = True
 
@@ -121,10 +132,10 @@ class TestGramBatch(TestGram):
 
 
 class TestSideBySide(RectangularLinearOperatorTestCase, unittest.TestCase):
-    seed = 0
+    seed = randomness.seed(0)
 
     def create_linear_op(self):
-        generator = torch.Generator().manual_seed(2)
+        generator = randomness.generator(2)
         parts = [torch.randn(5, width, generator=generator) for width in (3, 2, 4)]
         return SideBySideLinearOperator(*(to_linear_operator(part) for part in parts))
 
@@ -140,8 +151,8 @@ class TestStacked(TestSideBySide):
         return torch.cat([part.to_dense() for part in op.parts], dim=-2)
 
 
-class TestKronecker(LinearOperatorTestCase, unittest.TestCase):
-    seed = 0
+class TestKronecker(OperatorTestCase, unittest.TestCase):
+    seed = randomness.seed(0)
     should_call_lanczos = True
     should_call_lanczos_diagonalization = False
     should_test_sample = True
@@ -154,8 +165,8 @@ class TestKronecker(LinearOperatorTestCase, unittest.TestCase):
         return torch.einsum("...ij,...kl->...ikjl", first, second).reshape(*op.batch_shape, *op.matrix_shape)
 
 
-class TestSpectralKronecker(LinearOperatorTestCase, unittest.TestCase):
-    seed = 0
+class TestSpectralKronecker(OperatorTestCase, unittest.TestCase):
+    seed = randomness.seed(0)
     should_test_sample = True
 
     def create_linear_op(self):
@@ -178,10 +189,10 @@ def pair_dense(op):
     return row[op.left.rows][:, op.right.rows] * col[op.left.cols][:, op.right.cols]
 
 
-class TestPairs(LinearOperatorTestCase, unittest.TestCase):
+class TestPairs(OperatorTestCase, unittest.TestCase):
     """Unsorted pairs; rows 1 and 4 and column 0 have none."""
 
-    seed = 0
+    seed = randomness.seed(0)
     should_test_sample = True
     plan = None
     index = PairIndex(torch.tensor([3, 0, 2, 0, 3, 2]), torch.tensor([1, 3, 2, 1, 2, 3]), (5, 4))
@@ -225,7 +236,7 @@ class TestPairsBatch(TestPairs):
 class TestPairsCross(RectangularLinearOperatorTestCase, unittest.TestCase):
     """Different lists on both sides, with repeats, and rectangular factors."""
 
-    seed = 0
+    seed = randomness.seed(0)
     left = PairIndex(torch.tensor([1, 0, 1, 2]), torch.tensor([0, 2, 0, 1]), (3, 3))
     right = PairIndex(torch.tensor([3, 0, 2, 0, 3]), torch.tensor([1, 3, 1, 1, 1]), (5, 4))
 
@@ -241,7 +252,7 @@ class TestPairsCross(RectangularLinearOperatorTestCase, unittest.TestCase):
 @pytest.mark.parametrize("second", ["dense", "lazy", "sampled"])
 @pytest.mark.parametrize("kind", ["dense", "graph"])
 def test_every_plan_gives_the_same_product(rows_first, first, second, kind):
-    rng = np.random.default_rng(3)
+    rng = randomness.numpy_generator(3)
     rows, cols = torch.from_numpy(rng.integers(0, 70, 300)), torch.from_numpy(rng.integers(0, 130, 300))
     left = PairIndex(rows[:40], cols[:40], (75, 140))
     right = PairIndex(rows, cols, (75, 140))
@@ -308,7 +319,7 @@ def test_spectral_kronecker_diagonal_needs_no_large_matrix():
 @pytest.mark.parametrize("function", [lambda x: torch.exp(-3 * x), lambda x: 1 / (1 + 4 * (x + 1))])
 @pytest.mark.parametrize("tolerance", [1e-4, 1e-8, 1e-12])
 def test_chebyshev_reaches_its_tolerance_with_no_more_terms_than_needed(function, tolerance):
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     s = Graph(rng.integers(0, 49, (120, 2)), 50).shifted_laplacian(torch.float64, torch.device("cpu"))
     count = chebyshev.count_for(function, tolerance)
     op = ChebyshevLinearOperator(function(chebyshev.nodes(count)), s, tolerance)

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from mvgp.linalg.quadratic_form import quadratic_form
 
+from .. import randomness
+
 
 def problem(size, spread, seed, columns=4):
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     turn = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64)).Q
     values = torch.exp(torch.linspace(0, spread, size, dtype=torch.float64))
     rhs = torch.randn(size, columns, generator=generator, dtype=torch.float64)

@@ -23,15 +23,17 @@ from mvgp.linalg.psd import eigenpairs
 from mvgp.linalg.solvers import CholeskySolver, make_solver
 from mvgp.linalg.woodbury import WoodburyPreconditioner
 
+from .. import randomness
+
 
 def spd(size, condition, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     q = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64)).Q
     return q @ torch.diag(torch.logspace(0, -torch.tensor(condition).log10().item(), size).double()) @ q.T
 
 
 def rbf(size, seed, scale=0.2):
-    x = torch.rand(size, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = torch.rand(size, 1, generator=randomness.generator(seed), dtype=torch.float64)
     return torch.exp(-((x - x.T) ** 2) / (2 * scale**2))
 
 

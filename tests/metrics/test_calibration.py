@@ -11,6 +11,7 @@ from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.metrics.calibration import LEVELS, coverage
 
+from .. import randomness
 from ..oracles import random_edges
 
 M, N, NOISE = 18, 25, 0.2
@@ -35,7 +36,7 @@ def draw(prior, generator):
 
 
 def test_refitting_samples_of_the_model_covers_what_is_promised():
-    rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
+    rng, generator = randomness.numpy_generator(0), randomness.generator(0)
     prior = mvgp.MatrixGP(
         DiffusionKernel(Graph(random_edges(rng, M, 30), M), 2.0, 0.2),
         DiffusionKernel(Graph(random_edges(rng, N, 45), N), 2.0, 0.2),
@@ -64,7 +65,7 @@ def pooled(curves):
 
 
 def test_equals_counting():
-    generator = torch.Generator().manual_seed(0)
+    generator = randomness.generator(0)
     mean, std, values = torch.randn(3, 200, generator=generator, dtype=torch.float64)
     std = std.abs()
     found = coverage((mean, std), values)
@@ -82,7 +83,7 @@ def test_equals_counting():
 
 
 def test_the_curve_knows_right_from_wrong():
-    values = torch.randn(50_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values = torch.randn(50_000, generator=randomness.generator(0), dtype=torch.float64)
     zero, one = torch.zeros_like(values), torch.ones_like(values)
     assert coverage((zero, one), values).worst < 0.01
     certain, doubtful = coverage((zero, 0.5 * one), values), coverage((zero, 2 * one), values)

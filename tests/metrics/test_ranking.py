@@ -11,6 +11,7 @@ from mvgp import metrics
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph
 
+from .. import randomness
 from .reference import task_metrics
 
 NAMES = ("precision", "recall", "average_precision", "ndcg")
@@ -54,7 +55,7 @@ def test_equals_the_average_over_all_orders(data):
 
 @pytest.mark.parametrize("levels", [None, 5])
 def test_equals_scikit_learn(levels):
-    scores, positives, _ = random_problem(np.random.default_rng(1), 20, 60, levels=levels)
+    scores, positives, _ = random_problem(randomness.numpy_generator(1), 20, 60, levels=levels)
     found = metrics.ranking_scores(scores, positives, k=60)
     truth = np.zeros_like(scores)
     truth[positives] = 1
@@ -68,7 +69,7 @@ def test_equals_scikit_learn(levels):
 
 
 def test_excluding_is_the_same_as_leaving_out():
-    rng = np.random.default_rng(2)
+    rng = randomness.numpy_generator(2)
     scores, positives, excluded = random_problem(rng, 1, 30, levels=9)
     kept = np.setdiff1d(np.arange(30), excluded[1])
     smaller = (positives[0], np.searchsorted(kept, positives[1]))
@@ -79,14 +80,14 @@ def test_excluding_is_the_same_as_leaving_out():
 
 @pytest.mark.parametrize("chunk", [1, 3, 1000])
 def test_chunks_do_not_matter(chunk):
-    scores, positives, excluded = random_problem(np.random.default_rng(3), 17, 40, levels=12, positive=0.03)
+    scores, positives, excluded = random_problem(randomness.numpy_generator(3), 17, 40, levels=12, positive=0.03)
     whole = metrics.ranking_scores(scores, positives, exclude=excluded, k=20)
     assert 0 < whole.num_ranked < 17
     same(whole, metrics.ranking_scores(scores, positives, exclude=excluded, k=20, chunk=chunk))
 
 
 def test_chosen_rows_keep_their_order():
-    scores, positives, excluded = random_problem(np.random.default_rng(4), 9, 30)
+    scores, positives, excluded = random_problem(randomness.numpy_generator(4), 9, 30)
     whole = metrics.ranking_scores(scores, positives, exclude=excluded, k=5)
     rows = [7, 0, 3]
     part = metrics.ranking_scores(scores, positives, exclude=excluded, k=5, rows=rows)
@@ -96,7 +97,7 @@ def test_chosen_rows_keep_their_order():
 
 
 def test_forms_of_scores_and_positives_agree():
-    rng = np.random.default_rng(5)
+    rng = randomness.numpy_generator(5)
     scores, positives, excluded = random_problem(rng, 8, 25, levels=6)
     expected = metrics.ranking_scores(scores, positives, exclude=excluded, k=9)
     before = scores.copy()
@@ -119,7 +120,7 @@ def test_a_posterior_equals_its_scores():
     m, n = 7, 11
     ring = Graph(np.stack([np.arange(m), (np.arange(m) + 1) % m], 1), m)
     prior = mvgp.MatrixGP(DiffusionKernel(ring), gpytorch.kernels.RBFKernel(), col_inputs=torch.linspace(0, 3, n))
-    rng = np.random.default_rng(6)
+    rng = randomness.numpy_generator(6)
     _, positives, seen = random_problem(rng, m, n, positive=0.2, excluded=0.3)
     data = mvgp.ObservedMatrix(*seen, rng.choice([-1.0, 1.0], len(seen[0])), (m, n))
     posterior = mvgp.FullGP(prior, gpytorch.likelihoods.GaussianLikelihood()).fit(data)
@@ -157,7 +158,7 @@ def test_no_positives_at_all():
 
 
 def test_one_metric_at_a_time():
-    scores, positives, excluded = random_problem(np.random.default_rng(7), 6, 30, levels=8)
+    scores, positives, excluded = random_problem(randomness.numpy_generator(7), 6, 30, levels=8)
     found = metrics.ranking_scores(scores, positives, exclude=excluded, k=10)
     torch.testing.assert_close(metrics.auc(scores, positives, exclude=excluded), found.auc, equal_nan=True)
     for name in NAMES:

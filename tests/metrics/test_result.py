@@ -5,9 +5,11 @@ import torch
 from mvgp import metrics
 from mvgp.errors import InputError
 
+from .. import randomness
+
 
 def result(k=30):
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     positives = (np.array([0, 0, 1, 3, 3, 3]), np.array([1, 8, 4, 0, 1, 2]))
     return metrics.ranking_scores(rng.normal(size=(4, 40)), positives, k=k)
 

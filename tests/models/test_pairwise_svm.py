@@ -15,6 +15,8 @@ from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.models.pairwise_svm import PairwiseSVM
 from mvgp.priors import ConstantMean
 
+from .. import randomness
+
 M, N = 14, 19
 EVERYTHING = torch.arange(M * N) // N, torch.arange(M * N) % N
 
@@ -32,7 +34,7 @@ def make_prior(**options):
 
 def make_data(seed=0, count=120, weighted=False):
     """Labels by the sign of a smooth function with noise; fewer positives than negatives."""
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     truth = np.sin(2 * np.pi * np.arange(M) / M)[:, None] * np.cos(np.arange(N) / 4)
     cells = rng.choice(M * N, count, replace=False)
     labels = np.where(truth.ravel()[cells] + 0.2 * rng.normal(size=count) > 0.25, 1.0, -1.0)

@@ -11,6 +11,8 @@ from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.models.trace_gp import path_strengths
 from mvgp.priors import ConstantMean, GivenMean
 
+from .. import randomness
+
 M, N = 12, 17
 
 
@@ -30,7 +32,7 @@ def make_prior(**options):
 
 
 def make_data(seed=0, share=0.5, offset=0.0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     truth = torch.randn(M, 2, generator=generator).double() @ torch.randn(2, N, generator=generator).double()
     noisy = truth + offset + 0.1 * torch.randn(M, N, generator=generator).double()
     mask = torch.rand(M, N, generator=generator) < share
@@ -217,9 +219,9 @@ def test_solvers_can_be_swapped(solver):
 
 def test_planted_rank_is_found_and_beats_the_plain_gp():
     """Rank 5 on two graphs: better than FullGP at its best noise, and the right rank on part of the path."""
-    torch.manual_seed(0)
+    randomness.seed_torch(0)
     size = (60, 80)
-    graphs = [Graph(np.random.default_rng(s).integers(0, n, (3 * n, 2)), n) for s, n in enumerate(size)]
+    graphs = [Graph(randomness.numpy_generator(s).integers(0, n, (3 * n, 2)), n) for s, n in enumerate(size)]
     prior = mvgp.MatrixGP(*[DiffusionKernel(g, 1.0, 0.2) for g in graphs])
     roots = [mvgp.linalg.root(axis.covariance()).to_dense() for axis in (prior.row_axis, prior.col_axis)]
     factors = [g.detach() @ torch.randn(g.shape[1], 5).double() for g in roots]

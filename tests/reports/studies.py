@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 
+from .. import randomness
+
 METRICS = ("AUC", "P@10", "R@10", "MAP@10", "nDCG@10", "P@100", "R@100", "MAP@100", "nDCG@100")
 SYLLABLES = (
     "aba",
@@ -75,7 +77,7 @@ def write_study(
     **changes,
 ):
     """A whole study; returns its directory."""
-    generator = np.random.default_rng(seed)
+    generator = randomness.numpy_generator(seed)
     write_description(directory, **changes)
     quality = np.linspace(0.9, 0.4, len(models))
     figures = {}

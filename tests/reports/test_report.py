@@ -6,7 +6,6 @@ import re
 import sys
 from html.parser import HTMLParser
 
-import numpy as np
 import pytest
 
 from mvgp.datasets import LinkSet
@@ -16,6 +15,7 @@ from mvgp.reports import write_report
 from mvgp.reports.markup import embedded_json
 from mvgp.studies import Study, run_study
 
+from .. import randomness
 from .studies import NASTY, write_candidates, write_description, write_study, write_table
 
 SECTIONS = ("metrics", "comparisons", "curves", "path", "calibration", "candidates", "about")
@@ -299,7 +299,7 @@ def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch, at):
 
 def test_many_candidates_stay_small(tmp_path):
     write_description(tmp_path)
-    write_candidates(tmp_path, 200, 50, np.random.default_rng(0))
+    write_candidates(tmp_path, 200, 50, randomness.numpy_generator(0))
     page = write_report(tmp_path)
     assert page.stat().st_size < 80 * 200 * 50
 
@@ -320,7 +320,7 @@ def test_notes_and_used_links_are_told(tmp_path):
 
 def test_a_study_that_was_run(tmp_path):
     """The tables of mvgp.studies are what the report expects."""
-    cells = np.random.default_rng(0).choice(12 * 20, 60, replace=False)
+    cells = randomness.numpy_generator(0).choice(12 * 20, 60, replace=False)
     rings = [Graph([(i, (i + 1) % n) for i in range(n)], n) for n in (12, 20)]
     links = LinkSet(range(12), range(20), cells // 20, cells % 20, *rings)
     study = Study(

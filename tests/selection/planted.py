@@ -1,18 +1,20 @@
 """Small problems with a known answer: a matrix of rank 2 on two graphs, as numbers and as links."""
 
 import gpytorch
-import numpy as np
 import torch
 
 import mvgp
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood
 
+from .. import randomness
+
 M, N = 30, 50
 
 
 def make_prior():
-    graphs = [Graph(np.random.default_rng(n).integers(0, n, (3 * n, 2)), n) for n in (M, N)]
+    """On rings, where a diffusion time of 2 is far from one of 0.02, whatever the seed."""
+    graphs = [Graph([(i, (i + 1) % n) for i in range(n)], n) for n in (M, N)]
     return mvgp.MatrixGP(*(DiffusionKernel(graph, 2.0, 0.1) for graph in graphs))
 
 
@@ -20,15 +22,15 @@ PRIOR = make_prior()
 
 
 def make_truth(seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     roots = [mvgp.linalg.root(axis.covariance()).to_dense().detach() for axis in (PRIOR.row_axis, PRIOR.col_axis)]
     left, right = (g @ torch.randn(g.shape[1], 2, generator=generator).double() for g in roots)
     truth = left @ right.T
     return truth / truth.std()
 
 
-def make_numbers(seed=0, noise=0.5, share=0.4, **options):
-    generator = torch.Generator().manual_seed(seed + 100)
+def make_numbers(seed=0, noise=0.3, share=0.5, **options):
+    generator = randomness.generator(seed + 100)
     noisy = make_truth(seed) + noise * torch.randn(M, N, generator=generator).double()
     return mvgp.ObservedMatrix.from_mask(noisy, torch.rand(M, N, generator=generator) < share, **options)
 

@@ -52,7 +52,7 @@ def test_the_best_strength_beats_the_extremes(name, request):
 def test_the_table_is_complete(numbers):
     wanted = [(share, fold, s) for share in (1.0, 0.9) for fold in range(3) for s in path_strengths(6, 0.02)]
     assert [(one.trace_share, one.fold, one.strength) for one in numbers.records] == wanted
-    assert all(one.relative_gap <= 1e-4 and one.seconds > 0 for one in numbers.records)
+    assert all(one.relative_gap <= 1e-4 and one.seconds >= 0 for one in numbers.records)
     assert all(one.iterations > 0 for one in numbers.records if one.rank)
     assert all(len(one.score.tasks) == len(one.score.per_task) > 20 for one in numbers.records)
     frame = numbers.to_frame()

@@ -13,6 +13,7 @@ from mvgp.selection import AveragedRanker, split_pairs, with_negatives
 from mvgp.selection.metric import resolve_metric
 from mvgp.selection.score import score_over_rows, score_over_tasks
 
+from .. import randomness
 from .planted import M, N, gaussian_model, make_links, make_numbers
 
 RANKING = BipartiteRankingLikelihood()
@@ -25,7 +26,7 @@ class Scores:
     shape = (M, N)
 
     def scores(self, rows=None):
-        whole = torch.randn(M, N, generator=torch.Generator().manual_seed(0)).double()
+        whole = torch.randn(M, N, generator=randomness.generator(0)).double()
         return whole if rows is None else whole[rows]
 
 

@@ -9,6 +9,7 @@ from mvgp.errors import InputError
 from mvgp.selection import NegativeSets, with_negatives
 from mvgp.selection.draws import draw_distinct
 
+from .. import randomness
 from .planted import cells
 
 
@@ -77,7 +78,7 @@ def test_every_free_cell_is_equally_likely(within_rows, ratio):
 
 
 def test_large_matrices_take_little():
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     key = np.unique(rng.integers(0, 5000 * 13000, 200_000))
     links = mvgp.PositiveUnlabelled(key // 13000, key % 13000, (5000, 13000))
     for within_rows in (False, True):
@@ -88,7 +89,7 @@ def test_large_matrices_take_little():
 
 def test_draws_from_groups_of_any_size():
     sizes, counts = np.array([5, 1, 8, 3, 0]), np.array([5, 0, 7, 1, 0])
-    group, number = draw_distinct(np.random.default_rng(0), sizes, counts)
+    group, number = draw_distinct(randomness.numpy_generator(0), sizes, counts)
     assert (np.bincount(group, minlength=5) == counts).all()
     assert (number < sizes[group]).all()
     assert len(set(zip(group.tolist(), number.tolist(), strict=True))) == counts.sum()

@@ -13,6 +13,7 @@ from mvgp.linalg.csr import Pattern
 from mvgp.solvers import MeanProblem, RetargetedLoss, SpectralElasticNet, SquaredLoss, TraceBall, solve_proximal
 from mvgp.solvers.alternating import solve_alternating
 
+from .. import randomness
 from ..likelihoods.instances import pairs_in_order
 
 M, N, T = 5, 8, 24
@@ -26,7 +27,7 @@ def covariance(rng, size):
 
 def random_ranking(seed, weighted=False):
     """Random kernels, labels by the sign of a noisy matrix of rank 2; the loss holds labels and weights."""
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     cells = torch.from_numpy(np.sort(rng.choice(M * N, T, replace=False)))
     truth = rng.normal(size=(M, 2)) @ rng.normal(size=(2, N)) + 0.3 * rng.normal(size=(M, N))
     labels = torch.from_numpy(np.where(truth > 0, 1.0, -1.0)).flatten()[cells]
@@ -87,11 +88,12 @@ def test_algorithm_1_reaches_the_joint_optimum(seed, lam, alpha, weighted, from_
     assert best.certificate.converged
     assert len(found.objectives) == 80
     assert_descends(found.objectives)
-    assert found.objective == pytest.approx(best.certificate.primal, rel=1e-5)
+    # without a Hilbert norm (alpha = 1) the objective is not strongly convex, and 40 rounds have no linear rate
+    assert found.objective == pytest.approx(best.certificate.primal, rel=1e-5 if alpha < 1 else 1e-3)
     # the evidence is about the joint problem, at the mean that was reached
     assert found.certificate.primal == pytest.approx(found.objective, rel=1e-12)
     assert found.certificate.dual <= best.certificate.primal * (1 + 1e-9)
-    assert found.certificate.relative_gap < 1e-3
+    assert found.certificate.relative_gap < (1e-3 if alpha < 1 else 3e-2)
     torch.testing.assert_close(found.targets, retarget(found.solution.psi))
     assert not found.row_bias.any()
 

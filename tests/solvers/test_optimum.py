@@ -19,6 +19,7 @@ from mvgp.solvers import (
     solve_ridge,
 )
 
+from .. import randomness
 from ..oracles import conic_optimum
 
 M, N = 6, 9
@@ -31,7 +32,7 @@ def covariance(rng, size):
 
 def random_problem(seed, weighted, rows_used=M - 1):
     """Random kernels and targets; the last row is empty."""
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     k_rows, k_cols = covariance(rng, M), covariance(rng, N)
     cells = torch.from_numpy(np.sort(rng.choice(rows_used * N, rng.integers(5, rows_used * N), replace=False)))
     low_rank = rng.normal(size=(M, 2)) @ rng.normal(size=(2, N))

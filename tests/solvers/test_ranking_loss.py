@@ -8,9 +8,11 @@ from mvgp.likelihoods import OrderProjection, RankingLists, SimplexProjection
 from mvgp.solvers.losses import SquaredLoss
 from mvgp.solvers.ranking import RetargetedLoss
 
+from .. import randomness
+
 
 def cases():
-    generator = torch.Generator().manual_seed(0)
+    generator = randomness.generator(0)
     psi = torch.randn(40, dtype=torch.float64, generator=generator)
     positive = torch.rand(40, generator=generator) < 0.4
     task = torch.arange(40) // 10

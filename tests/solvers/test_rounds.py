@@ -30,6 +30,7 @@ from mvgp.solvers.losses import SingleLoss
 from mvgp.solvers.low_rank import LowRank, orthonormal
 from mvgp.solvers.spectrum import StepDual, krylov_images, random_images, subspace_pass
 
+from .. import randomness
 from ..oracles import random_edges
 
 KINDS = ["graph", "rbf"]
@@ -40,7 +41,7 @@ SHAPE = 17, 23
 def kernel(kind, size, seed, dtype=torch.float64):
     """Of a graph, well-conditioned; or of points on a line, its condition number about 1e9 (1e5 in single)."""
     if kind == "graph":
-        edges = random_edges(np.random.default_rng(seed), size, 3 * size)
+        edges = random_edges(randomness.numpy_generator(seed), size, 3 * size)
         return DiffusionKernel(Graph(edges, size), dtype=dtype).operator().detach()
     x = torch.linspace(0, 1, size, dtype=torch.float64)
     k = torch.exp(-((x.unsqueeze(1) - x) ** 2) / 0.08)
@@ -48,7 +49,7 @@ def kernel(kind, size, seed, dtype=torch.float64):
 
 
 def make(kind, shape=SHAPE, *, dtype=torch.float64, seed=0, observed=0.5, weighted=False):
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     (m, n), count = shape, int(observed * shape[0] * shape[1])
     cells = torch.from_numpy(np.sort(rng.choice(m * n, count, replace=False)))
     noisy = rng.normal(size=(m, 3)) @ rng.normal(size=(3, n)) + 0.3 * rng.normal(size=(m, n))
@@ -75,7 +76,7 @@ def lam_max(problem):
 
 
 def random_factors(problem, rank, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = randomness.generator(seed)
     c, d = (
         torch.randn(size, rank, generator=generator, dtype=torch.float64).to(problem.dtype) / 5
         for size in problem.shape

@@ -10,12 +10,14 @@ from mvgp.linalg.increasing_root import increasing_root
 from mvgp.solvers.hinge import solve_hinge
 from mvgp.solvers.squared_hinge import best_bias, solve_squared_hinge
 
+from .. import randomness
+
 M, N, T = 9, 12, 40
 
 
 def problem(seed=0, rank=None, dtype=torch.float64):
     """K (T, T) of full or low rank, labels of both classes, and uneven costs."""
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     roots = [rng.normal(size=(size, rank or size + 2)) / size**0.5 for size in (M, N)]
     row_op, col_op = (torch.from_numpy(root @ root.T).to(dtype) for root in roots)
     cells = np.sort(rng.choice(M * N, T, replace=False))
@@ -102,7 +104,7 @@ def test_single_precision():
 @settings(max_examples=60)
 @given(st.integers(0, 10_000))
 def test_best_bias(seed):
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     image = torch.from_numpy(rng.normal(scale=3.0, size=7))
     labels = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0], dtype=torch.float64)
     costs = torch.from_numpy(rng.uniform(0.1, 10, 7))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gpytorch
-import numpy as np
 import torch
 from scipy import sparse
 
@@ -12,10 +11,11 @@ from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKerne
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
 
+from .. import randomness
 from ..oracles import random_edges
 
 M, N = 7, 11
-RNG = np.random.default_rng(0)
+RNG = randomness.numpy_generator(0)
 ROWS, COLS = Graph(random_edges(RNG, M, 9), M), Graph(random_edges(RNG, N, 20), N, RNG.random(25))
 X = torch.from_numpy(RNG.normal(size=(N, 2)))
 CELLS = torch.from_numpy(RNG.permutation(M * N)[:40])
@@ -28,12 +28,12 @@ def gaussian(noise=0.3):
 
 
 def precomputed(size):
-    a = torch.from_numpy(np.random.default_rng(size).normal(size=(size, size - 2)))  # singular
+    a = torch.from_numpy(randomness.numpy_generator(size).normal(size=(size, size - 2)))  # singular
     return PrecomputedKernel(a @ a.T)
 
 
 def observed(cells=CELLS, weighted=False):
-    generator = torch.Generator().manual_seed(1)
+    generator = randomness.generator(1)
     values = torch.randn(len(cells), generator=generator, dtype=torch.float64)
     weights = torch.rand(len(cells), generator=generator, dtype=torch.float64) + 0.5 if weighted else None
     return mvgp.ObservedMatrix(cells // N, cells % N, values, (M, N), weights=weights)
@@ -59,7 +59,7 @@ def graphs(dtype=torch.float64, mean=None):
 
 def features(dtype=torch.float64):
     shared = DiffusionKernel(ROWS) + FeatureKernel(torch.ones(M), 0.3)
-    linked = sparse.csr_array(np.random.default_rng(3).random((N, 5)) > 0.6)
+    linked = sparse.csr_array(randomness.numpy_generator(3).random((N, 5)) > 0.6)
     return mvgp.MatrixGP(shared, DiffusionKernel(COLS) + FeatureKernel(linked, 0.4), dtype=dtype)
 
 
@@ -99,7 +99,7 @@ POSTERIORS = {
 def numbers(posterior):
     """Everything it predicts, by name."""
     rows, cols = torch.tensor([0, 6, 3, 3]), torch.tensor([10, 0, 4, 5])
-    generator = torch.Generator().manual_seed(5)
+    generator = randomness.generator(5)
     found = {
         "mean": posterior.mean(rows, cols),
         "variance": posterior.variance(rows, cols),

@@ -12,6 +12,7 @@ from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, RegularizedL
 from mvgp.priors import BiasedMean, ConstantMean, GivenMean, PopularityMean, RowBiasMean, ZeroMean
 from mvgp.storage import archive, kernels
 
+from .. import randomness
 from .examples import COLS, M, N, X, gaussian, numbers, observed, precomputed
 
 # linear_operator's samples of a sum
@@ -58,7 +59,7 @@ ON_INPUTS = {
 def fit(kernel, inputs=None, dtype=torch.float64, mean=None):
     rows = DiffusionKernel(Graph([(0, 1), (1, 2), (4, 5)], M))
     prior = mvgp.MatrixGP(rows, kernel, col_inputs=inputs, dtype=dtype, mean=mean)
-    generator = torch.Generator().manual_seed(3)
+    generator = randomness.generator(3)
     with torch.no_grad():
         for values in prior.parameters():  # no parameter where it was made
             if values.requires_grad:

@@ -9,7 +9,6 @@ any wait of ours, still sees kills at many places.
 
 import json
 import os
-import random
 import shutil
 import signal
 import sys
@@ -18,9 +17,10 @@ from pathlib import Path
 
 from mvgp.studies import run_study
 
+from .. import randomness
 from .planted import planted_links, small_study, tables_of
 
-NEW_UNITS = (0, 0, 0, 0, 1, 1, 1, 2, 2, 3)  # one kill each, in random order
+NEW_UNITS = (0, 0, 0, 1, 1, 1, 2, 2, 3)  # one kill each, in random order, after one at the very beginning
 
 
 def child(directory):
@@ -63,13 +63,14 @@ def main(folder):
     assert os.waitpid(child(folder / "whole"), 0)[1] == 0
     seconds = time.monotonic() - began
     whole, every = tables_of(folder / "whole"), saved(folder / "whole")
-    rng, ends, moments = random.Random(int.from_bytes(os.urandom(4))), 0, []
-    left = rng.sample(NEW_UNITS, len(NEW_UNITS))
+    rng, ends, moments = randomness.python_generator(0), 0, []
+    left = [*rng.sample(NEW_UNITS, len(NEW_UNITS)), 0]
     place = folder / "killed"
     while left or ends == 0:
         pid = child(place)
         if left:
-            ended = not killed(pid, place, left[-1], rng.uniform(0, 3 * seconds / every))
+            wait = rng.uniform(0, 3 * seconds / every) if moments else 0.0
+            ended = not killed(pid, place, left[-1], wait)
         else:
             ended = os.waitpid(pid, 0)[1] == 0
             assert ended

@@ -7,6 +7,8 @@ from mvgp.datasets import LinkSet
 from mvgp.kernels import Graph
 from mvgp.studies import Study
 
+from .. import randomness
+
 M, N = 18, 30
 
 
@@ -14,7 +16,9 @@ def planted_links(seed=0, per_row=5):
     """The best items of each row of a smooth matrix of rank 2."""
     graphs = [Graph([(i, (i + s) % n) for i in range(n) for s in (1, 2)], n) for n in (M, N)]
     angles = [2 * np.pi * np.arange(n) / n for n in (M, N)]
-    truth = np.cos(angles[0][:, None] - angles[1][None, :]) + 0.3 * np.random.default_rng(seed).standard_normal((M, N))
+    truth = np.cos(angles[0][:, None] - angles[1][None, :]) + 0.1 * randomness.numpy_generator(seed).standard_normal(
+        (M, N)
+    )
     best = torch.from_numpy(truth).topk(per_row, 1).indices.flatten()
     ids = [[f"{kind}{i}" for i in range(n)] for kind, n in (("d", M), ("g", N))]
     return LinkSet(*ids, torch.arange(M).repeat_interleave(per_row), best, *graphs, source="planted")

@@ -34,6 +34,14 @@ def test_any_changed_byte_shows(place, change):
         unit_files.from_bytes(bytes(damaged), UNIT, "me")
 
 
+def test_any_changed_byte_of_the_first_line_shows():
+    for place in range(unit_files.HEAD):
+        damaged = bytearray(CONTENT)
+        damaged[place] ^= 1
+        with pytest.raises(StorageError):
+            unit_files.from_bytes(bytes(damaged), UNIT, "me")
+
+
 @given(length=st.integers(0, len(CONTENT) - 1))
 def test_any_missing_end_shows(length):
     with pytest.raises(StorageError):
