@@ -19,6 +19,7 @@ from ..errors import StorageError
 from .atomic import replacing
 from .manifest import Manifest, parse, render
 from .npy import Member, make_member, read_member
+from .regular import open_regular
 from .seal import OPEN, check_seal, seal
 from .tree import Tree, full, plain
 
@@ -55,7 +56,7 @@ def write(path: str | os.PathLike[str], content: Tree) -> None:
 
 def read(path: str | os.PathLike[str]) -> Tree:
     """The tree of an archive, everything in it checked first."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return _read(file)
 
 
