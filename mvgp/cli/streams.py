@@ -39,7 +39,7 @@ def streams() -> Iterator[None]:
 
 def drop_unwritten() -> None:
     """Forget what could not be written, so that nobody tries again when the program ends."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except (OSError, ValueError):

@@ -15,10 +15,12 @@ DEEPEST = 50
 DIGITS = 19  # of a whole number: those of 64 bits
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
+def read_json(path: str | os.PathLike[str], what: str = "JSON") -> Any:
     """What a file says; ``FileNotFoundError`` if there is none, :class:`~mvgp.errors.InputError` if it is no such JSON.
 
     Whole numbers have at most 19 digits, numbers are finite, and nothing is nested more than 50 deep.
+
+    :param what: is expected, for messages.
     """
     try:
         with open_regular(path) as file:
@@ -26,25 +28,25 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise InputError(f"{path}: expected JSON, got {error.strerror or error}") from error
+        raise InputError(f"{path}: expected {what}, got {error.strerror or error}") from error
     if len(content) > MOST_BYTES:
-        raise InputError(f"{path}: expected JSON of at most {MOST_BYTES:,} bytes, got more")
+        raise InputError(f"{path}: expected {what} of at most {MOST_BYTES:,} bytes, got more")
     try:
         found = json.loads(content.decode(), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: expected text in UTF-8, got {error}") from error
     except json.JSONDecodeError as error:
         where = f"{path}, line {error.lineno}, column {error.colno}"
-        raise InputError(f"{where}: expected JSON, got {error.msg}") from error
+        raise InputError(f"{where}: expected {what}, got {error.msg}") from error
     except ValueError as error:
-        raise InputError(f"{path}: expected JSON, got {error}") from error
+        raise InputError(f"{path}: expected {what}, got {error}") from error
     except RecursionError:
         found = None
         deep = True
     else:
         deep = _deep(found)
     if deep:
-        raise InputError(f"{path}: expected JSON that is nested at most {DEEPEST} deep, got more")
+        raise InputError(f"{path}: expected {what}, nested at most {DEEPEST} deep, got more")
     return found
 
 

@@ -130,7 +130,7 @@ def read_description(path: Path) -> dict[str, Any] | None:
     """What ``study.json`` says, None if there is none."""
     file = path / "study.json"
     try:
-        found = read_json(file)
+        found = read_json(file, "the description of a study")
     except FileNotFoundError:
         return None
     if not isinstance(found, dict) or found.get("format") != FORMAT:

@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 
+from tqdm import tqdm
+
 PAUSE = 0.5  # seconds between two looks
 
 
@@ -23,6 +25,7 @@ def begin_worker(parent: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a worker that is killed leaves behind
     threading.Thread(target=_watch, args=(parent,), name="mvgp parent", daemon=True).start()
 
 

@@ -83,7 +83,7 @@ def test_the_model_finds_what_was_planted(ran):
 
 
 def test_every_table_has_its_columns(ran):
-    header = {name: text[0] for name, text in tables_of(ran.directory).items()}
+    header = {name: text.decode().split("\n")[0].split("\t") for name, text in tables_of(ran.directory).items()}
     for name, columns in COLUMNS.items():
         assert " ".join(header[f"{name}.tsv"]) == columns
     assert len(ran.curves) == 4 * ran.study.k
