@@ -25,7 +25,7 @@ def begin_worker(parent: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a worker that is killed leaves behind
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which outlives a worker that is killed
     threading.Thread(target=_watch, args=(parent,), name="mvgp parent", daemon=True).start()
 
 
