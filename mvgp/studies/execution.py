@@ -50,7 +50,8 @@ def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, 
                 initializer=begin_worker,
                 initargs=(os.getpid(),),
             )
-        found = parallel(joblib.delayed(work)(task) for task in list(left.values()))
+        with _quiet_trackers():
+            found = parallel(joblib.delayed(work)(task) for task in list(left.values()))
         try:
             for one in found:
                 del left[one.unit]
@@ -64,6 +65,20 @@ def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, 
             with warnings.catch_warnings():  # that tasks were cancelled is what was wanted
                 warnings.filterwarnings("ignore", message=".* tasks", category=UserWarning)
                 found.close()
+
+
+@contextlib.contextmanager
+def _quiet_trackers() -> Iterator[None]:
+    """Processes that are started here and clear up after the others do so without a word: their parent has said it."""
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failure, None, None]:

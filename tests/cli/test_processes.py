@@ -91,6 +91,17 @@ def test_a_signal_ends_rank(number, code, word, tables, tmp_path):
     assert out.read_text() == "before"
 
 
+@pytest.mark.parametrize("arguments", [["--out", "-"], ["--row", "D01"]])
+def test_a_pipe_that_nobody_reads(arguments, tables):
+    """As ``mvgp rank ... | head -1`` after the first line."""
+    ends = os.pipe()
+    running = start("rank", *inputs(tables), "--model", "popularity", "--quiet", *arguments, stdout=ends[1])
+    for end in ends:
+        os.close(end)
+    _, err = running.communicate(timeout=PATIENCE)
+    assert (running.returncode, err) == (141, "")
+
+
 def shell(line, tables, **environment):
     program = f"{sys.executable} -c 'from mvgp.cli import main; main()'"
     given = " ".join(inputs(tables))
@@ -103,9 +114,8 @@ def shell(line, tables, **environment):
 def test_streams(tables, tmp_path):
     """Closed, full, not read to its end, and without letters."""
     rank = "MVGP rank TABLES --model popularity --quiet"
-    done = shell(f"{rank} --out - --top 20 | head -1; echo ${{PIPESTATUS[0]}}", tables)
-    assert done.stdout.startswith("row_id\t")
-    assert (done.stdout.splitlines()[1], done.stderr) == ("141", "")
+    done = shell(f"{rank} --row D01 > /dev/full", tables)
+    assert (done.returncode, done.stderr) == (2, "mvgp: output: No space left on device\n")
     done = shell(f"{rank} --row D01 >&-", tables)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith("mvgp: standard output")
