@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..prioritise import RankedRow
+from ..text import visible
 
 
 def show_row(row: RankedRow) -> None:
@@ -17,14 +18,18 @@ def show_row(row: RankedRow) -> None:
     if not console.is_terminal:
         print(f"{row}\n")
         return
-    headings, lines = row.cells()
-    title = row.row_id if row.row_name == row.row_id else f"{row.row_id}  {row.row_name}"
-    show_table(title, headings, lines, left=("id", "name"))
+    show_table(row.title(), *row.cells(), left=("id", "name"))
+
+
+def show_line(text: str) -> None:
+    """One line of results."""
+    print(visible(text))
 
 
 def show_table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str]], left: Sequence[str] = ()) -> None:
     """A table with a title; columns are flush right, but for those of ``left``."""
-    console = Console()
+    console, title, headings = Console(), visible(title), [visible(name) for name in headings]
+    lines = [[visible(text) for text in line] for line in lines]
     if not console.is_terminal:
         every = [list(headings), *map(list, lines)]
         widths = [max(len(line[place]) for line in every) for place in range(len(headings))]

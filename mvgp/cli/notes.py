@@ -11,10 +11,15 @@ from typing import TextIO
 
 from tqdm import tqdm
 
+from ..text import visible
+
 
 def say(message: str) -> None:
-    """One line on stderr, above any progress bar."""
-    tqdm.write(f"mvgp: {message}", file=sys.stderr)
+    """One line on stderr, above any progress bar, without anything that a terminal would obey."""
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it
+        tqdm.write(f"mvgp: {visible(' '.join(message.splitlines()))}", file=sys.stderr)
 
 
 @contextlib.contextmanager

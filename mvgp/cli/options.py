@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..datasets import LinkSet
+from ..datasets.text_lines import MAX_BYTES
 from ..errors import InputError
+from ..studies.study_checks import LARGEST, shown
 from .notes import say
 
 Pairs = Annotated[
@@ -28,6 +31,10 @@ Filters = Annotated[
         metavar="paper|none", help="Keep only rows and columns with a link in their graph (paper), or all (none)."
     ),
 ]
+MaxSize = Annotated[
+    int, typer.Option("--max-size", metavar="MIB", help="Largest size of a table in MiB, after decompression.")
+]
+SIZE = MAX_BYTES // 2**20
 WithinRows = Annotated[
     bool, typer.Option("--within-rows", help="Sample negatives in each row that has links, not over all cells.")
 ]
@@ -61,5 +68,24 @@ def count_or_numbers(text: str, name: str) -> int | tuple[float, ...]:
 
 def check_at_least(value: int | None, least: int, name: str) -> None:
     """A whole number from ``least`` on, if it is given."""
-    if value is not None and value < least:
-        raise InputError(f"{name}: expected a whole number of at least {least}, got {value}")
+    if value is not None and not least <= value <= LARGEST:
+        raise InputError(f"{name}: expected a whole number of at least {least}, at most {LARGEST}, got {shown(value)}")
+
+
+def check_seed(seed: int) -> None:
+    """A seed that torch and numpy take."""
+    check_at_least(seed, 0, "--seed")
+
+
+def size(mib: int) -> int:
+    """In bytes."""
+    check_at_least(mib, 1, "--max-size")
+    return mib * 2**20
+
+
+def named(before: str, check: Callable[[Any], object], value: object) -> None:
+    """A check of the library, whose message begins with the name of its argument, for an option of the same name."""
+    try:
+        check(value)
+    except InputError as error:
+        raise InputError(f"{before}{error}") from None

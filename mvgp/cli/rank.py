@@ -37,6 +37,7 @@ def rank(
     row_names: options.RowNames = None,
     col_names: options.ColNames = None,
     filters: options.Filters = "paper",
+    max_size: options.MaxSize = options.SIZE,
     row: Annotated[
         list[str] | None, typer.Option(metavar="ID_OR_NAME", help="A row; may be repeated. All when left out.")
     ] = None,
@@ -87,10 +88,10 @@ def rank(
     - `mvgp rank --load fitted.mvgp --row OMIM:154700 --top 50`
     """
     options.check_at_least(top, 1, "--top")
-    options.check_at_least(seed, 0, "--seed")
-    tables = (pairs, row_edges, col_edges, row_names, col_names, load)
-    check_output(out, "--out", tables)
-    check_output(save, "--save", tables)
+    options.check_seed(seed)
+    tables = (pairs, row_edges, col_edges, row_names, col_names)
+    check_output(out, "--out", (*tables, load))
+    check_output(save, "--save", (*tables, load, out))
     if not row and out is None and save is None:
         raise InputError(ALL_ROWS)
     if load is not None:
@@ -106,7 +107,7 @@ def rank(
             raise InputError(f"--uncertainty: model {model!r} has scores and no uncertainty")
         if pairs is None:
             raise InputError("--pairs: expected a table of known links, or a fitted model with --load, got neither")
-        links = read_links(pairs, row_edges, col_edges, row_names, col_names, filters=filters)
+        links = read_links(pairs, *tables[1:], filters=filters, max_bytes=options.size(max_size))
         rows = _find(row, links) if row else None
         length = _length(top, links.shape[1])
         if not quiet:
@@ -149,7 +150,7 @@ def _find(row: list[str], links: LinkSet) -> list[int]:
 
 def _refuse_fitting(context: typer.Context) -> None:
     """What is given for a fit makes no sense with a fitted model."""
-    for name in (*FITTING, "filters", "save"):
+    for name in (*FITTING, "filters", "max_size", "save"):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise InputError(f"--load: the model is fitted, so --{name.replace('_', '-')} cannot be given with it")

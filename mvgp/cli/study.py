@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from ..datasets import LinkSet, read_links
+from ..errors import InputError
 from ..studies import Study, StudyResult, run_study
 from ..studies.directory import StudyDirectory
-from ..studies.execution import connected
+from ..studies.execution import check_address, connected
+from ..studies.machine import check_jobs
 from ..studies.study import OWN
 from ..studies.workload import Workload
 from . import options
@@ -18,6 +20,7 @@ from .display import show_table
 from .notes import say
 from .outputs import check_directory
 from .stopped import Stopped
+from .streams import can_show
 
 DEFAULT = Study()
 SHARES = ",".join(f"{share:g}" for share in DEFAULT.trace_shares)
@@ -31,6 +34,7 @@ def study(
     row_names: options.RowNames = None,
     col_names: options.ColNames = None,
     filters: options.Filters = "paper",
+    max_size: options.MaxSize = options.SIZE,
     split: Annotated[
         str, typer.Option(metavar="known|new", help="Hold out pairs (known) or whole rows (new).")
     ] = "known",
@@ -53,7 +57,7 @@ def study(
     top: Annotated[int, typer.Option(help="Length of such lists, and the k of P(top k).")] = DEFAULT.top,
     title: Annotated[str, typer.Option(help="For the report.")] = "",
     seed: options.Seed = 0,
-    jobs: Annotated[int, typer.Option(help="Processes on this machine.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Processes on this machine, at most 4 for each core.")] = 1,
     dask: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="A Dask scheduler, whose workers are used.")
     ] = None,
@@ -90,10 +94,15 @@ def study(
         "title": title,
         "seed": seed,
     }
+    options.check_seed(seed)
     wanted = Study.from_dict(settings)
-    options.check_at_least(jobs, 1, "--jobs")
+    options.named("--", check_jobs, jobs)
+    options.named("--", check_address, dask)
+    if dask is not None and jobs != 1:
+        raise InputError(f"--jobs, --dask: expected one of them, got {jobs} jobs and the cluster {dask!r}")
     check_directory(out, "--out")
-    links = read_links(pairs, row_edges, col_edges, row_names, col_names, filters=filters)
+    tables = (pairs, row_edges, col_edges, row_names, col_names)
+    links = read_links(*tables, filters=filters, max_bytes=options.size(max_size))
     _check(links, wanted, out, dask)
     if not quiet:
         options.tell_links(links)
@@ -118,9 +127,10 @@ def _check(links: LinkSet, wanted: Study, out: Path, dask: str | None) -> None:
 def show_metrics(found: StudyResult) -> None:
     """Mean and standard deviation over folds, a line for each model."""
     metrics = list(dict.fromkeys(entry["metric"] for entry in found.metrics))
+    sign = "±" if can_show("±") else "+-"
     lines: dict[str, list[str]] = {}
     for entry in found.metrics:
-        spread = "" if entry["folds"] == 1 else f" ± {entry['std']:.3f}"
+        spread = "" if entry["folds"] == 1 else f" {sign} {entry['std']:.3f}"
         lines.setdefault(entry["model"], []).append(f"{entry['mean']:.3f}{spread}")
     title = f"{found.study.num_folds} of {found.study.folds} folds, split by {found.study.split}"
     show_table(title, ["model", *metrics], [[model, *line] for model, line in lines.items()], left=("model",))

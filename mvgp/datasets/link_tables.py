@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 
@@ -25,11 +26,14 @@ class LinkTables:
     :param columns: of pairs.
     :param header: of every file.
     :param delimiter: of every file.
+    :param max_bytes: of every file.
     """
 
-    def __init__(self, pairs: FilePath, columns: Columns | None, header: bool | None, delimiter: str | None) -> None:
-        self._header, self._delimiter = header, delimiter
-        table = read_table(pairs, columns, header=header, delimiter=delimiter)
+    def __init__(
+        self, pairs: FilePath, columns: Columns | None, header: bool | None, delimiter: str | None, max_bytes: int
+    ) -> None:
+        self._options: dict[str, Any] = {"header": header, "delimiter": delimiter, "max_bytes": max_bytes}
+        table = read_table(pairs, columns, **self._options)
         self._path = table.path
         self._pairs = list(dict.fromkeys(zip(*table.columns, strict=True)))  # distinct (row id, column id)
         self._pair_ids = {"row": set(table.columns[0]), "column": set(table.columns[1])}
@@ -41,7 +45,7 @@ class LinkTables:
 
     def add_edges(self, side: str, path: FilePath, columns: Columns | None) -> None:
         """The graph of one side."""
-        table = read_table(path, columns, weighted=True, header=self._header, delimiter=self._delimiter)
+        table = read_table(path, columns, weighted=True, **self._options)
         self._edges[side] = edges = edge_table(table)
         matched = check_match(set(edges.ids), table.path, side, self._pair_ids, self._path)
         self._ids[side] = self._ids[side].union(edges.ids)
@@ -50,7 +54,7 @@ class LinkTables:
 
     def add_names(self, side: str, path: FilePath, columns: Columns | None) -> None:
         """The names of one side, after its edges."""
-        table = read_table(path, columns, ids=1, header=self._header, delimiter=self._delimiter)
+        table = read_table(path, columns, ids=1, **self._options)
         self._names[side], duplicates = name_table(table)
         ids = set(table.columns[0])
         counts = (duplicates, 0, check_match(ids, table.path, side, self._ids, self._path), len(ids))

@@ -6,6 +6,7 @@ from ..errors import InputError
 from .link_set import LinkSet
 from .link_tables import FilePath, LinkTables
 from .table import Columns, check_columns
+from .text_lines import MAX_BYTES, check_max_bytes
 
 FILTERS = ("paper", "none")
 
@@ -25,6 +26,7 @@ def read_links(
     col_edges_columns: Columns | None = None,
     row_names_columns: Columns | None = None,
     col_names_columns: Columns | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> LinkSet:
     r"""Known links, a graph of the rows, one of the columns, and names, from text tables.
 
@@ -47,6 +49,8 @@ def read_links(
     :param col_edges_columns: the same.
     :param row_names_columns: of id and name; (0, 1) when left out.
     :param col_names_columns: the same.
+    :param max_bytes: the largest size of a table after decompression, 1 GiB when left out; a larger one is refused
+        without being read further. Tables are regular files: a FIFO or a device is refused before it is opened.
 
     Example:
         >>> import pathlib, tempfile
@@ -69,7 +73,7 @@ def read_links(
         check_columns(columns, (2, 3), header, name)
     for name, columns in (("row_names_columns", row_names_columns), ("col_names_columns", col_names_columns)):
         check_columns(columns, (2,), header, name)
-    tables = LinkTables(pairs, pairs_columns, header, delimiter)
+    tables = LinkTables(pairs, pairs_columns, header, delimiter, check_max_bytes(max_bytes))
     for side, edges, columns in (("row", row_edges, row_edges_columns), ("column", col_edges, col_edges_columns)):
         if edges is not None:
             tables.add_edges(side, edges, columns)

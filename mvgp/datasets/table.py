@@ -11,7 +11,7 @@ from ..errors import InputError
 from .delimiters import DELIMITERS, find_delimiter, split_fields
 from .headers import is_header
 from .table_error import TableError, shown
-from .text_lines import read_lines
+from .text_lines import MAX_BYTES, read_lines
 
 Columns = Sequence[int | str]
 
@@ -45,6 +45,7 @@ def read_table(
     weighted: bool = False,
     header: bool | None = None,
     delimiter: str | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> Table:
     """Some columns of a table. Blank lines and lines that begin with ``#`` are skipped.
 
@@ -55,8 +56,9 @@ def read_table(
     :param weighted: whether a further column may hold weights.
     :param header: whether the first line is one; left out: see :func:`mvgp.datasets.headers.is_header`.
     :param delimiter: left out: tab, semicolon or comma, whichever fits.
+    :param max_bytes: the largest size of the file, after decompression.
     """
-    lines = read_lines(path)
+    lines = read_lines(path, max_bytes)
     place = Path(path)
     numbers = [n for n, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")]
     if not numbers:

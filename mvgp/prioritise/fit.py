@@ -8,12 +8,14 @@ from typing import Any
 from tqdm import tqdm
 
 from ..datasets import LinkSet
-from ..errors import InputError
+from ..errors import InputError, SizeError
 from ..metrics import Ranker
 from ..posteriors import ScalablePosterior
 from ..studies import Study
 from ..studies.entrants import SAMPLED
+from ..studies.machine import free_memory
 from ..studies.study import WHOLE
+from ..studies.study_checks import whole
 from .lookup import find_rows
 from .prioritiser import Prioritiser
 from .ranked_rows import Prioritisation, check_top
@@ -46,7 +48,8 @@ def fit_prioritiser(
     :param model: ``trace`` (TraceGP, trace norm alone), ``best`` (trace share chosen), ``whole`` (whole lists, no
         negatives sampled), ``hilbert`` (no trace norm), ``full`` (FullGP), ``factor`` (FactorGP), ``prodige``
         (PairwiseSVM), or a baseline of ``MODELS``.
-    :param negatives: how many sets, 5 when left out; scores are averaged over them. For models that sample some.
+    :param negatives: how many sets, 5 when left out and 10,000 at most; scores are averaged over them. For models that
+        sample some.
     :param strength: of the penalty relative to lam_max; for ``trace``, ``best``, ``whole`` and ``hilbert``. Chosen
         among 12 from 1 to 0.02 when left out.
     :param trace_share: of the trace norm in the penalty; for the same.
@@ -73,6 +76,7 @@ def fit_prioritiser(
         raise InputError(f"{', '.join(strange)}: expected settings of one fit to all links, got some of a study")
     given = {"strengths": STRENGTHS, "lowest": LOWEST, **settings, "models": [model], "seed": seed}
     study = Study.from_dict(given)
+    _check_memory(sets, link_set, study.ratio)
     chosen = choose_recipe(model, link_set, study, strength=strength, trace_share=trace_share, progress=progress)
     links = link_set.links(study.whole_weight)
     data = [links] if sets is None else study.negatives(sets).draw(links, seed, 0)
@@ -161,7 +165,16 @@ def _check_negatives(model: str, negatives: Any) -> int | None:
         raise InputError(
             f"negatives: expected a positive whole number of sets, got {negatives!r} (for none, take model 'whole')"
         )
-    return NEGATIVES if negatives is None else int(negatives)
+    return NEGATIVES if negatives is None else whole(negatives, "negative_sets", 1)
+
+
+def _check_memory(sets: int | None, links: LinkSet, ratio: float) -> None:
+    """All sets are drawn before the first fit: row, column and value of every link and negative."""
+    free, needed = free_memory(), (sets or 0) * 24 * len(links) * (1 + ratio)
+    if free is not None and needed > free:
+        raise SizeError(
+            f"negatives: {sets} sets need {needed / 2**30:.1f} GiB, got {free / 2**30:.1f} GiB of free memory"
+        )
 
 
 def _check_penalty(strength: Any, trace_share: Any) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..posteriors.ranks import check_count
 from ..storage.atomic import replacing
-from ..studies.tsv import one_line
+from ..text import to_cell, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,10 @@ class RankedRow:
         return len(self.cols)
 
     def lines(self) -> Iterator[tuple[str, ...]]:
-        """A line of the table for each column, its fields those of ``HEADER``; empty where nothing is known."""
+        """A line of the table for each column, its fields those of ``HEADER``; empty where nothing is known.
+
+        Ids and names are made harmless for spreadsheets and terminals; :func:`mvgp.text.from_cell` has them back.
+        """
         empty = [None] * len(self)
         std = empty if self.std is None else self.std.tolist()
         chance = empty if self.top_probability is None else self.top_probability.tolist()
@@ -79,13 +82,16 @@ class RankedRow:
         ):
             col_id, col_name, score, deviation, probability, known = fields
             numbers = (f"{score:.10g}", _number(deviation), _number(probability), str(self.k), str(int(known)))
-            texts = (self.row_id, self.row_name, str(place + 1), col_id, col_name, *numbers, self.model)
-            yield tuple(one_line(text) for text in texts)
+            row_id, row_name, col_id, col_name, model = map(
+                to_cell, (self.row_id, self.row_name, col_id, col_name, self.model)
+            )
+            yield (row_id, row_name, str(place + 1), col_id, col_name, *numbers, model)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """The table for people: headings, and for each column its fields."""
+        """The table for people: headings, and for each column its fields; control characters of names are escaped."""
         headings = ["rank", "id", "name", "score"]
-        columns = [list(self.col_ids), list(self.col_names), [f"{value:.3g}" for value in self.score.tolist()]]
+        texts = [[visible(one) for one in some] for some in (self.col_ids, self.col_names)]
+        columns = [*texts, [f"{value:.3g}" for value in self.score.tolist()]]
         if self.std is not None:
             headings.append("std")
             columns.append([f"{value:.3g}" for value in self.std.tolist()])
@@ -98,13 +104,16 @@ class RankedRow:
         lines = [[str(place + 1), *fields] for place, fields in enumerate(zip(*columns, strict=True))]
         return headings, lines
 
+    def title(self) -> str:
+        """Id and name of the row, for people."""
+        return visible(self.row_id if self.row_name == self.row_id else f"{self.row_id}  {self.row_name}")
+
     def __str__(self) -> str:
         headings, lines = self.cells()
         every = [headings, *lines]
         widths = [max(len(line[place]) for line in every) for place in range(len(headings))]
         texts = ["  ".join(f"{field:>{width}}" for field, width in zip(line, widths, strict=True)) for line in every]
-        title = self.row_id if self.row_name == self.row_id else f"{self.row_id}  {self.row_name}"
-        return "\n".join([title, *texts])
+        return "\n".join([self.title(), *texts])
 
     def __repr__(self) -> str:
         return f"RankedRow({self.row_id!r}, {len(self)} columns)"

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ..text import from_cell
+
 
 @dataclass(frozen=True)
 class Column:
@@ -37,7 +39,7 @@ class Column:
     def parse(self, cell: str) -> Any:
         """The value of a cell, None if it is empty and may be; a ValueError if it is not what was expected."""
         if self.kind == "text":
-            return cell
+            return from_cell(cell)
         value = float(cell) if cell.strip() else math.nan
         if math.isnan(value) and self.optional:
             return None
@@ -90,7 +92,7 @@ TABLES: dict[str, list[Column]] = {
         *_text("metric"),
         *_number("score", optional=True),
         *_number("standard_error", optional=True, low=0),
-        *_number("rank", "relative_gap", "iterations", "seconds", optional=True),
+        *_number("rank", "relative_gap", "iterations", optional=True),
         *_count("chosen", high=1),
     ],
     "choices": [*_text("model"), *_count("fold"), *_text("setting"), *_number("score", optional=True)],

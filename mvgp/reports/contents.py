@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..storage.json_file import read_json
 from .columns import TABLES
 from .tables import Table, read_table
 
@@ -63,14 +63,15 @@ def read_study(directory: Path) -> StudyContents:
     :param directory: of the study; tables that are not there are left out.
     """
     path = directory / "study.json"
-    if not path.is_file():
-        raise InputError(f"{directory}: expected the directory of a study, got no study.json in it")
-    found = _description(path)
+    try:
+        found = _description(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{directory}: expected the directory of a study, got no study.json in it") from None
     units = _entry(path, found["units"], "units", {"done": int, "total": int})
     tables = {}
     for name, columns in TABLES.items():
         file = directory / "tables" / f"{name}.tsv"
-        if file.is_file():
+        if os.path.lexists(file):
             tables[name] = read_table(file, columns)
     return StudyContents(
         title=found["title"],
@@ -88,19 +89,12 @@ def read_study(directory: Path) -> StudyContents:
 
 
 def _description(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: expected text in UTF-8, got {error}") from error
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}, line {error.lineno}, column {error.colno}: expected JSON, got {error.msg}"
-        ) from error
+    found = read_json(path)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         got = found.get("format") if isinstance(found, dict) else type(found).__name__
         raise InputError(f"{path}: expected a study of format {FORMAT}, got {got!r}")
     if not isinstance(found.get("notes", []), list):
-        raise InputError(f"{path}: expected 'notes' of the study to be list, got {found['notes']!r}")
+        raise InputError(f"{path}: expected 'notes' of the study to be list, got {found['notes']!r:.200}")
     kinds = {"title": str, "settings": dict, "data": dict, "versions": dict, "finished": bool, "units": dict}
     return _entry(path, found, "the study", {**kinds, "seconds": (int, float)})
 
@@ -110,5 +104,5 @@ def _entry(path: Path, found: dict[str, Any], where: str, kinds: dict[str, Any])
         value = found.get(name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-            raise InputError(f"{path}: expected {name!r} of {where} to be {names}, got {value!r}")
+            raise InputError(f"{path}: expected {name!r} of {where} to be {names}, got {value!r:.200}")
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..storage.regular import open_regular
 from .columns import Column
 
 SHOWN = 60  # characters of a wrong cell in a message
@@ -52,7 +53,11 @@ def read_table(path: Path, columns: Sequence[Column]) -> Table:
     :param path: of the file.
     :param columns: that it must have; it may have more.
     """
-    content = path.read_bytes()
+    try:
+        with open_regular(path) as file:
+            content = file.read()
+    except OSError as error:
+        raise InputError(f"{path}: expected a table of a study, got {error.strerror or error}") from error
     lines = [line.removesuffix("\r") for line in _decode(path, content).split("\n")]  # a name may hold U+2028
     if lines[-1] == "":
         lines.pop()

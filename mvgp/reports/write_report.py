@@ -13,6 +13,7 @@ from string import Template
 
 from ..errors import InputError
 from ..storage.atomic import replacing
+from ..storage.regular import check_output_directory, check_output_file
 from .calibration_section import calibration_section
 from .candidates_section import candidates_section
 from .columns import TABLES
@@ -70,6 +71,7 @@ def write_report(
     target = study_directory if out is None else Path(out)
     if target.is_file() or (target.suffix == ".html" and not target.is_dir()):
         raise InputError(f"{target}: expected a directory for report.html and its figures, got the path of a file")
+    check_output_directory(target)
     study, words = read_study(study_directory), Words(row_word, col_word)
     sections = [
         metrics_section(study),
@@ -133,6 +135,10 @@ def _remove_old(target: Path, contents: Mapping[str, bytes], *, copies: bool) ->
 
 def _write(target: Path, contents: Mapping[str, bytes]) -> None:
     """Write all files beside their places, then move them there; the page, which comes first, is moved last."""
+    for place in (target / name for name in contents):
+        check_output_directory(place.parent)
+        if os.path.lexists(place):
+            check_output_file(place)
     try:
         for folder in {target / name for name in contents}:
             folder.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from .atomic import replacing
 from .budget import Budget
 from .manifest import Manifest, parse, render
 from .npy import Member, make_member, read_member
+from .regular import open_regular
 from .seal import OPEN, check_seal, seal
 from .tree import Tree, full, plain
 
@@ -62,7 +62,7 @@ def read(path: str | os.PathLike[str], budget: Budget | None = None) -> Tree:
 
     :param budget: limits; the usual ones when left out.
     """
-    with _open(path) as file:
+    with open_regular(path) as file:
         return _read(file, budget or Budget())
 
 
@@ -87,35 +87,6 @@ def _checked_path(path: Any) -> str:
     if not isinstance(found, str):
         raise InputError(f"path: expected the path of a file, a text or a pathlib.Path, got {path!r:.100}")
     return found
-
-
-def _open(path: str | os.PathLike[str]) -> IO[bytes]:
-    """A regular file; anything else is refused without waiting for it."""
-    with contextlib.suppress(OSError, ValueError):  # open says it better
-        _check_regular(os.stat(path).st_mode)
-    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
-    try:
-        _check_regular(os.fstat(file.fileno()).st_mode)  # it may have become something else in between
-    except StorageError:
-        file.close()
-        raise
-    return file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
-
-
-def _check_regular(mode: int) -> None:
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # opening a directory is an error of its own
-        return
-    kinds = {
-        stat.S_IFIFO: "a pipe",
-        stat.S_IFCHR: "a character device",
-        stat.S_IFBLK: "a block device",
-        stat.S_IFSOCK: "a socket",
-    }
-    raise StorageError(f"expected a regular file, got {kinds.get(stat.S_IFMT(mode), 'something else')}")
 
 
 def _read(file: IO[bytes], budget: Budget) -> Tree:

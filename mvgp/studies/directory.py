@@ -7,16 +7,19 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, StorageError
 from ..storage.atomic import replacing
+from ..storage.json_file import read_json
+from ..storage.regular import check_output_directory, open_regular
 from . import unit_files
 from .lock import locked
 from .study import GROWING, Study
+from .study_checks import shown
 from .unit import Outcome, Unit
 
 FORMAT = 1
@@ -40,8 +43,7 @@ class StudyDirectory:
     def opened(self) -> Iterator[None]:
         """Take the directory, which is made if it is not there; refuse one of another study, or one in use."""
         with _one_line(self.path):
-            if self.path.exists() and not self.path.is_dir():
-                raise InputError(f"{self.path}: expected a directory for the study, got a file")
+            check_output_directory(self.path)
             if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / "lock").exists():
                 raise InputError(f"{self.path}: expected a new directory or that of a study, got one with other files")
             self.path.mkdir(parents=True, exist_ok=True)
@@ -62,13 +64,13 @@ class StudyDirectory:
             if name not in GROWING and told.get(name) != value:
                 raise InputError(
                     f"{self.path}: expected the directory of this study, got one of another: "
-                    f"{name} is {told.get(name)!r} there and {value!r} here"
+                    f"{name} is {shown(told.get(name))} there and {shown(value)} here"
                 )
         digest = found["data"]["digest"]
         if digest != self.digest:
             raise InputError(
                 f"{self.path}: expected the directory of this study, got one of other data: their digest is "
-                f"{digest} there and {self.digest} here"
+                f"{digest:.40} there and {self.digest} here"
             )
 
     def load(self, unit: Unit) -> Outcome | None:
@@ -114,7 +116,8 @@ class StudyDirectory:
     def _content(self, unit: Unit) -> bytes | None:
         with _one_line(self.path / unit.path):
             try:
-                return (self.path / unit.path).read_bytes()
+                with open_regular(self.path / unit.path) as file:
+                    return file.read()
             except FileNotFoundError:
                 return None
 
@@ -127,16 +130,43 @@ def read_description(path: Path) -> dict[str, Any] | None:
     """What ``study.json`` says, None if there is none."""
     file = path / "study.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = read_json(file, "the description of a study")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file}: expected the description of a study, got {error}") from None
-    whole = isinstance(found, dict) and isinstance(found.get("settings"), dict) and "digest" in found.get("data", {})
-    if not whole or found.get("format") != FORMAT:
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise InputError(f"{file}: expected the description of a study, format {FORMAT}")
+    for name, expected, fits in PARTS:
+        if not fits(found.get(name)):
+            raise InputError(f"{file}: expected {name!r} of the study to be {expected}, got {shown(found.get(name))}")
     described: dict[str, Any] = found
     return described
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+PARTS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("title", "a text", lambda one: isinstance(one, str)),
+    ("settings", "names and values", lambda one: isinstance(one, dict)),
+    (
+        "data",
+        "names and values, one a digest",
+        lambda one: isinstance(one, dict) and isinstance(one.get("digest"), str),
+    ),
+    ("finished", "true or false", lambda one: isinstance(one, bool)),
+    (
+        "units",
+        "whole numbers 'done' and 'total'",
+        lambda one: isinstance(one, dict) and _whole(one.get("done")) and _whole(one.get("total")),
+    ),
+    ("seconds", "a number", lambda one: isinstance(one, int | float) and not isinstance(one, bool)),
+    (
+        "notes",
+        "a list of texts",
+        lambda one: isinstance(one, list) and all(isinstance(note, str) for note in one),
+    ),
+)
 
 
 @contextlib.contextmanager

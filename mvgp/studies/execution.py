@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from ..errors import InputError
 from .unit import Failure, Outcome, Task, Unit
 from .work import work
+from .workers import begin_worker
 
 RESTARTS = 2  # of the worker processes of this machine after one of them has died
 CONNECT = 30  # seconds to reach a cluster and its first worker
@@ -39,10 +41,17 @@ def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, 
 
     left = {task.unit: task for task in tasks}
     for restart in range(RESTARTS + 1):
-        with joblib.parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1):
+        with joblib.parallel_config("loky", n_jobs=min(jobs, max(2, len(left))), inner_max_num_threads=1):
             # no memory maps: they would be read-only
-            parallel = joblib.Parallel(return_as="generator_unordered", batch_size=1, max_nbytes=None)
-        found = parallel(joblib.delayed(work)(task) for task in list(left.values()))
+            parallel = joblib.Parallel(
+                return_as="generator_unordered",
+                batch_size=1,
+                max_nbytes=None,
+                initializer=begin_worker,
+                initargs=(os.getpid(),),
+            )
+        with _quiet_trackers():
+            found = parallel(joblib.delayed(work)(task) for task in list(left.values()))
         try:
             for one in found:
                 del left[one.unit]
@@ -56,6 +65,20 @@ def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, 
             with warnings.catch_warnings():  # that tasks were cancelled is what was wanted
                 warnings.filterwarnings("ignore", message=".* tasks", category=UserWarning)
                 found.close()
+
+
+@contextlib.contextmanager
+def _quiet_trackers() -> Iterator[None]:
+    """Processes that are started here and clear up after the others do so without a word: their parent has said it."""
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failure, None, None]:
@@ -99,13 +122,14 @@ def connected(address: str | None) -> Iterator[Any]:
     if address is None:
         yield None
         return
+    check_address(address)
     try:
         from distributed import Client
     except ImportError:
         raise InputError("dask: expected the package distributed: pip install 'mvgp[distributed]'") from None
     try:
         client = Client(address, timeout=CONNECT, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
+    except Exception as error:  # addresses can be wrong in more ways than there are names for
         line = " ".join(str(error).split())
         raise InputError(f"dask: expected the address of a scheduler, got {address!r} ({line})") from None
     with client:
@@ -114,6 +138,12 @@ def connected(address: str | None) -> Iterator[Any]:
         except TimeoutError:
             raise InputError(f"dask: {address} has no worker after {CONNECT} seconds") from None
         yield client
+
+
+def check_address(address: Any) -> None:
+    """Text that may be the address of a scheduler, or None."""
+    if address is not None and (not isinstance(address, str) or not address.strip()):
+        raise InputError(f"dask: expected the address of a scheduler, as 'tcp://10.0.0.1:8786', got {address!r}")
 
 
 def need_joblib() -> Any:

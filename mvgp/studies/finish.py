@@ -19,13 +19,17 @@ NAMES = ("metrics", "comparisons", "curves", "path", "grids", "choices", "calibr
 
 
 def finish(run: StudyRun) -> None:
-    """Do the later stages, and write the tables of all models that have every fold."""
+    """Do the later stages, and write the tables of all models that have every fold.
+
+    What is measured by the clock is in a file beside them, so that all of ``tables`` is the same in every run.
+    """
     found = _tables(run)
     for name in NAMES:
         if name in found:
             run.place.write(f"tables/{name}.tsv", to_text(*found[name]).encode())
         else:
             run.place.remove(f"tables/{name}.tsv")  # of an earlier run with other models
+    run.place.write("times.tsv", to_text(*tables.times_table(run.choices)).encode())
 
 
 def _tables(run: StudyRun) -> Tables:

@@ -26,7 +26,7 @@ def grid_records(
         try:
             score = judge(average([recipe.fit(data) for data in sets]), split.train, split.held_out)
         except ConvergenceError as error:  # this setting is out of the running, the others are not
-            failure = str(error)
+            failure = " ".join(str(error).split())
         yield {
             "place": place,
             "text": text,

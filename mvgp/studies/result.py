@@ -63,6 +63,14 @@ class StudyResult:
         """What was chosen for each model and fold."""
         return self._table("choices")
 
+    @property
+    def times(self) -> Table:
+        """Seconds of every fit of every path and grid; measured, so that no two runs have the same."""
+        file = self.directory / "times.tsv"
+        if not file.exists():
+            raise InputError(f"{self.directory}: the study has no times yet; run it to its end")
+        return from_file(file)
+
     def mean(self, model: str, metric: str) -> float:
         """The mean over folds of one metric of one model."""
         for entry in self.metrics:

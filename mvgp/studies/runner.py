@@ -9,8 +9,9 @@ from ..datasets import LinkSet
 from ..errors import InputError
 from .description import description
 from .directory import StudyDirectory, read_description
-from .execution import connected, need_joblib
+from .execution import check_address, connected, need_joblib
 from .finish import finish
+from .machine import check_jobs
 from .progress import Progress
 from .result import StudyResult, load_study
 from .run import StudyRun
@@ -39,7 +40,8 @@ def run_study(
     :param link_set: the data.
     :param study: the settings.
     :param directory: for units, tables and ``study.json``; made if it is not there.
-    :param jobs: processes on this machine.
+    :param jobs: processes on this machine: at most four for each core, and one for each half GiB of free memory. They
+        end with this process, however it ends.
     :param dask: address of a Dask scheduler, whose workers are used instead; they need mvgp, and no common disk.
     :param progress: whether to show a bar with the time left.
     :param keep_scores: whether the scores of test rows stay on disk after they were judged.
@@ -64,7 +66,7 @@ def run_study(
     place = StudyDirectory(directory, study, link_set.digest())
     with connected(dask) as client, place.opened(), Progress(load.most, progress) as shown:
         run = StudyRun(place, load, shown, jobs, client, keep_scores)
-        spent = float((read_description(place.path) or {}).get("seconds", 0.0))
+        spent = float((read_description(place.path) or {"seconds": 0.0})["seconds"])
         run.tell = lambda: place.describe(description(run, spent, ended=False))
         run.tell()
         run.choose()
@@ -82,8 +84,8 @@ def _check(link_set: Any, study: Any, jobs: Any, dask: Any) -> None:
         raise InputError(f"link_set: expected mvgp.datasets.LinkSet, got {type(link_set).__name__}")
     if not isinstance(study, Study):
         raise InputError(f"study: expected mvgp.studies.Study, got {type(study).__name__}")
-    if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
-        raise InputError(f"jobs: expected a whole number of at least 1, got {jobs!r}")
+    check_jobs(jobs)
+    check_address(dask)
     if dask is not None and jobs != 1:
         raise InputError(f"jobs, dask: expected one of them, got {jobs} jobs and the cluster {dask!r}")
     if jobs > 1:

@@ -137,8 +137,14 @@ class Study:
         put(self, "whole_shares", check.numbers(self.whole_shares, "whole_shares", above=0, most=1))
         for name in ("noises", "costs", "factor_noises"):
             put(self, name, check.numbers(getattr(self, name), name, above=0))
+        if not isinstance(self.factor_ranks, tuple | list) or not self.factor_ranks:
+            raise InputError(f"factor_ranks: expected a list of whole numbers, got {check.shown(self.factor_ranks)}")
         put(self, "factor_ranks", tuple(check.whole(one, "factor_ranks", 1) for one in self.factor_ranks))
-        if not isinstance(self.strengths, int):
+        check.text(self.title, "title")
+        check.number(self.lowest, "lowest", above=0, below=1)
+        if isinstance(self.strengths, int):
+            check.whole(self.strengths, "strengths", 1)
+        else:
             put(self, "strengths", check.numbers(self.strengths, "strengths", above=0))
         path_strengths(self.strengths, self.lowest)
         put(self, "metric", check.ranking_metric(self.metric))
@@ -182,8 +188,10 @@ class Study:
         if not isinstance(given, dict):
             raise InputError(f"settings: expected names and values, got {type(given).__name__}")
         known = {one.name for one in fields(cls)}
-        strange = sorted(set(given) - known)
+        strange = sorted(check.shown(name) if not isinstance(name, str) else name for name in set(given) - known)
         if strange:
-            raise InputError(f"settings: expected names among {', '.join(sorted(known))}, got {', '.join(strange)}")
+            raise InputError(
+                f"settings: expected names among {', '.join(sorted(known))}, got {', '.join(strange):.200}"
+            )
         values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
         return cls(**values)

@@ -79,7 +79,7 @@ def path_table(
 ) -> tuple[list[str], Table]:
     """Every fit of every path, with what was chosen."""
     columns = ["model", "fold", "trace_share", "strength", "metric", "score", "standard_error"]
-    columns += ["rank", "relative_gap", "iterations", "seconds", "chosen"]
+    columns += ["rank", "relative_gap", "iterations", "chosen"]
     table: Table = []
     for (model, fold), parts in choices.items():
         setting = settings[model, fold]
@@ -93,7 +93,7 @@ def grids_table(
     choices: Mapping[tuple[str, int], Sequence[Outcome]], settings: Mapping[tuple[str, int], Setting], metric: str
 ) -> tuple[list[str], Table]:
     """Every setting of models without a path, with what was chosen."""
-    columns = ["model", "fold", "place", "setting", "metric", "score", "standard_error", "seconds", "chosen"]
+    columns = ["model", "fold", "place", "setting", "metric", "score", "standard_error", "chosen"]
     columns += ["failure"]  # why a setting could not be fitted
     table: Table = []
     for (model, fold), parts in choices.items():
@@ -101,6 +101,18 @@ def grids_table(
             entry = {"model": model, "fold": fold, "setting": record["text"], "metric": metric}
             entry["failure"] = record.get("failure", "")
             table.append({**record, **entry, "chosen": int(record["place"] == settings[model, fold].place)})
+    return columns, table
+
+
+def times_table(choices: Mapping[tuple[str, int], Sequence[Outcome]]) -> tuple[list[str], Table]:
+    """How long every fit of every path and grid took: measured, and so not the same in two runs."""
+    columns = ["model", "fold", "trace_share", "strength", "setting", "seconds"]
+    table: Table = []
+    for (model, fold), parts in choices.items():
+        for record in (record for part in parts for record in part.info["records"]):
+            entry = {"trace_share": record.get("trace_share"), "strength": record.get("strength")}
+            named = {"model": model, "fold": fold, "setting": record.get("text", "")}
+            table.append({**named, **entry, "seconds": record["seconds"]})
     return columns, table
 
 

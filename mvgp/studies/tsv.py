@@ -6,18 +6,20 @@ import math
 from pathlib import Path
 from typing import Any
 
+from ..datasets.table_error import shown
 from ..errors import InputError
+from ..storage.regular import open_regular
+from ..text import from_cell, to_cell
 
 Table = list[dict[str, Any]]
 # columns of words, of whole numbers, and of 0 and 1
 TEXT = ("model", "metric", "model_a", "model_b", "setting", "failure", "row_id", "row_name", "col_id", "col_name")
 COUNTS = ("folds", "fold", "place", "rank", "iterations", "wins", "losses", "ties", "tasks", "k", "count")
 FLAGS = ("chosen", "held_out")
-_SPACES = str.maketrans("\t\r\n", "   ")
 
 
 def to_text(columns: list[str], table: Table) -> str:
-    """A header and a line for each entry; what is not defined is empty."""
+    """A header and a line for each entry; what is not defined is empty, texts are made harmless (:mod:`mvgp.text`)."""
     lines = ["\t".join(columns)]
     lines += ["\t".join(_cell(entry[name]) for name in columns) for entry in table]
     return "\n".join(lines) + "\n"
@@ -26,10 +28,13 @@ def to_text(columns: list[str], table: Table) -> str:
 def from_file(path: Path) -> Table:
     """The entries of a file as :func:`to_text` has made it; undefined numbers are NaN."""
     try:
-        first, *lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        with open_regular(path) as file:
+            first, *lines = file.read().decode().split("\n")[:-1]
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: expected a table of a study, got {error}") from None
     columns = first.split("\t")
+    if len(set(columns)) < len(columns):
+        raise InputError(f"{path}, line 1: expected each column once, got {first!r:.200}")
     table = []
     for number, line in enumerate(lines, 2):
         cells = line.split("\t")
@@ -39,14 +44,9 @@ def from_file(path: Path) -> Table:
     return table
 
 
-def one_line(text: str) -> str:
-    """Text without what would break a line of a table; all else stays, so that ids are still ids."""
-    return text.translate(_SPACES)
-
-
 def _cell(value: Any) -> str:
     if isinstance(value, str):
-        return one_line(value)
+        return to_cell(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"
@@ -54,10 +54,10 @@ def _cell(value: Any) -> str:
 
 def _value(path: Path, number: int, name: str, cell: str) -> Any:
     if name in TEXT:
-        return cell
+        return from_cell(cell)
     try:
         if name in (*COUNTS, *FLAGS):
             return int(cell)
         return float(cell) if cell else math.nan
     except ValueError:
-        raise InputError(f"{path}, line {number}, {name}: expected a number, got {cell!r}") from None
+        raise InputError(f"{path}, line {number}, {name}: expected a number, got {shown(cell)}") from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -46,8 +45,12 @@ def from_bytes(content: bytes, unit: Unit, belongs: str) -> Outcome:
         with np.load(io.BytesIO(check(content)), allow_pickle=False) as held:
             told = json.loads(held["info"].tobytes())
             arrays = {name.removeprefix("array_"): held[name] for name in held.files if name != "info"}
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise StorageError(str(error)) from error
+    except StorageError:
+        raise
+    except Exception as error:  # bytes can be wrong in more ways than there are names for
+        raise StorageError(" ".join(f"{type(error).__name__}: {error}".split())) from error
+    if not isinstance(told, dict) or not isinstance(told.get("info"), dict):
+        raise StorageError("info: expected names and values, got something else")
     for name, wanted in (("belongs", belongs), ("unit", str(unit))):
         if told.get(name) != wanted:
             raise StorageError(f"{name}: expected {wanted!r}, got {told.get(name)!r}")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from .mistakes import MISTAKES, filled, hostile, seen
 from .runner import command
 from .tables import inputs, write_tables
 
@@ -235,3 +236,29 @@ def test_inputs_are_not_written_over(option, tables, tmp_path, assert_refused):
     given = ["rank", "--pairs", pairs, "--row", "D01", option, tmp_path / "." / "pairs.tsv"]
     assert_refused(*given, words=[option, "pairs.tsv", "is read"])
     assert pairs.read_text() == (tables / "pairs.tsv").read_text()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, tables):
+    """Hostile things, and a finished study."""
+    from mvgp.cli.entry import run
+
+    where = hostile(tmp_path_factory.mktemp("hostile"))
+    options = ["--models", "popularity", "--folds", "2", "--quiet", "--out", str(where / "study")]
+    assert run(["study", *inputs(tables), *options]) == 0
+    return where
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+def test_every_kind(kind, tables, place, capsysbinary):
+    """One clear line that a terminal can bear, exit code 2, and every file as it was."""
+    given, words = filled(kind, tables, place)
+    before = seen(place), seen(tables)
+    found = command(capsysbinary, *given)
+    assert (found.code, found.out) == (2, ""), found.err
+    assert found.err.startswith("mvgp: ")
+    assert found.err.count("\n") == 1, found.err
+    assert found.err[:-1].isprintable(), found.err
+    for word in words:
+        assert word in found.err, found.err
+    assert (seen(place), seen(tables)) == before

@@ -236,7 +236,7 @@ def test_paths_that_are_files_are_refused(study, tmp_path):
     for out in (tmp_path / "file", tmp_path / "my.html"):
         with pytest.raises(InputError, match="expected a directory for report.html"):
             write_report(study, out)
-    with pytest.raises(InputError, match="expected a directory that can be written to"):
+    with pytest.raises(InputError, match="below: expected a directory, got a file"):
         write_report(study, tmp_path / "file" / "below")
 
 

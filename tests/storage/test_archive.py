@@ -381,8 +381,8 @@ def test_paths_that_cannot_be_written(posterior, tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "open", forbidden)  # root may write anywhere
     with pytest.raises(InputError, match="new: expected a directory that can be written to, got .*Permission denied"):
         posterior.save(tmp_path / "new")
-    with pytest.raises(StorageError, match="new: expected a saved posterior, got PermissionError"):
-        mvgp.load(tmp_path / "new")
+    with pytest.raises(StorageError, match="file: expected a saved posterior, got PermissionError"):
+        mvgp.load(tmp_path / "file")
 
 
 def test_permissions_follow_the_umask(posterior, tmp_path):

@@ -1,7 +1,5 @@
 """Units in files: what was written comes back, and any damage shows."""
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -76,7 +74,7 @@ def test_tables_there_and_back(tmp_path_factory, lines):
     file = tmp_path_factory.mktemp("table") / "one.tsv"
     file.write_text(tsv.to_text(["col_name", "rank", "score"], table), encoding="utf-8")
     found = tsv.from_file(file)
-    assert [entry["col_name"] for entry in found] == [re.sub("[\t\r\n]", " ", name) for name, _, _ in lines]
+    assert [entry["col_name"] for entry in found] == [name for name, _, _ in lines]
     assert [entry["rank"] for entry in found] == [rank for _, rank, _ in lines]
     assert np.allclose([e["score"] for e in found], [score for _, _, score in lines], rtol=1e-9, equal_nan=True)
 

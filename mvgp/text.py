@@ -1,0 +1,79 @@
+r"""Text that comes from data: made harmless for terminals and for the cells of tables.
+
+A name may hold anything: escape sequences that rewrite a terminal, marks that turn the direction of writing around, a
+``=`` at its beginning that a spreadsheet takes for a formula. In tables it is neutralised so that :func:`from_cell` has
+the name back, letter by letter.
+"""
+
+from __future__ import annotations
+
+import re
+
+# control characters (C0, DEL, C1), marks of the direction of writing, separators of lines, halves of surrogate pairs
+UNSAFE = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r", "\\": "\\\\"}
+LETTERS = {short: letter for letter, short in SHORT.items()}
+FORMULAS = "=+-@\uff1d\uff0b\uff0d\uff20"  # also as full-width letters
+QUOTES = "'\""  # the first is our own mark, the second makes readers of tables join cells
+
+_IN_TEXT = re.compile(f"[{UNSAFE}]")
+_IN_CELL = re.compile(rf"[\\{UNSAFE}]")
+_ESCAPE = re.compile(r"\\(?:[\\tnr]|x[0-9a-f]{2}|u[0-9a-f]{4})")
+
+
+def visible(text: str) -> str:
+    r"""Text for a terminal: what would not be seen, or would do something, is written as ``\x1b``, ``\u202e``, ....
+
+    Example:
+        >>> from mvgp.text import visible
+        >>> print(visible("a\x1b[31mb"), visible("[red]"))
+        a\x1b[31mb [red]
+
+    """
+    return _IN_TEXT.sub(_escape, text)
+
+
+def to_cell(text: str) -> str:
+    r"""Text as a cell of a tab-separated table.
+
+    Characters that :func:`visible` escapes, and the backslash itself, become escapes. A cell that would begin with one
+    of ``= + - @`` (after spaces, too), or with a quote, begins with an apostrophe instead.
+
+    :param text: any.
+
+    Example:
+        >>> from mvgp.text import from_cell, to_cell
+        >>> print(to_cell("=1+1"), to_cell("a\tb"), to_cell("C:\\x"), to_cell("IL-4"))
+        '=1+1 a\tb C:\\x IL-4
+        >>> from_cell(to_cell("=1+1\x1b")) == "=1+1\x1b"
+        True
+
+    """
+    found = _IN_CELL.sub(_escape, text)
+    first = found.lstrip()[:1]
+    return f"'{found}" if first and (first in FORMULAS or first in QUOTES) else found
+
+
+def from_cell(cell: str) -> str:
+    r"""The text that :func:`to_cell` has made a cell of.
+
+    :param cell: of a table that mvgp has written.
+
+    Example:
+        >>> from mvgp.text import from_cell
+        >>> from_cell("'@home"), from_cell(r"a\\b")
+        ('@home', 'a\\b')
+
+    """
+    return _ESCAPE.sub(_letter, cell.removeprefix("'"))
+
+
+def _escape(match: re.Match[str]) -> str:
+    letter = match.group()
+    code = ord(letter)
+    return SHORT.get(letter) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def _letter(match: re.Match[str]) -> str:
+    found = match.group()
+    return LETTERS[found] if found in LETTERS else chr(int(found[2:], 16))
