@@ -69,16 +69,17 @@ class CoverageCurve:
 
 
 @without_gradient
-def coverage(predicted: Any, held_out: Any, *, noise: float = 0.0, levels: Any = LEVELS) -> CoverageCurve:
+def coverage(predicted: Any, held_out: Any, *, noise: float | None = None, levels: Any = LEVELS) -> CoverageCurve:
     r"""The share of held-out values in the central interval of each level: :math:`|y - \mu| \le z \sqrt{\sigma^2 + s}`.
 
-    A posterior is about the noise-free entries. Held-out values that were measured like the training data need the
-    likelihood's noise variance on top, divided by their weight if they have one.
+    A posterior is about the noise-free entries. Held-out values are taken to be measured like the training data, with
+    the likelihood's noise on top, divided by their weight if they have one.
 
     :param predicted: a posterior (anything with ``mean(rows, cols)`` and ``variance(rows, cols)``), or a pair
         (mean, std) of vectors (Q,).
     :param held_out: for a posterior, an ``ObservedMatrix``; for a pair, (Q,) values.
-    :param noise: variance s of the noise of a held-out value; 0 for noise-free ones.
+    :param noise: variance s of the noise of a held-out value with weight 1; 0 for noise-free ones. When left out, that
+        of the likelihood for a posterior, and 0 for a pair, whose std is that of the values.
     :param levels: (L,) probabilities between 0 and 1.
 
     Example:
@@ -91,23 +92,27 @@ def coverage(predicted: Any, held_out: Any, *, noise: float = 0.0, levels: Any =
         90.0%   66.7%
 
     """
-    if not isinstance(noise, int | float) or not 0 <= noise < float("inf"):
+    if noise is not None and (not isinstance(noise, int | float) or not 0 <= noise < float("inf")):
         raise InputError(f"noise: expected a variance, a number of at least 0, got {noise!r}")
     wanted = _check_levels(levels)
-    values, mean, variance = _predictions(predicted, held_out, float(noise))
+    values, mean, variance = _predictions(predicted, held_out, noise)
     distance, std = (values - mean).abs(), variance.sqrt()
     width = torch.special.ndtri((1 + wanted) / 2)  # (L,) half widths in standard deviations
     inside = torch.stack([(distance <= z * std).double().mean() for z in width])
     return CoverageCurve(wanted, inside, len(values))
 
 
-def _predictions(predicted: Any, held_out: Any, noise: float) -> tuple[Tensor, Tensor, Tensor]:
+def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """(Q,) each: values, means, and variances of the values."""
     if callable(getattr(predicted, "mean", None)) and callable(getattr(predicted, "variance", None)):
         if not isinstance(held_out, ObservedMatrix):
             raise InputError(f"held_out: expected an ObservedMatrix with a posterior, got {type(held_out).__name__}")
         if tuple(predicted.shape) != held_out.shape:
             raise InputError(f"held_out: expected shape {tuple(predicted.shape)}, got {held_out.shape}")
+        if noise is None:
+            noise = getattr(predicted, "noise", None)
+        if noise is None:
+            raise InputError("noise: this posterior does not say with which noise a value is measured; give noise=")
         mean = predicted.mean(held_out.rows, held_out.cols).double().cpu()
         variance = predicted.variance(held_out.rows, held_out.cols).double().cpu()
         extra = noise if held_out.weights is None else noise / held_out.weights.double().cpu()
@@ -124,7 +129,7 @@ def _predictions(predicted: Any, held_out: Any, noise: float) -> tuple[Tensor, T
     if (std < 0).any():
         at = int((std < 0).nonzero()[0])
         raise InputError(f"predicted std[{at}]: expected a number of at least 0, got {std[at].item()}")
-    return values, mean, std.square() + noise
+    return values, mean, std.square() + (noise or 0.0)
 
 
 def _like(given: Any, size: int, name: str) -> Tensor:

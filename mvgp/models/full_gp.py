@@ -8,7 +8,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
-from ..linalg import Evidence
 from ..linalg.solvers import Method
 from ..posteriors import FullPosterior
 from ..posteriors.full import full_posterior
@@ -78,17 +77,16 @@ class FullGP(Recipe):
             found = trace_posterior(
                 given, penalty, solver="proximal", tolerance=gap, max_iterations=self.max_iterations, strict=self.strict
             )
-            proof = found.certificate
-            evidence = Evidence("ridge", proof.relative_gap, gap, proof.iterations)
-            return FullPosterior(
+            posterior = FullPosterior(
                 found.prior,
                 found._ops,
                 found.coefficients,
                 found.conditional,
-                evidence=evidence,
-                certificate=proof,
+                certificate=found.certificate,
                 evidence_scale=found.evidence_scale,
             )
+            posterior._noise = float(noise)
+            return posterior
         return full_posterior(
             self.prior,
             data,

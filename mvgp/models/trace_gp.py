@@ -42,7 +42,8 @@ class TraceGP(Recipe):
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks).
     :param strength: of the penalty, relative to lam_max.
-    :param trace_share: 1 for the trace norm alone, 0 for the plain MV-GP.
+    :param trace_share: 1 for the trace norm alone, 0 for the Hilbert norm alone. With 0 the mean is that of the plain
+        MV-GP, :class:`FullGP`, only if lam is the likelihood's noise: ``penalty=SpectralElasticNet(noise, 0.0)``.
     :param penalty: an absolute penalty instead: ``SpectralElasticNet`` or ``TraceBall``.
     :param row_bias: penalty of a bias of each row, estimated jointly; 0 is the paper's free bias, None for no bias.
     :param col_bias: penalty of a bias of each column (popularity of an item), positive; None for no bias.

@@ -82,7 +82,7 @@ def factor_posterior(
     laplace = LaplaceCovariance(
         factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), pairs, conditional.noise
     )
-    return FactorPosterior(
+    posterior = FactorPosterior(
         prior,
         conditional.ops,
         LowRankCoefficients(mean.left * mean.values, mean.right),
@@ -91,3 +91,5 @@ def factor_posterior(
         restarts=[found[0] for found in tried],
         rank=mean.rank,
     )
+    posterior._noise = float(noise)
+    return posterior

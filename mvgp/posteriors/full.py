@@ -28,15 +28,15 @@ class FullPosterior(ScalablePosterior):
 
     .. math:: \psi = b + K_{*T} (K_{TT} + D)^{-1} (r - b_T), \qquad S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}
 
-    :param evidence: how well the linear system of the mean was solved; for a ranking, its relative duality gap.
-    :param certificate: for a ranking, the evidence in full.
+    :param evidence: how well the linear system of the mean was solved; None for a ranking, which has a certificate.
+    :param certificate: of a ranking: how far its mean is from the optimum; None otherwise.
     :param evidence_scale: see :mod:`~mvgp.posteriors.scalable`.
     """
 
     def __init__(
         self,
         *parts: Any,
-        evidence: Evidence,
+        evidence: Evidence | None = None,
         certificate: Certificate | None = None,
         evidence_scale: float | None = None,
     ) -> None:
@@ -114,7 +114,7 @@ def full_posterior(
     target = values - prior.mean_module(conditional.pairs.rows, conditional.pairs.cols)
     solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked(strict=strict)
     alpha = solution.value.squeeze(1)
-    return FullPosterior(
+    posterior = FullPosterior(
         prior,
         conditional.ops,
         SparseCoefficients(data.pattern.to(target.device), alpha),
@@ -122,3 +122,5 @@ def full_posterior(
         evidence=solution.evidence,
         evidence_scale=long_dot(target, alpha) / max(len(alpha), 1),
     )
+    posterior._noise = float(noise)
+    return posterior

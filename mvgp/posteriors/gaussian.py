@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+from dataclasses import replace
 from typing import Any, Protocol
 
 import gpytorch
@@ -67,6 +68,8 @@ class GaussianPosterior(RankQueries):
     :param conditional: the covariance.
     """
 
+    _noise: float | None = None  # set by a fit, and by the loader
+
     def __init__(
         self,
         prior: MatrixGP,
@@ -84,6 +87,14 @@ class GaussianPosterior(RankQueries):
     def shape(self) -> tuple[int, int]:
         """(M, N)"""
         return self.prior.shape
+
+    @property
+    def noise(self) -> float | None:
+        """Noise variance of an observation with weight 1, the likelihood's at the fit; None if it is not known."""
+        if self._noise is not None:
+            return self._noise
+        given = self.conditional.noise  # () where all weights are 1
+        return float(given) if given.dim() == 0 else None
 
     @property
     def device(self) -> torch.device:
@@ -200,8 +211,10 @@ class GaussianPosterior(RankQueries):
 
     @without_gradient
     def joint(self, rows: Any, cols: Any) -> Joint:
-        """The joint covariance at up to 20,000 pairs as a dense matrix, from which samples are cheap."""
-        return self.conditional.joint(self._query(rows, cols, None, None))
+        """The joint distribution at up to 20,000 pairs: its mean, its covariance as a dense matrix, cheap samples."""
+        query = self._query(rows, cols, None, None)
+        mean = query.prior_mean() + pair_means(self.coefficients, query)
+        return replace(self.conditional.joint(query), mean=mean)
 
     @without_gradient
     def scores(self, rows: Any = None) -> Tensor:

@@ -30,18 +30,21 @@ class Joint:
     :param observations: how many observations it is conditioned on: the nearest ones, when not all. Leaving out
         the rest makes it larger, never smaller.
     :param size: the largest variance it was computed from, that of the prior; its rounding errors are of this size.
+    :param mean: (Q,) of the entries; None stands for 0.
     """
 
     matrix: Tensor
     observations: int
     size: float = 0.0
+    mean: Tensor | None = None
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """(num_samples, Q): with mean 0."""
+        """(num_samples, Q): joint samples of the entries."""
         root = covariance_root(self.matrix, self.size)
         size = (root.shape[1], num_samples)
         noise = torch.randn(size, generator=generator, dtype=root.dtype, device=root.device)
-        return (root @ noise).mT
+        drawn = (root @ noise).mT
+        return drawn if self.mean is None else self.mean.to(drawn) + drawn
 
 
 def joint_covariance(conditional: ConditionalCovariance, query: Query) -> Joint:

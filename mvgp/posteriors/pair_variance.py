@@ -68,13 +68,16 @@ def pair_variance(
 
 
 def choose_method(conditional: ConditionalCovariance, query: Query, accuracy: float | None) -> VarianceMethod:
-    """The cheapest method that is exact, or meets an accuracy; the cache if ``fast_pred_var`` is on."""
+    """The cheapest method that is exact, or meets an accuracy.
+
+    ``fast_pred_var`` asks for the cache, which is rough; where a dense factor is cheap, that is faster, and exact.
+    """
     if conditional.is_closed_form:
         return "spectral"
-    if gpytorch.settings.fast_pred_var.on():
-        return "cached"
     if _dense_pays(conditional, len(query)):
         return "cholesky"
+    if gpytorch.settings.fast_pred_var.on():
+        return "cached"
     return "cg" if accuracy is None else "bounded"
 
 

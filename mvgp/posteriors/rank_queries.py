@@ -203,7 +203,7 @@ class _Row:
         """(S, C)"""
         count = ranks.check_count(num_samples, "num_samples")
         generator = torch.Generator(self.items.device).manual_seed(ranks.check_seed(seed))
-        return self.mean + self.joint.sample(count, generator)
+        return self.joint.sample(count, generator).to(self.mean)
 
     def spread(self, values: Tensor) -> Tensor:
         """(N,): values (C,) of the candidates, 0 elsewhere."""

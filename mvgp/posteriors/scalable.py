@@ -38,6 +38,11 @@ class ScalablePosterior(GaussianPosterior):
         return unscaled(self.conditional)[1]
 
     @property
+    def noise(self) -> float | None:
+        """Noise variance of an observation with weight 1, at this scale; None if it is not known."""
+        return super().noise if self._noise is None else self.scale * self._noise
+
+    @property
     def evidence_scale(self) -> float:
         """The scale of largest evidence bound, relative to the prior as it was given."""
         if self._evidence_scale is None:

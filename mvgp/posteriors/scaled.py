@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,7 +43,7 @@ class ScaledCovariance:
     def joint(self, query: Query) -> Joint:
         """Scaled S at the query's cells as a dense matrix."""
         found = self.inner.joint(query)
-        return Joint(found.matrix.mul_(self.scale), found.observations, self.scale * found.size)
+        return replace(found, matrix=found.matrix.mul_(self.scale), size=self.scale * found.size)
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q): joint samples with mean 0."""

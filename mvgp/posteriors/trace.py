@@ -177,7 +177,7 @@ def trace_posterior(
     if isinstance(problem.loss, BiasedSquaredLoss):
         prior = copy.deepcopy(prior)
         prior.mean_module = BiasedMean(prior.mean_module, *problem.loss.biases(solution.psi))
-    return TracePosterior(
+    posterior = TracePosterior(
         prior,
         (problem.row_op, problem.col_op),
         coefficients,
@@ -188,6 +188,8 @@ def trace_posterior(
         solution=solution,
         evidence_scale=_evidence_scale(given, solution),
     )
+    posterior._noise = given.noise
+    return posterior
 
 
 def _evidence_scale(given: TraceProblem, solution: MeanSolution | RidgeSolution) -> float:

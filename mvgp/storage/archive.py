@@ -21,7 +21,7 @@ from .atomic import replacing
 from .budget import Budget
 from .manifest import Manifest, parse, render
 from .npy import Member, make_member, read_member
-from .regular import open_regular
+from .regular import NotRegularError, open_regular
 from .seal import OPEN, check_seal, seal
 from .tree import Tree, full, plain
 
@@ -76,6 +76,8 @@ def told(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except StorageError as error:
         raise StorageError(f"{name}: {error}") from error
+    except NotRegularError as error:
+        raise StorageError(f"{name}: {error.strerror}") from error
     except Exception as error:  # bytes can be wrong in more ways than there are names for
         reason = f"{type(error).__name__}: {error}"
         raise StorageError(f"{name}: expected a saved posterior, got {reason:.1000}") from error

@@ -107,6 +107,10 @@ class Fields:
             raise self._wrong(name, "a positive number", found)
         return self.number(name)
 
+    def optional_positive(self, name: str) -> float | None:
+        """A positive number; None where it is null, or missing as in older files."""
+        return None if self._tree.get(name) is None else self.positive(name)
+
     def optional_probability(self, name: str) -> float | None:
         """A number from 0 to 1; None where it is null, or missing as in older files."""
         if self._tree.get(name) is None:

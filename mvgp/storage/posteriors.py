@@ -90,6 +90,7 @@ def restore_posterior(given: Fields, spending: Spending, *, trial: bool) -> Gaus
         _check_same_pairs(coefficients, covariance.pairs, f"{given.where}.coefficients")
     check_size(given.where, prior, coefficients, covariance, largest)
     posterior = _restore_kind(kind, own, parts)
+    posterior._noise = own.optional_positive("noise")
     if trial:
         check_answers(posterior, given.where)
     return posterior
@@ -99,7 +100,7 @@ def _restore_kind(kind: str, own: Fields, parts: Any) -> GaussianPosterior:
     """What is particular to the kind."""
     prior, ops, coefficients, covariance = parts
     if kind == "FactorPosterior":
-        own.only("objective", "restarts", "rank")
+        own.only("objective", "restarts", "rank", optional=("noise",))
         rank = own.whole("rank")
         if not isinstance(coefficients, LowRankCoefficients):
             raise StorageError(f"{own.where}: expected a mean of low rank, got another")
@@ -116,17 +117,17 @@ def _restore_kind(kind: str, own: Fields, parts: Any) -> GaussianPosterior:
         )
     scale = _evidence_scale(own)
     if kind == "FullPosterior":
-        own.only("evidence", "certificate", optional=("evidence_scale",))
+        own.only("evidence", "certificate", optional=("evidence_scale", "noise"))
         if not isinstance(coefficients, SparseCoefficients):
             raise StorageError(f"{own.where}: expected a coefficient for each pair, got a mean of low rank")
         certificate = restore_certificate(own.fields("certificate")) if own.has("certificate") else None
         return FullPosterior(
             *parts,
-            evidence=restore_evidence(own.fields("evidence")),
+            evidence=restore_evidence(own.fields("evidence")) if own.has("evidence") else None,
             certificate=certificate,
             evidence_scale=scale,
         )
-    own.only("certificate", "penalty", "mean", optional=("evidence_scale",))
+    own.only("certificate", "penalty", "mean", optional=("evidence_scale", "noise"))
     certificate, mean = restore_certificate(own.fields("certificate")), None
     if own.has("mean"):
         mean = restore_low_rank(own.fields("mean"), prior, ops)
@@ -161,15 +162,17 @@ def _evidence_scale(own: Fields) -> float | None:
 def _describe_own(posterior: GaussianPosterior) -> Tree:
     if isinstance(posterior, FullPosterior):
         return {
-            "evidence": describe_evidence(posterior.evidence),
+            "evidence": None if posterior.evidence is None else describe_evidence(posterior.evidence),
             "certificate": describe_certificate(posterior.certificate),
             "evidence_scale": posterior._evidence_scale,
+            "noise": posterior._noise,
         }
     if isinstance(posterior, FactorPosterior):
         return {
             "objective": float(posterior.objective),
             "restarts": [float(value) for value in posterior.restarts],
             "rank": int(posterior.rank),
+            "noise": posterior._noise,
         }
     assert isinstance(posterior, TracePosterior)
     return {
@@ -177,4 +180,5 @@ def _describe_own(posterior: GaussianPosterior) -> Tree:
         "penalty": describe_penalty(posterior.penalty),
         "mean": describe_low_rank(posterior.mean_factors),
         "evidence_scale": posterior._evidence_scale,
+        "noise": posterior._noise,
     }

@@ -8,7 +8,7 @@ import torch
 
 import mvgp
 from mvgp.errors import InputError
-from mvgp.kernels import DiffusionKernel, Graph
+from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 from mvgp.metrics.calibration import LEVELS, coverage
 
 from .. import randomness
@@ -46,9 +46,9 @@ def test_refitting_samples_of_the_model_covers_what_is_promised():
     for _ in range(100):
         data, truth, noisy = draw(prior, generator)
         posterior = model.fit(data)
-        exact.append(coverage(posterior, truth))
-        measured.append(coverage(posterior, noisy, noise=NOISE))
-        forgetful.append(coverage(posterior, noisy))
+        exact.append(coverage(posterior, truth, noise=0.0))
+        measured.append(coverage(posterior, noisy))
+        forgetful.append(coverage(posterior, noisy, noise=0.0))
     assert sum(found.num_values for found in exact) >= 20_000
     whole, with_noise, without = (pooled(found) for found in (exact, measured, forgetful))
     at = LEVELS.index(0.9)
@@ -125,6 +125,44 @@ def test_it_can_be_read_and_drawn():
 
 
 HELD_OUT = mvgp.ObservedMatrix([0], [0], [1.0], (2, 3))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_held_out_values_have_the_noise_of_the_likelihood(weighted, tmp_path):
+    """It used to be 0, so that a perfect model read "0.264 off"."""
+    prior = mvgp.MatrixGP(*(PrecomputedKernel(torch.eye(n, dtype=torch.float64)) for n in (4, 5)))
+    extra = {"weights": [0.5, 2.0]} if weighted else {}
+    data = mvgp.ObservedMatrix([0, 1], [0, 2], [1.0, -1.0], (4, 5), **extra)
+    held_out = mvgp.ObservedMatrix([2, 3], [0, 2], [1.0, -2.0], (4, 5))
+    for model in (
+        mvgp.FullGP(prior, gaussian(0.7)),
+        mvgp.TraceGP(prior, gaussian(0.7)),
+        mvgp.FactorGP(prior, gaussian(0.7), rank=1),
+    ):
+        posterior = model.fit(data)
+        assert posterior.noise == pytest.approx(0.7)
+        levels = torch.linspace(0.01, 0.99, 99)
+        wanted = coverage(posterior, held_out, noise=0.7, levels=levels).covered
+        assert torch.equal(coverage(posterior, held_out, levels=levels).covered, wanted)
+        assert not torch.equal(coverage(posterior, held_out, noise=0.0, levels=levels).covered, wanted)
+        posterior.save(tmp_path / "file")
+        assert mvgp.load(tmp_path / "file").noise == posterior.noise
+    assert mvgp.FullGP(prior, gaussian(0.7)).fit(data).rescaled(2.0).noise == pytest.approx(1.4)
+
+
+def test_a_predictor_that_knows_no_noise_is_asked_for_it():
+    class Known:
+        shape = (2, 3)
+
+        def mean(self, rows, cols):
+            return torch.zeros(len(rows))
+
+        variance = mean
+
+    with pytest.raises(InputError, match="noise: this posterior does not say"):
+        coverage(Known(), HELD_OUT)
+
+
 BAD = [
     (lambda: coverage(torch.zeros(3), [1.0]), "predicted: expected a posterior or a pair .* got Tensor"),
     (lambda: coverage(([0.0], [1.0]), [1.0, 2.0]), r"predicted mean: expected shape \(2,\) .* got \(1,\)"),

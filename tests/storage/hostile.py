@@ -136,7 +136,7 @@ def _questions(posterior):
     yield "prior sample", lambda: posterior.prior.sample(seeded())
     if hasattr(posterior, "certificate") and posterior.certificate is not None:
         yield "certificate", lambda: torch.tensor([posterior.certificate.relative_gap, posterior.certificate.rank])
-    if hasattr(posterior, "evidence"):
+    if getattr(posterior, "evidence", None) is not None:
         yield "evidence", lambda: torch.tensor([posterior.evidence.residual, posterior.evidence.tolerance])
     if hasattr(posterior, "factors"):
         yield "factors", lambda: torch.cat([part.flatten() for part in posterior.factors])
