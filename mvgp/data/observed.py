@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_index, check_names, check_shape, check_values, check_weights
 from ..errors import InputError
 from ..linalg.csr import Pattern
 from . import sources
-from .checks import check_index, check_names, check_no_duplicates, check_shape, check_values, check_weights
+from .checks import check_no_duplicates
 
 
 class ObservedMatrix:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..data import PositiveUnlabelled
-from ..data.checks import check_index
+from ..checks import check_index
 from ..errors import InputError
 from ..kernels import DiffusionKernel, Graph
 from ..priors import MatrixGP

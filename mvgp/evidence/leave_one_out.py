@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data import ObservedMatrix
-from ..data.checks import check_index
+from ..checks import check_index
 from ..errors import InputError, SizeError
 from ..linalg.solvers import DENSE_LIMIT, SpectralSolver
 from ..posteriors import FullPosterior

@@ -10,7 +10,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from ..data.checks import check_values, check_weights
+from ..checks import check_values, check_weights
 from ..errors import ConvergenceError, InputError
 from ..linalg import PairLinearOperator
 from ..priors import MatrixGP

@@ -12,7 +12,7 @@ from linear_operator import LinearOperator
 from scipy import sparse
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..checks import as_tensor
 from ..errors import InputError
 from ..linalg.gram import Features, GramLinearOperator
 from .nodes import is_everything, node_numbers

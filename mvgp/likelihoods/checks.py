@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor, check_whole
+from ..checks import as_tensor, check_whole
 from ..errors import InputError
 
 

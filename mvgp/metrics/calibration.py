@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import ObservedMatrix
-from ..data.checks import as_tensor, check_values
+from ..checks import as_tensor, check_values
 from ..errors import InputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..checks import as_tensor
 from ..errors import InputError
 from .result import RankingScores
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.checks import check_index
+from ..checks import check_index
 from ..errors import InputError
 from .lists import block_metrics
 from .result import CURVES, RankingScores

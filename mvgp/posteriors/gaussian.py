@@ -13,7 +13,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 
-from ..data.checks import check_index
+from ..checks import check_index
 from ..linalg import PairIndex
 from ..priors import MatrixGP
 from .all_cells import RowsMethod, VarianceEstimate, row_variances

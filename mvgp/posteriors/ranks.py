@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor, check_index, check_values
+from ..checks import as_tensor, check_index, check_values
 from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
 

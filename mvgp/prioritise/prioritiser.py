@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from ..data import PositiveUnlabelled
-from ..data.checks import check_index
+from ..checks import check_index
 from ..errors import InputError
 from ..metrics.sources import Ranker
 from ..metrics.tasks import TaskItems

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..checks import as_tensor
 from ..errors import InputError
 
 

@@ -10,7 +10,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..data.checks import check_index
+from ..checks import check_index
 from ..errors import InputError
 from ..linalg import KroneckerLinearOperator, PairIndex, PairLinearOperator, root
 from .axis import Axis

@@ -8,7 +8,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..checks import as_tensor
 from ..errors import InputError
 
 

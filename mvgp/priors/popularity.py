@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..data import PositiveUnlabelled
-from ..data.checks import as_tensor
+from ..checks import as_tensor
 from ..errors import InputError
 from .means import MatrixMean
 

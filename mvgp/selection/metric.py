@@ -11,7 +11,7 @@ import torch
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 
 from ..data import ObservedMatrix
-from ..data.checks import as_tensor
+from ..checks import as_tensor
 from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
 from ..metrics import ranking_scores

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..data import ObservedMatrix, PositiveUnlabelled
-from ..data.checks import check_shape
+from ..checks import check_shape
 from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
 from .draws import draw_distinct
