@@ -1,8 +1,8 @@
 """Checks of arguments: one meaning each. They name the argument and say what was expected and what came.
 
 Each takes what was given and the name of the argument, and returns the value in the form the library works with: a
-``float``, an ``int``, a tensor. Nothing is guessed: booleans and strings are no numbers, 0.5 is no whole number, complex
-numbers are not real, and what is masked or missing is no value.
+``float``, an ``int``, a tensor. Nothing is guessed: booleans and strings are no numbers, 0.5 is no whole number,
+complex numbers are not real, and what is masked or missing is no value.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def check_callable(given: Any, name: str, wanted: str = "a function") -> Any:
 
 
 def check_generator(given: Any, name: str = "generator") -> torch.Generator | None:
-    """torch's source of random numbers, or None for its global one."""
+    """Torch's source of random numbers, or None for its global one."""
     if given is not None and not isinstance(given, torch.Generator):
         raise InputError(f"{name}: expected a torch.Generator or None, got {shown(given)}")
     return given
@@ -246,18 +246,18 @@ def check_list(given: Any, name: str, wanted: str) -> list[Any]:
 # Arrays -------------------------------------------------------------------------------------------
 
 
-def as_tensor(given: Any, name: str) -> Tensor:
+def as_tensor(given: Any, name: str, wanted: str = "real numbers") -> Tensor:
     """A dense tensor of real numbers or booleans, from a tensor, an array, a pandas column or a list of numbers."""
     if isinstance(given, Tensor):
-        return _plain_tensor(given.detach(), name)
+        return plain_tensor(given.detach(), name)
     _refuse_masked(given, name)
     try:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError) as error:
-        raise InputError(f"{name}: expected numbers ({error})") from None
+        raise InputError(f"{name}: expected {wanted} ({error})") from None
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         what = "objects" if array.dtype == object else str(array.dtype)
-        raise InputError(f"{name}: expected real numbers, got {what}{_first_stranger(array)}")
+        raise InputError(f"{name}: expected {wanted}, got {what}{_first_stranger(array)}")
     if array.dtype.kind == "u":
         array = _signed(array, name)
     native = array.dtype.newbyteorder("=")
@@ -265,7 +265,8 @@ def as_tensor(given: Any, name: str) -> Tensor:
     return torch.from_numpy(array if usable else np.array(array, dtype=native, order="C"))
 
 
-def _plain_tensor(given: Tensor, name: str) -> Tensor:
+def plain_tensor(given: Tensor, name: str) -> Tensor:
+    """A dense tensor of real numbers or booleans, gradients included; the rarer whole numbers become int64."""
     if given.is_nested or given.layout != torch.strided:
         layout = "nested" if given.is_nested else str(given.layout).removeprefix("torch.")
         raise InputError(f"{name}: expected a dense tensor, got a {layout} one")
@@ -338,9 +339,7 @@ def as_reals(given: Any, name: str, dtype: torch.dtype | None = None, *, boolean
     if found.dtype == torch.bool and found.numel() and not booleans:
         raise InputError(f"{name}: expected numbers, got booleans")
     if not found.is_floating_point() and found.dtype == torch.int64:
-        refuse_where(
-            (found > EXACT) | (found < -EXACT), found, name, "a number of at most 2**53, which a double can hold"
-        )
+        refuse_where((found > EXACT) | (found < -EXACT), found, name, "a number of at most 2**53, as in a double")
     wanted = dtype or (found.dtype if found.dtype in FLOATS else torch.float64)
     refuse_where(~torch.isfinite(found), found, name, "a finite number")
     result = found.to(wanted)
@@ -349,18 +348,22 @@ def as_reals(given: Any, name: str, dtype: torch.dtype | None = None, *, boolean
     return result
 
 
-def check_values(given: Any, length: int | None, name: str, dtype: torch.dtype | None = None) -> Tensor:
-    """(T,) finite floating-point numbers; whole numbers become float64."""
+def check_values(
+    given: Any, length: int | None, name: str, dtype: torch.dtype | None = None, each: str = "of rows"
+) -> Tensor:
+    """(T,) finite floating-point numbers; whole numbers become float64. ``each`` says what there are T of."""
     found = check_vector(as_tensor(given, name), name)
     if length is not None and found.numel() != length:
-        raise InputError(f"{name}: expected {length} numbers, one for each of rows, got {found.numel()}")
+        raise InputError(f"{name}: expected {length} numbers, one for each {each}, got {found.numel()}")
     return as_reals(found, name, dtype)
 
 
-def check_weights(given: Any, length: int, dtype: torch.dtype = torch.float64, name: str = "weights") -> Tensor:
+def check_weights(
+    given: Any, length: int, dtype: torch.dtype = torch.float64, name: str = "weights", each: str = "of rows"
+) -> Tensor:
     """(T,) finite positive weights."""
-    found = check_values(given, length, name, dtype)
-    refuse_where(found <= 0, found, name, "a positive number")
+    found = check_values(given, length, name, dtype, each)
+    refuse_where(found <= 0, found, name, "a positive finite number")
     return found
 
 
@@ -387,7 +390,7 @@ def check_float_tensor(given: Any, name: str, shape: tuple[int | None, ...], lik
     wanted = f"({', '.join('any' if size is None else str(size) for size in shape)}{',' * (len(shape) == 1)})"
     if not isinstance(given, Tensor):
         raise InputError(f"{name}: expected a tensor of shape {wanted}, got {shown(given)}")
-    _plain_tensor(given, name)
+    plain_tensor(given, name)
     if given.dtype not in FLOATS:
         raise InputError(f"{name}: expected torch.float32 or torch.float64, got {given.dtype}")
     fits = given.dim() == len(shape) and all(w in (None, s) for w, s in zip(shape, given.shape, strict=True))
@@ -396,6 +399,25 @@ def check_float_tensor(given: Any, name: str, shape: tuple[int | None, ...], lik
     if like is not None and (given.dtype != like.dtype or given.device != like.device):
         raise InputError(f"{name}: expected {like.dtype} on {like.device}, got {given.dtype} on {given.device}")
     return given
+
+
+def raw_parameter(constraint: Any, given: Any, name: str, raw: Tensor, *, may_be_zero: bool = False) -> Tensor:
+    """The raw value, in the shape of ``raw``, at which gpytorch's ``constraint`` gives the numbers ``given``.
+
+    :param may_be_zero: whether 0 is allowed; its raw value may be minus infinity.
+    """
+    found = as_reals(given, name, raw.dtype)
+    least = "a finite number that is not negative" if may_be_zero else "a positive finite number"
+    refuse_where((found < 0) if may_be_zero else (found <= 0), found, name, least)
+    try:
+        wanted = found.to(raw.device).expand(raw.shape)
+    except RuntimeError:
+        shape = f"one number, or shape {tuple(raw.shape)}" if raw.dim() else "one number"
+        raise InputError(f"{name}: expected {shape}, got shape {tuple(found.shape)}") from None
+    inner: Tensor = constraint.inverse_transform(wanted)
+    if not (torch.isfinite(inner) | (wanted == 0)).all() or not constraint.check_raw(inner):
+        raise InputError(f"{name}: expected a value within its constraint {constraint}, got {shown(given)}")
+    return inner
 
 
 # Positions, names and sizes -----------------------------------------------------------------------
@@ -411,6 +433,14 @@ def check_shape(shape: Any, name: str = "shape") -> tuple[int, int]:
     if rows * cols > LARGEST:
         raise InputError(f"{name}: expected fewer than 2**63 cells, got {rows} x {cols}")
     return rows, cols
+
+
+def check_sizes(given: Any, name: str) -> tuple[int, ...]:
+    """The sizes of a batch or a sample: whole numbers of at least 0, any number of them."""
+    sizes = check_list(given, name, "a tuple of whole numbers")
+    found = tuple(check_whole_number(size, f"{name}[{at}]", 0) for at, size in enumerate(sizes))
+    check_memory(math.prod(max(size, 1) for size in found), name, "an answer of this size")
+    return found
 
 
 def check_index(index: Any, size: int, name: str) -> Tensor:
@@ -474,6 +504,6 @@ def check_name(given: Any, name: str) -> str:
         missing = missing or bool(given != given)  # NaN and NaT differ from themselves, pandas' NA cannot say
     except (TypeError, ValueError):
         missing = True
-    if missing or type(given).__str__ is object.__str__ and type(given).__repr__ is object.__repr__:
+    if missing or (type(given).__str__ is object.__str__ and type(given).__repr__ is object.__repr__):
         raise InputError(f"{name}: expected a name, got {shown(given)}")
     return str(given)

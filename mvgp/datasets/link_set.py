@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import PositiveUnlabelled
 from ..checks import check_index
+from ..data import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels import DiffusionKernel, Graph
 from ..priors import MatrixGP

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data import ObservedMatrix
 from ..checks import check_index
+from ..data import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..linalg.solvers import DENSE_LIMIT, SpectralSolver
 from ..posteriors import FullPosterior

@@ -12,10 +12,10 @@ from linear_operator import LinearOperator
 from scipy import sparse
 from torch import Tensor
 
-from ..checks import as_tensor
+from ..checks import as_reals, check_dtype, check_positive, raw_parameter
 from ..errors import InputError
 from ..linalg.gram import Features, GramLinearOperator
-from .nodes import is_everything, node_numbers
+from .nodes import both_node_numbers, check_options, is_everything
 
 
 class FeatureKernel(Kernel):
@@ -50,11 +50,10 @@ class FeatureKernel(Kernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
+        check_options(batch_shape, active_dims, variance_constraint=variance_constraint)
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        number = float(variance)
-        if not 0 < number < float("inf"):
-            raise InputError(f"variance: expected a finite number that is positive, got {variance!r}")
-        self._features = Features(_checked(features, dtype))
+        number = check_positive(variance, "variance")
+        self._features = Features(_checked(features, check_dtype(dtype)))
         raw = torch.nn.Parameter(torch.zeros(self.batch_shape, dtype=dtype))
         self.register_parameter("raw_variance", raw)
         self.register_constraint("raw_variance", variance_constraint or Positive())
@@ -73,8 +72,7 @@ class FeatureKernel(Kernel):
 
     @variance.setter
     def variance(self, value: Any) -> None:
-        wanted = torch.as_tensor(value, dtype=self.raw_variance.dtype, device=self.raw_variance.device)
-        raw = self.raw_variance_constraint.inverse_transform(wanted.expand(self.raw_variance.shape))
+        raw = raw_parameter(self.raw_variance_constraint, value, "variance", self.raw_variance)
         self.initialize(raw_variance=raw)
 
     def operator(self) -> GramLinearOperator:
@@ -91,7 +89,7 @@ class FeatureKernel(Kernel):
         """The kernel between items ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
         if params.pop("last_dim_is_batch", False):
             raise InputError("a kernel on items has one input column: last_dim_is_batch does not apply")
-        first, second = node_numbers(x1, self.num_nodes), node_numbers(x2, self.num_nodes)
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
         if not diag and is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
             return self.operator()
         left, right = self.features.rows(first), self.features.rows(second)  # (..., n, D), (..., m, D)
@@ -110,17 +108,14 @@ def _checked(features: Any, dtype: torch.dtype) -> Any:
 
 
 def _sparse(features: Any, dtype: torch.dtype) -> Any:
-    found = sparse.csr_array(features).astype(np.float32 if dtype == torch.float32 else np.float64)
+    found = sparse.csr_array(features) if features.ndim == 2 else sparse.csr_array(np.zeros((0, 0)))
+    as_reals(found.data, "features: stored entries", dtype, booleans=True)
+    found = found.astype(np.float32 if dtype == torch.float32 else np.float64)
     found.sum_duplicates()
-    if not np.isfinite(found.data).all():
-        raise InputError("features: expected finite numbers, got others")
+    as_reals(found.data, "features: summed entries", dtype)
     return found
 
 
 def _dense(features: Any, dtype: torch.dtype) -> Tensor:
-    found = as_tensor(features, "features").detach().to(dtype).clone()
-    bad = ~torch.isfinite(found)
-    if bad.any():
-        at = bad.nonzero()[0].tolist()
-        raise InputError(f"features{at}: expected a finite number, got {found[tuple(at)].item()}")
+    found = as_reals(features, "features", dtype, booleans=True).clone()
     return found.unsqueeze(1) if found.dim() == 1 else found

@@ -12,12 +12,21 @@ from linear_operator import LinearOperator
 from linear_operator.operators import InterpolatedLinearOperator
 from torch import Tensor
 
+from ..checks import (
+    check_choice,
+    check_dtype,
+    check_instance,
+    check_not_negative,
+    check_positive,
+    check_tolerance,
+    raw_parameter,
+)
 from ..errors import InputError
 from ..linalg import chebyshev
 from ..linalg.polynomial import ChebyshevLinearOperator
 from ..linalg.spectral import SpectralLinearOperator
 from .graph import Graph
-from .nodes import is_everything, node_numbers
+from .nodes import both_node_numbers, check_options, is_everything
 
 EIGEN_SIZE = 1500  # nodes up to which eigenpairs are computed once and kept
 
@@ -48,23 +57,20 @@ class GraphKernel(Kernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
+        check_options(batch_shape, active_dims, shift_constraint=shift_constraint)
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        if not isinstance(graph, Graph):
-            raise InputError(f"graph: expected mvgp.kernels.Graph, got {type(graph).__name__}")
-        if method not in ("auto", "eigen", "chebyshev"):
-            raise InputError(f"method: expected 'auto', 'eigen' or 'chebyshev', got {method!r}")
-        self.graph, self.method, self.tolerance = graph, method, tolerance
-        self._parameter_dtype = dtype
+        self.graph = check_instance(graph, "graph", Graph, "mvgp.kernels.Graph")
+        self.method = check_choice(method, "method", ("auto", "eigen", "chebyshev"))
+        self.tolerance = None if tolerance is None else check_tolerance(tolerance)
+        self._parameter_dtype = check_dtype(dtype)
         self._add_parameter("shift", shift, shift_constraint, may_be_zero=True)
 
     def _add_parameter(
         self, name: str, value: float, constraint: Interval | None, *, may_be_zero: bool = False
     ) -> None:
         """Register ``raw_<name>`` with a constraint, at a starting value."""
-        number = float(value)
-        if not (number > 0 or (may_be_zero and number == 0)) or number == float("inf"):
-            least = "not negative" if may_be_zero else "positive"
-            raise InputError(f"{name}: expected a finite number that is {least}, got {value!r}")
+        number = check_not_negative(value, name) if may_be_zero else check_positive(value, name)
+        check_options(None, None, **{f"{name}_constraint": constraint})
         raw = torch.nn.Parameter(torch.zeros(self.batch_shape, dtype=self._parameter_dtype))
         self.register_parameter(f"raw_{name}", raw)
         self.register_constraint(f"raw_{name}", constraint or Positive())
@@ -79,9 +85,8 @@ class GraphKernel(Kernel):
         return found
 
     def _set_parameter(self, name: str, value: Any) -> None:
-        raw = getattr(self, f"raw_{name}")
-        wanted = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
-        self.initialize(**{f"raw_{name}": getattr(self, f"raw_{name}_constraint").inverse_transform(wanted)})
+        raw, constraint = getattr(self, f"raw_{name}"), getattr(self, f"raw_{name}_constraint")
+        self.initialize(**{f"raw_{name}": raw_parameter(constraint, value, name, raw, may_be_zero=name == "shift")})
 
     @property
     def shift(self) -> Tensor:
@@ -126,7 +131,7 @@ class GraphKernel(Kernel):
         """The kernel between nodes ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
         if params.pop("last_dim_is_batch", False):
             raise InputError("a kernel on nodes has one input column: last_dim_is_batch does not apply")
-        first, second = node_numbers(x1, self.num_nodes), node_numbers(x2, self.num_nodes)
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
         op = self.operator()
         batch = torch.broadcast_shapes(op.batch_shape, first.shape[:-1], second.shape[:-1])
         if diag:

@@ -12,8 +12,9 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.settings import num_likelihood_samples
 from torch import Tensor
 
+from ..checks import check_flag, check_instance, check_positive, raw_parameter
 from ..errors import InputError
-from .checks import check_noise, check_scores, check_task, check_weight
+from .checks import check_labels, check_many_scores, check_scores, check_targets, check_task, check_weight
 from .distribution import RankedLevels
 from .lists import RankingLists
 from .targets import Retargeting, TargetSet
@@ -39,10 +40,12 @@ class RankingLikelihood(Likelihood):
         if not callable(getattr(target, "projection", None)):
             raise InputError(f"target: expected a TargetSet with a method projection, got {type(target).__name__}")
         self.target = target
+        if noise_constraint is not None:
+            check_instance(noise_constraint, "noise_constraint", Interval, "a constraint of gpytorch")
         self.register_parameter("raw_noise", torch.nn.Parameter(torch.zeros(1, dtype=torch.float64)))
         self.register_constraint("raw_noise", GreaterThan(1e-4) if noise_constraint is None else noise_constraint)
-        self.noise = check_noise(noise)
-        self.register_buffer("list_sizes", None if list_sizes is None else check_task(list_sizes))
+        self.noise = check_positive(noise, "noise")
+        self.register_buffer("list_sizes", None if list_sizes is None else check_task(list_sizes, "list_sizes"))
 
     @property
     def noise(self) -> Tensor:
@@ -52,8 +55,7 @@ class RankingLikelihood(Likelihood):
 
     @noise.setter
     def noise(self, value: Any) -> None:
-        value = torch.as_tensor(value, dtype=self.raw_noise.dtype, device=self.raw_noise.device)
-        inner = self.raw_noise_constraint.inverse_transform(value).expand(self.raw_noise.shape)
+        inner = raw_parameter(self.raw_noise_constraint, value, "noise", self.raw_noise)
         self.initialize(raw_noise=inner.clone())
 
     # Retargeting: equations (8) and (9) ----------------------------------------------------------
@@ -77,7 +79,8 @@ class RankingLikelihood(Likelihood):
 
     def retarget(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
         """(T,) r: the scores of the target set nearest to ``scores`` (T,), equation (8)."""
-        return self.retargeting(labels, task, weight)(check_scores(scores, len(torch.as_tensor(task))))
+        checked = check_scores(scores, len(check_task(task)))
+        return check_targets(self.retargeting(labels, task, weight)(checked), checked)
 
     def loss(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
         r"""() :math:`\tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2`, equation (9); its gradient is :math:`w (\psi - r)`.
@@ -86,8 +89,10 @@ class RankingLikelihood(Likelihood):
         rank correctly: maximum likelihood for r instead of the average over r in :meth:`log_prob`.
         """
         retarget = self.retargeting(labels, task, weight)
-        scores = check_scores(scores, len(torch.as_tensor(task)))
-        off = scores - retarget(scores.detach())  # the gradient through r is zero, by the envelope theorem
+        scores = check_scores(scores, len(check_task(task)))
+        off = scores - check_targets(
+            retarget(scores.detach()), scores
+        )  # the gradient through r is zero, by the envelope theorem
         checked = check_weight(weight, scores.numel())
         square = off.square() if checked is None else checked.to(off) * off.square()
         return square.sum() / 2
@@ -100,8 +105,9 @@ class RankingLikelihood(Likelihood):
         The margin of the target set has no part in it: it is a device of the loss, and with it the probabilities of all
         labellings would not sum to 1.
         """
-        scores = check_scores(scores, len(torch.as_tensor(labels)))
-        found: Tensor = self.forward(scores, task=task, weight=weight, counts=counts).log_prob(torch.as_tensor(labels))
+        scores = check_many_scores(scores)
+        given = check_labels(labels, scores.shape[-1])
+        found: Tensor = self.forward(scores, task=task, weight=weight, counts=counts).log_prob(given)
         return found
 
     def expected_log_prob(
@@ -133,6 +139,8 @@ class RankingLikelihood(Likelihood):
     def _list_log_probs(
         self, observations: Tensor, function_dist: MultivariateNormal, complete_lists: bool = False, **lists: Any
     ) -> Tensor:
+        check_instance(function_dist, "function_dist", MultivariateNormal, "a MultivariateNormal of gpytorch")
+        check_flag(complete_lists, "complete_lists")
         self._check_whole_lists(lists.get("task"), function_dist.event_shape[-1], complete_lists)
         return self._draw_likelihood_samples(function_dist, **lists).log_prob_of_lists(observations)
 

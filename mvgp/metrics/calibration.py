@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..data import ObservedMatrix
 from ..checks import as_tensor, check_values
+from ..data import ObservedMatrix
 from ..errors import InputError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from ..data import PositiveUnlabelled
 from ..checks import check_index
+from ..data import PositiveUnlabelled
 from ..errors import InputError
 from ..metrics.sources import Ranker
 from ..metrics.tasks import TaskItems

@@ -10,7 +10,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..checks import check_index
+from ..checks import check_dtype, check_generator, check_index, refuse_where
 from ..errors import InputError
 from ..linalg import KroneckerLinearOperator, PairIndex, PairLinearOperator, root
 from .axis import Axis
@@ -56,7 +56,10 @@ class MatrixGP(gpytorch.models.GP):
         self.row_axis = Axis(row_kernel, row_inputs, "row")
         self.col_axis = Axis(col_kernel, col_inputs, "col")
         self.mean_module = ZeroMean() if mean is None else mean
-        self.to(dtype)
+        self.to(check_dtype(dtype))
+        for axis in (self.row_axis, self.col_axis):
+            name = f"{axis.name}_inputs"
+            refuse_where(~torch.isfinite(axis.inputs), axis.inputs, name, f"numbers within the range of {dtype}")
         self.mean_module.check_shape((len(self.row_axis), len(self.col_axis)))
         given = getattr(self.mean_module, "matrix", None)
         if given is not None and tuple(given.shape) != self.shape:
@@ -106,6 +109,7 @@ class MatrixGP(gpytorch.models.GP):
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         r"""(M, N): an exact sample :math:`b + G_M E G_N^T`, E standard normal, G the roots of the kernels."""
+        check_generator(generator)
         with torch.no_grad():
             row_root, col_root = root(self.row_axis.covariance()), root(self.col_axis.covariance())
             size = (row_root.shape[-1], col_root.shape[-1])

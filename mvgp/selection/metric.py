@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 
-from ..data import ObservedMatrix
 from ..checks import as_tensor
+from ..data import ObservedMatrix
 from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
 from ..metrics import ranking_scores

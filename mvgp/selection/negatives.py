@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data import ObservedMatrix, PositiveUnlabelled
 from ..checks import check_shape
+from ..data import ObservedMatrix, PositiveUnlabelled
 from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
 from .draws import draw_distinct
