@@ -382,22 +382,33 @@ def check_matrix(given: Any, name: str, dtype: torch.dtype | None = None, *, boo
     return as_reals(found, name, dtype, booleans=booleans)
 
 
-def check_float_tensor(given: Any, name: str, shape: tuple[int | None, ...], like: Tensor | None = None) -> Tensor:
+def check_float_tensor(
+    given: Any,
+    name: str,
+    shape: tuple[int | None, ...],
+    like: Tensor | None = None,
+    *,
+    finite: bool = False,
+    half: bool = False,
+) -> Tensor:
     """A dense tensor of float32 or float64 with a shape; None stands for any size, gradients may flow.
 
     :param like: the dtype and the place that it has to have, where they matter.
+    :param finite: whether to look for NaN and infinity, which costs a pass over the numbers.
+    :param half: whether half precision will do.
     """
     wanted = f"({', '.join('any' if size is None else str(size) for size in shape)}{',' * (len(shape) == 1)})"
     if not isinstance(given, Tensor):
         raise InputError(f"{name}: expected a tensor of shape {wanted}, got {shown(given)}")
     plain_tensor(given, name)
-    if given.dtype not in FLOATS:
+    if given.dtype not in FLOATS and not (half and given.is_floating_point()):
         raise InputError(f"{name}: expected torch.float32 or torch.float64, got {given.dtype}")
-    fits = given.dim() == len(shape) and all(w in (None, s) for w, s in zip(shape, given.shape, strict=True))
-    if not fits:
+    if given.dim() != len(shape) or any(w not in (None, s) for w, s in zip(shape, given.shape, strict=True)):
         raise InputError(f"{name}: expected a tensor of shape {wanted}, got shape {tuple(given.shape)}")
     if like is not None and (given.dtype != like.dtype or given.device != like.device):
         raise InputError(f"{name}: expected {like.dtype} on {like.device}, got {given.dtype} on {given.device}")
+    if finite:
+        refuse_where(~torch.isfinite(given.detach()), given.detach(), name, "a finite number")
     return given
 
 

@@ -90,9 +90,8 @@ class RankingLikelihood(Likelihood):
         """
         retarget = self.retargeting(labels, task, weight)
         scores = check_scores(scores, len(check_task(task)))
-        off = scores - check_targets(
-            retarget(scores.detach()), scores
-        )  # the gradient through r is zero, by the envelope theorem
+        # the gradient through r is zero, by the envelope theorem
+        off = scores - check_targets(retarget(scores.detach()), scores)
         checked = check_weight(weight, scores.numel())
         square = off.square() if checked is None else checked.to(off) * off.square()
         return square.sum() / 2

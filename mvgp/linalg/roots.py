@@ -13,6 +13,7 @@ from linear_operator.operators import (
     TriangularLinearOperator,
 )
 
+from ..checks import check_instance
 from ..errors import SizeError
 from .gram import GramLinearOperator
 from .polynomial import ChebyshevLinearOperator
@@ -40,6 +41,7 @@ def root(op: LinearOperator) -> LinearOperator:
         [[2.0, 1.0], [1.0, 2.0]]
 
     """
+    check_instance(op, "op", LinearOperator, "a LinearOperator")
     if isinstance(op, ChebyshevLinearOperator | SpectralLinearOperator):
         return op.root()
     if isinstance(op, GramLinearOperator):

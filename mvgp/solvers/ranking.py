@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ..errors import InputError
-from .losses import LossValue, weighted_square
+from ..checks import check_callable
+from ..likelihoods.checks import check_targets
+from .losses import LossValue, check_loss_weights, check_psi, weighted_square
 
 
 class RetargetedLoss:
@@ -35,7 +36,8 @@ class RetargetedLoss:
     """
 
     def __init__(self, retarget: Callable[[Tensor], Tensor], weights: Tensor | None = None) -> None:
-        self.retarget, self.weights = retarget, weights
+        self.retarget = check_callable(retarget, "retarget", "a function psi (T,) -> r (T,)")
+        self.weights = check_loss_weights(weights)
 
     @property
     def curvature(self) -> float:
@@ -48,10 +50,8 @@ class RetargetedLoss:
 
     def targets(self, psi: Tensor) -> Tensor:
         """(T,) r(psi), equation (8)."""
-        found = self.retarget(psi.detach())
-        if found.shape != psi.shape:
-            raise InputError(f"retarget: expected targets of shape {tuple(psi.shape)}, got {tuple(found.shape)}")
-        return found
+        check_psi(psi, None if self.weights is None else len(self.weights))
+        return check_targets(self.retarget(psi.detach()), psi)
 
     def __call__(self, psi: Tensor) -> LossValue:
         """See :class:`~mvgp.solvers.losses.Loss`."""
