@@ -75,10 +75,7 @@ def check_targets(found: Any, scores: Tensor) -> Tensor:
     if not isinstance(found, Tensor):
         raise InputError(f"retarget: expected targets as a tensor, got {shown(found)}")
     if found.shape != scores.shape:
-        raise InputError(
-            f"retarget: expected targets of shape {tuple(scores.shape)}, one for each observed pair, "
-            f"got {tuple(found.shape)}"
-        )
+        raise InputError(f"retarget: expected targets of shape {tuple(scores.shape)}, got {tuple(found.shape)}")
     if found.dtype != scores.dtype or found.device != scores.device:
         wanted, came = (f"{one.dtype} on {one.device}" for one in (scores, found))
         raise InputError(f"retarget: expected targets of {wanted}, as the scores are, got {came}")

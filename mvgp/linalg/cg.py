@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..checks import check_callable, check_float_tensor, check_iterations, check_tolerance, shown
+from ..checks import check_callable, check_float_tensor, check_tolerance, check_whole_number, shown
 from ..errors import InputError
 from .evidence import Evidence, Solution
 
@@ -46,7 +46,7 @@ def conjugate_gradients(
     if preconditioner is not None:
         check_callable(preconditioner, "preconditioner", "a function (T, C) -> (T, C)")
     check_float_tensor(rhs, "rhs", (None, None), finite=True)
-    tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
+    tolerance, max_iterations = check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
     scale = rhs.norm(dim=0)  # (C,)
     safe = torch.where(scale > 0, scale, torch.ones_like(scale))
     answer = torch.zeros_like(rhs)

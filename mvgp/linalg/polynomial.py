@@ -8,7 +8,7 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import check_float_tensor, check_instance, check_tolerance
+from ..checks import check_float_tensor, check_instance, check_not_negative
 from ..errors import InputError
 from . import chebyshev
 from .csr import NARROW, SymmetricCSR
@@ -32,7 +32,7 @@ class ChebyshevLinearOperator(LinearOperator):
         check_float_tensor(values, "values", (None,) * max(values.dim(), 1), half=True)
         if values.shape[-1] == 0:
             raise InputError(f"values: expected at least one, at the Chebyshev nodes, got shape {tuple(values.shape)}")
-        tolerance = check_tolerance(tolerance)
+        tolerance = check_not_negative(tolerance, "tolerance")
         super().__init__(values, matrix=matrix, tolerance=tolerance)
         self.values, self.matrix, self.tolerance = values, matrix, tolerance
 

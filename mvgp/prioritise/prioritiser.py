@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from ..checks import check_index
+from ..checks import check_index, check_seed
 from ..data import PositiveUnlabelled
 from ..errors import InputError
 from ..metrics.sources import Ranker
 from ..metrics.tasks import TaskItems
-from ..posteriors.ranks import check_seed
 from ..selection import Choice
 from .files import restore, store
 from .lookup import find_rows

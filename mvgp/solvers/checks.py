@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..checks import check_instance, check_iterations, check_tolerance
+from ..checks import check_instance, check_tolerance, check_whole_number
 from ..errors import InputError
 from .problem import MeanProblem
 
 
 def check_solve(problem: Any, tolerance: Any, max_iterations: Any) -> tuple[float, int]:
-    """A problem, a tolerance and a limit on iterations; the last two are returned."""
+    """A problem, a tolerance and a limit on iterations (0: the start is certified); the last two are returned."""
     check_instance(problem, "problem", MeanProblem, "mvgp.solvers.MeanProblem")
-    return check_tolerance(tolerance), check_iterations(max_iterations)
+    return check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
 
 
 def check_penalty(penalty: Any) -> None:

@@ -39,8 +39,8 @@ class MeanProblem:
         for op, name, size in ((row_op, "row_op", pattern.shape[0]), (col_op, "col_op", pattern.shape[1])):
             if tuple(check_operator(op, name).shape) != (size, size):
                 raise InputError(f"{name}: expected shape {(size, size)} as in the pattern, got {tuple(op.shape)}")
-        if isinstance(loss, type) or not callable(loss) or not callable(getattr(loss, "bend", None)):
-            raise InputError(f"loss: expected a Loss, a function of psi with a method bend, got {shown(loss)}")
+        if isinstance(loss, type) or not callable(loss):
+            raise InputError(f"loss: expected a Loss, a function of psi, got {shown(loss)}")
         self.row_op, self.col_op, self.pattern, self.loss = row_op, col_op, pattern, loss
         self.dtype: torch.dtype = row_op.dtype
         self.device: torch.device = row_op.device
