@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from tqdm import tqdm
 
+from ..checks import check_flag, check_iterations, check_tolerance
 from ..data import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..priors import MatrixGP
@@ -126,10 +127,8 @@ def learn(
         raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
     if data.shape != prior.shape:
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-    if not tolerance > 0:
-        raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
-    if not isinstance(max_steps, int) or max_steps < 1:
-        raise InputError(f"max_steps: expected a positive whole number, got {max_steps!r}")
+    tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
+    errors, progress = check_flag(errors, "errors"), check_flag(progress, "progress")
     mll = MatrixMarginalLogLikelihood(likelihood, prior, method=method, probes=probes, seed=seed, **options)
     likelihood.to(prior.dtype)
     vector = ParameterVector({"": prior, "likelihood": likelihood})

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..checks import check_flag, check_instance, check_iterations, check_tolerance
+from ..errors import InputError
 from ..linalg import Evidence, PairLinearOperator, Solution
 from .lanczos import krylov, log_derivative, log_quadrature
-from .reference import Reference
+from .reference import Reference, check_noise
 
 BASIS_BYTES = 256 * 2**20  # memory for the basis vectors of one batch of probes
 STEPS = 32  # iterations that the size of a batch expects
@@ -56,6 +58,12 @@ def log_determinant(
     :param max_iterations: of a run.
     :param derivative: whether to keep the vectors that the derivative is made of.
     """
+    check_noise(covariance, noise)
+    check_instance(reference, "reference", Reference, "mvgp.evidence.Reference")
+    if not reference.fits(covariance.left):
+        raise InputError("reference: expected one of the same pairs, got one of others")
+    tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
+    derivative = check_flag(derivative, "derivative")
     fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
 
     def matmul(x: Tensor) -> Tensor:

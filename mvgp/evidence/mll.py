@@ -10,11 +10,11 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from ..checks import check_values, check_weights
+from ..checks import check_choice, check_seed, check_values, check_weights
 from ..errors import ConvergenceError, InputError
 from ..linalg import PairLinearOperator
 from ..priors import MatrixGP
-from .marginal import LogMarginal, MarginalMethod, choose_method, noise_of, pair_log_marginal
+from .marginal import METHODS, LogMarginal, MarginalMethod, check_limits, choose_method, noise_of, pair_log_marginal
 from .reference import PROBES, Reference, check_probes
 
 SLACK = 2.0  # a reference is kept until this many times the iterations are needed that it needed at first
@@ -72,13 +72,14 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
                 f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
                 "(for known noise of each entry, give the data weights)"
             )
-        check_probes(probes)
         super().__init__(likelihood, prior)
-        self.method: MarginalMethod = method
-        self.tolerance, self.probe_tolerance, self.max_iterations = tolerance, probe_tolerance, max_iterations
-        self.probes, self.seed = probes, seed
+        self.method: MarginalMethod = check_choice(method, "method", METHODS)
+        self.tolerance, self.probe_tolerance, self.max_iterations = check_limits(
+            tolerance, probe_tolerance, max_iterations
+        )
+        self.probes, self.seed = check_probes(probes), check_seed(seed)
         self._reference: Reference | None = None
-        self._limit = max_iterations
+        self._limit = self.max_iterations
         self._last: LogMarginal | None = None
 
     @property

@@ -21,8 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
+from ..checks import check_instance
 from ..data import ObservedMatrix
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
@@ -71,6 +73,10 @@ def trace_bound(
     :param posterior: fitted to them, of :class:`mvgp.TraceGP`.
     :param options: of :func:`~mvgp.evidence.marginal.pair_log_marginal`.
     """
+    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    check_instance(likelihood, "likelihood", (GaussianLikelihood, RankingLikelihood), "a likelihood")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
+    check_instance(posterior, "posterior", TracePosterior, "that of mvgp.TraceGP")
     mean = posterior.mean_factors
     if mean is None:
         raise InputError(

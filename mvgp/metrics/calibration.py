@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..checks import as_tensor, check_values
+from ..checks import as_tensor, check_not_negative, check_values
 from ..data import ObservedMatrix
 from ..errors import InputError
 
@@ -91,10 +91,9 @@ def coverage(predicted: Any, held_out: Any, *, noise: float = 0.0, levels: Any =
         90.0%   66.7%
 
     """
-    if not isinstance(noise, int | float) or not 0 <= noise < float("inf"):
-        raise InputError(f"noise: expected a variance, a number of at least 0, got {noise!r}")
+    noise = check_not_negative(noise, "noise")
     wanted = _check_levels(levels)
-    values, mean, variance = _predictions(predicted, held_out, float(noise))
+    values, mean, variance = _predictions(predicted, held_out, noise)
     distance, std = (values - mean).abs(), variance.sqrt()
     width = torch.special.ndtri((1 + wanted) / 2)  # (L,) half widths in standard deviations
     inside = torch.stack([(distance <= z * std).double().mean() for z in width])
@@ -114,8 +113,8 @@ def _predictions(predicted: Any, held_out: Any, noise: float) -> tuple[Tensor, T
         return held_out.values.double().cpu(), mean, variance + extra
     if not isinstance(predicted, tuple | list) or len(predicted) != 2:
         raise InputError(f"predicted: expected a posterior or a pair (mean, std), got {type(predicted).__name__}")
-    size = as_tensor(held_out, "held_out").numel()
-    values = check_values(held_out, size, "held_out", torch.float64).cpu()
+    values = check_values(held_out, None, "held_out", torch.float64).cpu()
+    size = len(values)
     mean, std = (
         _like(given, size, name) for given, name in zip(predicted, ("predicted mean", "predicted std"), strict=True)
     )
@@ -137,8 +136,8 @@ def _like(given: Any, size: int, name: str) -> Tensor:
 
 def _check_levels(levels: Any) -> Tensor:
     """(L,) probabilities strictly between 0 and 1."""
-    size = as_tensor(levels, "levels").numel()
-    found = check_values(levels, size, "levels", torch.float64).cpu()
+    found = check_values(levels, None, "levels", torch.float64).cpu()
+    size = len(found)
     bad = (found <= 0) | (found >= 1)
     if size == 0 or bool(bad.any()):
         came = "none" if size == 0 else f"{found[bad][0].item()}"

@@ -138,4 +138,3 @@ class PairwiseSVM(gpytorch.Module):
         if self.strict:
             raise ConvergenceError(message)
         warnings.warn(message, RuntimeWarning, stacklevel=4)  # past fit and its no_grad
-

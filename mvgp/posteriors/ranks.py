@@ -79,8 +79,8 @@ def expected_hits(probabilities: Any, chosen: Any) -> float:
         1.25
 
     """
-    size = as_tensor(probabilities, "probabilities").numel()
-    given = check_values(probabilities, size, "probabilities", torch.float64)
+    given = check_values(probabilities, None, "probabilities", torch.float64)
+    size = len(given)
     bad = (given < 0) | (given > 1 + 1e-9)
     if bad.any():
         at = int(bad.nonzero()[0])
