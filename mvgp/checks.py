@@ -374,11 +374,13 @@ def check_vector(given: Tensor, name: str, wanted: str = "a vector") -> Tensor:
     return given
 
 
-def check_matrix(given: Any, name: str, dtype: torch.dtype | None = None, *, booleans: bool = False) -> Tensor:
-    """(M, N) finite numbers, at least one of them."""
+def check_matrix(
+    given: Any, name: str, dtype: torch.dtype | None = None, *, booleans: bool = False, shape: str = "(M, N)"
+) -> Tensor:
+    """(M, N) finite numbers, at least one of them; ``shape`` is how the message calls their shape."""
     found = as_tensor(given, name)
     if found.dim() != 2 or 0 in found.shape:
-        raise InputError(f"{name}: expected a matrix of shape (M, N), got shape {tuple(found.shape)}")
+        raise InputError(f"{name}: expected a matrix of shape {shape}, got {tuple(found.shape)}")
     return as_reals(found, name, dtype, booleans=booleans)
 
 

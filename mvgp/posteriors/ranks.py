@@ -129,5 +129,5 @@ def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
 
 def check_samples(samples: Any) -> Tensor:
     """(S, N) finite real numbers, at least one of them."""
-    given = check_matrix(samples, "samples")
+    given = check_matrix(samples, "samples", shape="(S, N)")
     return given.contiguous()

@@ -27,7 +27,7 @@ class NegativeSets:
     within_rows: bool = False
 
     def __post_init__(self) -> None:
-        check_whole_number(self.sets, "negatives: sets")
+        check_whole_number(self.sets, "negatives: number of sets")
         check_positive(self.ratio, "negatives: ratio")
         check_flag(self.within_rows, "negatives: within_rows")
 
