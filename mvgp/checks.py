@@ -236,11 +236,16 @@ def check_list(given: Any, name: str, wanted: str) -> list[Any]:
     """The entries of a list, a tuple or another iterable; a string is none."""
     if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
         raise InputError(f"{name}: expected {wanted}, got {shown(given)}")
-    if isinstance(given, Tensor | np.ndarray):
-        given = as_tensor(given, name).tolist()
-        if not isinstance(given, list):
-            raise InputError(f"{name}: expected {wanted}, got {shown(given)}")
-    return list(given)
+    if isinstance(given, Tensor):
+        given = plain_tensor(given.detach(), name).tolist()
+    elif isinstance(given, np.ndarray):
+        _refuse_masked(given, name)
+        given = given.tolist()
+    try:
+        found = list(given)
+    except (TypeError, NotImplementedError):  # a number in an array, or a matrix of scipy
+        raise InputError(f"{name}: expected {wanted}, got {shown(given)}") from None
+    return found
 
 
 # Arrays -------------------------------------------------------------------------------------------
@@ -438,7 +443,7 @@ def raw_parameter(constraint: Any, given: Any, name: str, raw: Tensor, *, may_be
 
 def check_shape(shape: Any, name: str = "shape") -> tuple[int, int]:
     """A pair of positive sizes (M, N) with fewer than 2**63 cells."""
-    given = shape.tolist() if isinstance(shape, Tensor | np.ndarray) and shape.ndim == 1 else shape
+    given = as_tensor(shape, name).tolist() if isinstance(shape, Tensor | np.ndarray) else shape
     sizes = [whole(size) for size in given] if isinstance(given, list | tuple) else []
     if len(sizes) != 2 or any(size is None or size < 1 for size in sizes):
         raise InputError(f"{name}: expected two positive whole numbers (M, N), got {shown(shape)}")

@@ -131,6 +131,8 @@ class GraphKernel(Kernel):
         """The kernel between nodes ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
         if params.pop("last_dim_is_batch", False):
             raise InputError("a kernel on nodes has one input column: last_dim_is_batch does not apply")
+        if params:
+            raise InputError(f"expected no further arguments of a kernel on nodes, got {', '.join(params)}")
         first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
         op = self.operator()
         batch = torch.broadcast_shapes(op.batch_shape, first.shape[:-1], second.shape[:-1])

@@ -8,7 +8,7 @@ import torch
 from gpytorch.constraints import Interval
 from torch import Tensor
 
-from ..checks import as_tensor, check_dtype, check_flag, check_instance, check_list, check_whole_number
+from ..checks import as_tensor, check_flag, check_float_tensor, check_instance, check_list, check_whole_number
 from ..errors import InputError
 
 
@@ -25,10 +25,7 @@ def check_options(batch_shape: Any, active_dims: Any, **constraints: Any) -> Non
 def check_eigenvalues(given: Any) -> Tensor:
     """(n,) eigenvalues of a Laplacian: a tensor of float32 or float64."""
     check_instance(given, "eigenvalues", Tensor, "a tensor")
-    as_tensor(given, "eigenvalues")  # which has to be a plain one
-    check_dtype(given.dtype, "eigenvalues")
-    found: Tensor = given
-    return found
+    return check_float_tensor(given, "eigenvalues", (None,) * given.dim(), finite=True)
 
 
 def both_node_numbers(x1: Any, x2: Any, count: int, diag: Any) -> tuple[Tensor, Tensor]:

@@ -63,6 +63,8 @@ class PrecomputedKernel(Kernel):
         """The entries at items ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
         if params.pop("last_dim_is_batch", False):
             raise InputError("a kernel on items has one input column: last_dim_is_batch does not apply")
+        if params:
+            raise InputError(f"expected no further arguments of a kernel on items, got {', '.join(params)}")
         first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
         if not diag and is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
             return self.matrix

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_instance, check_not_negative
+from ..errors import InputError
 from .checks import check_scores, check_weight
 from .jacobian import PoolJacobian, is_differentiated, with_jacobian
 from .lists import RankingLists
@@ -72,6 +73,9 @@ class LevelProjection:
 
     def _solve(self, scores: Tensor) -> tuple[Tensor, Thresholds, Tensor, Tensor]:
         """The projection (T,), the thresholds, and the bounds (C,), (C,) that they put on each cell."""
+        most = torch.finfo(scores.dtype).max / 4
+        if self._cell_shift is not None and len(self._cell_shift) and float(self._cell_shift.abs().max()) > most:
+            raise InputError(f"margin: expected one within the range of {scores.dtype}, got {self.margin:g}")
         with torch.no_grad():
             scores = scores.detach()
             thresholds = self._search(scores)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..checks import as_tensor, check_not_negative, check_values
+from ..checks import as_tensor, check_not_negative, check_number, check_values
 from ..data import ObservedMatrix
 from ..errors import InputError
 
@@ -38,7 +38,7 @@ class CoverageCurve:
 
     def at(self, level: float) -> float:
         """The share at one of the levels."""
-        near = (self.levels - level).abs()
+        near = (self.levels - check_number(level, "level")).abs()
         if not bool((near < 1e-6).any()):  # levels may have come in single precision
             raise InputError(f"level: expected one of {[round(x, 6) for x in self.levels.tolist()]}, got {level!r}")
         return float(self.covered[near.argmin()])

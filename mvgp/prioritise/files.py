@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from ..checks import check_path
 from ..data import PositiveUnlabelled
 from ..errors import InputError, StorageError
 from ..metrics.sources import Ranker
@@ -23,6 +24,7 @@ def store(
     path: str | os.PathLike[str], rankers: Sequence[Ranker], known: PositiveUnlabelled, described: dict[str, Any]
 ) -> None:
     """Write it; what cannot be saved is an error before anything is written."""
+    path = check_path(path)
     for ranker in rankers:
         if not isinstance(ranker, GaussianPosterior):
             raise InputError(
@@ -39,6 +41,7 @@ def store(
 
 def restore(path: str | os.PathLike[str]) -> tuple[tuple[GaussianPosterior, ...], PositiveUnlabelled, dict[str, Any]]:
     """The posteriors, the known links, and texts and ids by name."""
+    path = check_path(path)
     with told(path):
         content = Fields(read(path), "content")
         if content.text("kind") != KIND:

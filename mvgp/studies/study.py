@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..baselines import BASELINE_NAMES
+from ..checks import check_instance
 from ..errors import InputError
 from ..models.trace_gp import path_strengths
 from ..selection import NegativeSets
@@ -170,6 +171,7 @@ class Study:
     @classmethod
     def from_json(cls, text: str) -> Study:
         """From the text of :meth:`to_json`."""
+        check_instance(text, "settings", str, "JSON")
         try:
             given = json.loads(text)
         except json.JSONDecodeError as error:
@@ -182,8 +184,10 @@ class Study:
         if not isinstance(given, dict):
             raise InputError(f"settings: expected names and values, got {type(given).__name__}")
         known = {one.name for one in fields(cls)}
-        strange = sorted(set(given) - known)
+        strange = sorted(map(str, set(given) - known))
         if strange:
-            raise InputError(f"settings: expected names among {', '.join(sorted(known))}, got {', '.join(strange)}")
+            raise InputError(
+                f"settings: expected names among {', '.join(sorted(known))}, got {', '.join(map(str, strange))}"
+            )
         values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in given.items()}
         return cls(**values)

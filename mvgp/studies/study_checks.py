@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from ..checks import check_list, check_text
 from ..errors import InputError
 
 
@@ -53,7 +54,9 @@ def numbers(given: Any, name: str, **bounds: float) -> tuple[float, ...]:
 
 def names(given: Any, name: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
     """Different names among ``wanted``, at least one."""
-    found = (given,) if isinstance(given, str) else tuple(given)
+    found = (given,) if isinstance(given, str) else tuple(check_list(given, name, "different names, at least one"))
+    for one in found:
+        check_text(one, name)
     if not found or len(set(found)) < len(found):
         raise InputError(f"{name}: expected different names, at least one, got {list(found)}")
     for one in found:
