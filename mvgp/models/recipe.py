@@ -46,4 +46,8 @@ class Recipe(gpytorch.Module):
         noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
         if noise.numel() != 1:
             raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+        if not 0 < float(noise) < float("inf"):
+            raise InputError(
+                f"likelihood: expected a positive finite noise variance in {noise.dtype}, got {float(noise)!r}"
+            )
         return noise[0]

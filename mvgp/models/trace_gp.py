@@ -161,7 +161,7 @@ class TraceGP(Recipe):
         )
 
     def _penalty(self, given: TraceProblem, strength: float) -> SpectralElasticNet:
-        if given.lam_max == 0:
+        if given.lam_max == 0 and not given.flat:
             raise InputError("the data equal the prior mean (and biases) exactly: there is nothing to fit")
         return SpectralElasticNet(strength * given.lam_max, self.trace_share)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..data import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError
+from ..linalg.blocks import diagonal_at
 from ..linalg.csr import Pattern
 from ..priors import BiasedMean, MatrixGP
 from ..solvers import (
@@ -27,6 +28,7 @@ from ..solvers import (
     solve_proximal,
     solve_ridge,
 )
+from ..solvers.certificate import dual_bound
 from ..solvers.losses import long_dot
 from ..solvers.low_rank import LowRank
 from ..solvers.ridge import RidgeSolution
@@ -94,6 +96,7 @@ class TraceProblem:
     :param problem: loss and kernels.
     :param lam_max: largest singular value of the loss's gradient at B = 0.
     :param noise: variance of an observation with weight 1.
+    :param flat: whether the prior has no variance at any observed cell, so that nothing can be fitted and B = 0 is best.
     """
 
     prior: MatrixGP
@@ -101,6 +104,7 @@ class TraceProblem:
     problem: MeanProblem
     lam_max: float
     noise: float
+    flat: bool = False
 
 
 @torch.no_grad()
@@ -127,7 +131,10 @@ def trace_problem(
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     if not bool((gradient != 0).any()):
         return TraceProblem(prior, conditional, problem, 0.0, float(noise))
-    found = leading_values(problem, gradient, random_images(problem, 16, seed=0), accuracy=1e-7, max_passes=200)
+    images = random_images(problem, 16, seed=0)
+    if _is_flat(problem, images):
+        return TraceProblem(prior, conditional, problem, 0.0, float(noise), flat=True)
+    found = leading_values(problem, gradient, images, accuracy=1e-7, max_passes=200)
     return TraceProblem(prior, conditional, problem, float(found.values[0]), float(noise))
 
 
@@ -146,7 +153,10 @@ def trace_posterior(
     problem = given.problem
     coefficients: Coefficients
     solution: MeanSolution | RidgeSolution
-    if isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
+    if given.flat:
+        solution = _nothing(problem, penalty, tolerance)
+        coefficients = LowRankCoefficients(solution.mean.left * solution.mean.values, solution.mean.right)
+    elif isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
         if not isinstance(problem.pattern, Pattern):
             raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
         if penalty.ridge == 0:
@@ -191,6 +201,26 @@ def trace_posterior(
         solution=solution,
         evidence_scale=_evidence_scale(given, solution),
     )
+
+
+def _is_flat(problem: MeanProblem, images: Tensor) -> bool:
+    """Whether k_M(m, m) k_N(n, n) is zero at every observed pair; ``images`` (N, b) are random ones, K_N times them."""
+    ones = torch.ones(len(problem.pattern), dtype=problem.dtype, device=problem.device)
+    if bool((problem.rows_times(problem.sparse(ones)[0] @ images) != 0).any()):
+        return False  # the usual case, for the price of one product
+    of_rows = diagonal_at(problem.row_op, problem.pattern.rows)
+    return not bool((of_rows * diagonal_at(problem.col_op, problem.pattern.cols) != 0).any())
+
+
+def _nothing(problem: MeanProblem, penalty: Penalty, tolerance: float) -> MeanSolution:
+    """B = 0, with the certificate that it is best: the loss does not depend on B."""
+    mean = LowRank.zero(problem)
+    psi = mean.psi(problem)
+    at = problem.loss(psi)
+    dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
+    certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
+    spare = torch.zeros(problem.shape[1], 0, dtype=problem.dtype, device=problem.device)
+    return MeanSolution(mean, psi, at, certificate, spare, 0.0)
 
 
 def _evidence_scale(given: TraceProblem, solution: MeanSolution | RidgeSolution) -> float:
