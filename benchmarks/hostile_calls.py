@@ -671,7 +671,7 @@ def evidence_cases() -> Iterator[Case]:
             "posterior": trace_model(
                 strength=None,
                 trace_share=None,
-                penalty=mvgp.SpectralElasticNet.from_noise(float(gaussian().noise), 0.5),
+                penalty=mvgp.SpectralElasticNet.from_noise(gaussian().noise.item(), 0.5),
             ).fit(observed()),
         },
     )

@@ -12,6 +12,7 @@ import torch
 from scipy import sparse
 
 import mvgp
+import mvgp.evidence
 from mvgp import checks
 from mvgp.errors import InputError, MvgpError, NotPositiveSemidefiniteError
 from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
@@ -60,11 +61,16 @@ STRANGE = {
     "sparse": torch.eye(2).to_sparse(),
     "scipy": sparse.eye_array(2),
     "meta": torch.ones(2, device="meta"),
-    "quantised": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
     "generator": (one for one in (1.0, 2.0)),
     "booleans": [True, False],
     "ragged": [[1.0], [1.0, 2.0]],
 }
+
+
+@pytest.mark.filterwarnings("ignore")  # torch has deprecated them
+def test_quantised_tensors_are_refused():
+    with pytest.raises(InputError, match="quantised"):
+        checks.as_tensor(torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "x")
 
 
 @pytest.mark.parametrize("case", STRANGE)
@@ -244,8 +250,8 @@ def test_new_inputs_are_not_rounded_to_the_prior_s():
     prior = mvgp.MatrixGP(gpytorch.kernels.RBFKernel(), PrecomputedKernel(TWO), torch.arange(3))
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
     posterior = mvgp.FullGP(prior, likelihood).fit(mvgp.ObservedMatrix([0], [0], [1.0], (3, 2)))
-    found = posterior.mean([0], [0], row_inputs=[[0.5]])
-    assert 0 < found < posterior.mean([0], [0])  # between the entries, or refused: never that of input 0
+    with pytest.raises(InputError, match=r"row_inputs\[0, 0\]: expected a number that fits into torch.int64"):
+        posterior.mean([0], [0], row_inputs=[[0.5]])  # was taken for input 0
 
 
 # Raw exceptions -----------------------------------------------------------------------------------

@@ -70,10 +70,11 @@ class Graph:
 
     def _build(self, directed: Any) -> None:
         directed.setdiag(0)
-        adjacency = (directed + directed.T).tocsr()
-        adjacency.eliminate_zeros()
-        adjacency.sort_indices()
-        degree = np.asarray(adjacency.sum(axis=1)).ravel()
+        with np.errstate(over="ignore"):  # seen below
+            adjacency = (directed + directed.T).tocsr()
+            adjacency.eliminate_zeros()
+            adjacency.sort_indices()
+            degree = np.asarray(adjacency.sum(axis=1)).ravel()
         if not np.isfinite(degree).all():
             at = int((~np.isfinite(degree)).argmax())
             raise InputError(
