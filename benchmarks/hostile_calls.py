@@ -41,8 +41,23 @@ import torch
 from scipy import sparse
 
 import mvgp
-from mvgp import baselines, datasets, evidence, kernels, likelihoods, linalg, metrics, models, posteriors, prioritise
-from mvgp import priors, reports, selection, solvers, storage, studies, testing
+from mvgp import (
+    baselines,
+    datasets,
+    evidence,
+    kernels,
+    likelihoods,
+    linalg,
+    metrics,
+    prioritise,
+    priors,
+    reports,
+    selection,
+    solvers,
+    storage,
+    studies,
+    testing,
+)
 from mvgp.errors import MvgpError
 from mvgp.linalg.gram import Features
 
@@ -52,14 +67,76 @@ SIGNATURE = re.compile(r"unexpected keyword|required (positional|keyword)|multip
 
 # What the library itself makes and hands out: records of results. Their methods are called, their constructors are not
 # meant for users. Protocols and errors are no callables either.
-RECORDS = """AlternatingSolution Certificate Choice ChoiceInterrupted ContractResult CoverageCurve Evidence FactorPosterior
-FileReport FullPosterior GaussianPosterior KernelCandidate KernelChoice KernelChoiceInterrupted Learned LearnedGrid
-LearnedTrace LeaveOneOut LogDeterminant LogMarginal LossValue MeanSolution NestedResult OuterFold PairRanker
-PairedComparison PathPoint PathRecord Point PosteriorCovarianceLinearOperator Prioritisation Prioritiser RankedRow
-RankingLists RankingScores ReadReport Reference ScalablePosterior Score Solution StudyError StudyResult SyntheticMatrix
-TableError TestPlan TopTable TraceBound TracePosterior VarianceEstimate LowRank Joint""".split()
-INTERFACES = """Baseline Contract GraphKernel GraphKernelContract KernelContract LikelihoodContract Loss Penalty
-PosteriorContract Ranker RankerContract RankingLikelihood TargetSet TargetSetContract MatrixMean""".split()
+RECORDS = [
+    "AlternatingSolution",
+    "Certificate",
+    "Choice",
+    "ChoiceInterrupted",
+    "ContractResult",
+    "CoverageCurve",
+    "Evidence",
+    "FactorPosterior",
+    "FileReport",
+    "FullPosterior",
+    "GaussianPosterior",
+    "KernelCandidate",
+    "KernelChoice",
+    "KernelChoiceInterrupted",
+    "Learned",
+    "LearnedGrid",
+    "LearnedTrace",
+    "LeaveOneOut",
+    "LogDeterminant",
+    "LogMarginal",
+    "LossValue",
+    "MeanSolution",
+    "NestedResult",
+    "OuterFold",
+    "PairRanker",
+    "PairedComparison",
+    "PathPoint",
+    "PathRecord",
+    "Point",
+    "PosteriorCovarianceLinearOperator",
+    "Prioritisation",
+    "Prioritiser",
+    "RankedRow",
+    "RankingLists",
+    "RankingScores",
+    "ReadReport",
+    "Reference",
+    "ScalablePosterior",
+    "Score",
+    "Solution",
+    "StudyError",
+    "StudyResult",
+    "SyntheticMatrix",
+    "TableError",
+    "TestPlan",
+    "TopTable",
+    "TraceBound",
+    "TracePosterior",
+    "VarianceEstimate",
+    "LowRank",
+    "Joint",
+]
+INTERFACES = [
+    "Baseline",
+    "Contract",
+    "GraphKernel",
+    "GraphKernelContract",
+    "KernelContract",
+    "LikelihoodContract",
+    "Loss",
+    "Penalty",
+    "PosteriorContract",
+    "Ranker",
+    "RankerContract",
+    "RankingLikelihood",
+    "TargetSet",
+    "TargetSetContract",
+    "MatrixMean",
+]
 # arguments that may be anything, by the documents: a label of the result, what gpytorch passes through
 FREE = {("compare", "metric"), ("StudyResult.mean", "model"), ("StudyResult.mean", "metric"), ("write_report", "out")}
 

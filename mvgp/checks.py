@@ -93,7 +93,7 @@ def real(given: Any) -> float | None:
     try:
         return float(given)
     except OverflowError:
-        return math.inf if given > 0 else -math.inf
+        return math.inf if int(given) > 0 else -math.inf  # a whole number beyond all doubles
 
 
 def _number(
@@ -321,7 +321,7 @@ def _first_stranger(array: np.ndarray) -> str:
     return " (numbers, some beyond 64 bits)"
 
 
-def place(name: str, at: Iterable[int]) -> str:
+def place(name: str, at: Iterable[Any]) -> str:
     """The name with a position, as it would be written in Python."""
     where = ", ".join(str(int(i)) for i in at)
     return f"{name}[{where}]" if where else name
@@ -522,6 +522,7 @@ def check_name(given: Any, name: str) -> str:
         missing = missing or bool(given != given)  # NaN and NaT differ from themselves, pandas' NA cannot say
     except (TypeError, ValueError):
         missing = True
-    if missing or (type(given).__str__ is object.__str__ and type(given).__repr__ is object.__repr__):
+    nameless = all(getattr(type(given), part) is getattr(object, part) for part in ("__str__", "__repr__"))
+    if missing or nameless:
         raise InputError(f"{name}: expected a name, got {shown(given)}")
     return str(given)

@@ -241,8 +241,8 @@ def test_edge_weights_whose_sum_overflows_are_refused():
 def test_numbers_that_overflow_in_single_precision_are_refused():
     with pytest.raises(InputError, match="float32"):
         FeatureKernel([1e300, 1.0], dtype=torch.float32)
+    inputs = torch.tensor([1e300, 0.0], dtype=torch.float64)
     with pytest.raises(InputError, match="row_inputs"):
-        inputs = torch.tensor([1e300, 0.0]).double()
         mvgp.MatrixGP(gpytorch.kernels.RBFKernel(), PrecomputedKernel(TWO), inputs, dtype=torch.float32)
 
 

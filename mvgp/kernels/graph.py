@@ -77,9 +77,7 @@ class Graph:
             degree = np.asarray(adjacency.sum(axis=1)).ravel()
         if not np.isfinite(degree).all():
             at = int((~np.isfinite(degree)).argmax())
-            raise InputError(
-                f"weights: expected weights whose sum over the links of node {at} is finite, got too large ones"
-            )
+            raise InputError(f"weights: expected a finite sum over the links of node {at}, got weights that overflow")
         scale = np.zeros_like(degree)
         scale[degree > 0] = 1.0 / np.sqrt(degree[degree > 0])
         # S = L - I has its spectrum in [-1, 1]: minus the normalised weights, and -1 for isolated nodes

@@ -96,7 +96,7 @@ class TraceProblem:
     :param problem: loss and kernels.
     :param lam_max: largest singular value of the loss's gradient at B = 0.
     :param noise: variance of an observation with weight 1.
-    :param flat: whether the prior has no variance at any observed cell, so that nothing can be fitted and B = 0 is best.
+    :param flat: whether the prior has no variance at any observed cell, so that B = 0 is best.
     """
 
     prior: MatrixGP
