@@ -93,7 +93,8 @@ def real(given: Any) -> float | None:
     try:
         return float(given)
     except OverflowError:
-        return math.inf if int(given) > 0 else -math.inf  # a whole number beyond all doubles
+        huge: Any = given  # beyond all doubles
+        return math.inf if huge > 0 else -math.inf
 
 
 def _number(

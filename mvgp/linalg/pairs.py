@@ -116,7 +116,7 @@ class PairIndex:
 
     def to_pattern(self, values: Tensor) -> Tensor:
         """(D,) values on the distinct pairs from (Q,) values on all, repeats added up."""
-        check_float_tensor(values, "values", (len(self),))
+        check_float_tensor(values, "values", (len(self),), finite=True)
         if self._ascending:
             return values
         pattern, place = self._distinct
@@ -124,7 +124,7 @@ class PairIndex:
 
     def from_pattern(self, values: Tensor) -> Tensor:
         """(Q,) values on all pairs from (D,) values on the distinct ones."""
-        check_float_tensor(values, "values", (len(self._distinct[0]),))
+        check_float_tensor(values, "values", (len(self._distinct[0]),), finite=True)
         return values if self._ascending else values[self._distinct[1]]
 
     def scatter(self, values: Tensor) -> Tensor:
