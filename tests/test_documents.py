@@ -121,6 +121,7 @@ def test_imports_point_downstream():
     """data and kernels stand on linalg; priors on those; posteriors on priors; models on posteriors."""
     order = [
         "errors",
+        "checks",
         "linalg",
         "data",
         "kernels",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..checks import check_positive
 from ..data import PositiveUnlabelled
-from .checks import check_positive
 from .factor_ranker import FactorRanker
 from .implicit_package import check_implicit, fit_implicit
 

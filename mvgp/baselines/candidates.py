@@ -7,6 +7,7 @@ from itertools import product
 
 import torch
 
+from ..checks import check_dtype, check_instance, check_seed, shown
 from ..datasets import LinkSet
 from ..errors import InputError
 from .baseline import Baseline
@@ -103,6 +104,8 @@ def candidates(name: str, link_set: LinkSet, *, seed: int = 0, dtype: torch.dtyp
         NeighbourVoting(hops=1, decay=0.5, popularity_weight=0.001)
 
     """
-    if name not in _GRIDS:
-        raise InputError(f"baseline: expected one of {', '.join(BASELINE_NAMES)}, got {name!r}")
+    if not isinstance(name, str) or name not in _GRIDS:
+        raise InputError(f"baseline: expected one of {', '.join(BASELINE_NAMES)}, got {shown(name)}")
+    check_instance(link_set, "link_set", LinkSet, "mvgp.datasets.LinkSet")
+    seed, dtype = check_seed(seed), check_dtype(dtype)
     return list(_GRIDS[name](link_set, seed, dtype))

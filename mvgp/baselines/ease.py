@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from ..checks import check_dtype, check_positive
 from ..data import PositiveUnlabelled
-from .checks import check_dtype, check_positive
 from .incidence import incidence
 from .ranker import BLOCK, BlockRanker
 

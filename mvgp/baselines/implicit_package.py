@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from scipy import sparse
 
+from ..checks import check_dtype, check_not_negative, check_whole_number
 from ..data import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError
-from .checks import DTYPES, check_count, check_dtype, check_not_negative
+from .checks import DTYPES
 from .factor_ranker import FactorRanker
 from .incidence import incidence
 
@@ -21,9 +22,9 @@ def check_implicit(recipe: Any) -> None:
     :param recipe: with ``factors``, ``regularisation``, ``iterations``, ``threads``, ``seed`` and ``dtype``.
     """
     for name in ("factors", "iterations", "threads"):
-        check_count(getattr(recipe, name), name)
+        check_whole_number(getattr(recipe, name), name)
     check_not_negative(recipe.regularisation, "regularisation")
-    check_count(recipe.seed, "seed", least=0)
+    check_whole_number(recipe.seed, "seed", least=0)
     check_dtype(recipe.dtype)
 
 

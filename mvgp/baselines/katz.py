@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from ..checks import check_dtype, check_not_negative, check_positive, check_whole_number
 from ..data import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels import Graph
-from .checks import check_count, check_dtype, check_graph, check_nodes, check_not_negative, check_positive
+from .checks import check_graph, check_nodes
 from .incidence import incidence, row_normalised, symmetrically_normalised, weights
 from .ranker import BlockRanker
 
@@ -85,7 +86,7 @@ class Katz:
         check_graph(self.row_graph, "row_graph")
         check_graph(self.col_graph, "col_graph")
         check_positive(self.beta, "beta")
-        check_count(self.max_length, "max_length")
+        check_whole_number(self.max_length, "max_length")
         if self.normalisation not in get_args(Normalisation):
             raise InputError(
                 f"normalisation: expected one of {', '.join(get_args(Normalisation))}, got {self.normalisation!r}"

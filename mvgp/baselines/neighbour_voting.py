@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..checks import check_dtype, check_not_negative, check_part, check_whole_number
 from ..data import PositiveUnlabelled
 from ..kernels import Graph
-from .checks import check_count, check_dtype, check_graph, check_nodes, check_not_negative, check_share
+from .checks import check_graph, check_nodes
 from .incidence import incidence, row_normalised, weights
 from .ranker import BlockRanker
 
@@ -73,8 +74,8 @@ class NeighbourVoting:
 
     def __post_init__(self) -> None:
         check_graph(self.row_graph, "row_graph")
-        check_count(self.hops, "hops")
-        check_share(self.decay, "decay")
+        check_whole_number(self.hops, "hops")
+        check_part(self.decay, "decay")
         check_not_negative(self.popularity_weight, "popularity_weight")
         check_dtype(self.dtype)
 

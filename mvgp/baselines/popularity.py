@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from ..checks import check_dtype
 from ..data import PositiveUnlabelled
-from .checks import check_dtype
 from .incidence import incidence
 from .ranker import BlockRanker
 

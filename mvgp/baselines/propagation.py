@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..checks import check_dtype, check_part, check_whole_number
 from ..data import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels import Graph
-from .checks import check_count, check_dtype, check_graph, check_nodes, check_share
+from .checks import check_graph, check_nodes
 from .incidence import incidence, symmetrically_normalised, weights
 from .ranker import BlockRanker
 
@@ -86,8 +87,8 @@ class Propagation:
     def __post_init__(self) -> None:
         check_graph(self.row_graph, "row_graph")
         check_graph(self.col_graph, "col_graph")
-        check_share(self.restart, "restart")
-        check_count(self.iterations, "iterations")
+        check_part(self.restart, "restart")
+        check_whole_number(self.iterations, "iterations")
         if not isinstance(self.normalise_links, bool):
             raise InputError(f"normalise_links: expected True or False, got {self.normalise_links!r}")
         check_dtype(self.dtype)

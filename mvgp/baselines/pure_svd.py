@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from scipy.sparse.linalg import svds
 
+from ..checks import check_dtype, check_whole_number
 from ..data import PositiveUnlabelled
 from ..errors import InputError
-from .checks import check_count, check_dtype
 from .factor_ranker import FactorRanker
 from .incidence import incidence
 
@@ -39,8 +39,8 @@ class PureSVD:
     dtype: torch.dtype = field(default=torch.float64, repr=False)
 
     def __post_init__(self) -> None:
-        check_count(self.factors, "factors")
-        check_count(self.seed, "seed", least=0)
+        check_whole_number(self.factors, "factors")
+        check_whole_number(self.seed, "seed", least=0)
         check_dtype(self.dtype)
 
     def fit(self, links: PositiveUnlabelled) -> FactorRanker:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.checks import check_index
+from ..checks import check_index
 from .checks import DTYPES
 
 BLOCK = 256  # rows computed at a time

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_index, check_names, check_shape, check_values, check_weights
 from ..errors import InputError
 from ..linalg.csr import Pattern
 from . import sources
-from .checks import check_index, check_names, check_no_duplicates, check_shape, check_values, check_weights
+from .checks import check_no_duplicates
 
 
 class ObservedMatrix:
@@ -58,10 +59,10 @@ class ObservedMatrix:
             raise InputError(f"rows and cols differ in length: {given_rows.numel()} and {given_cols.numel()}")
         if given_rows.numel() == 0:
             raise InputError(f"no observations: expected at least one entry of the {shape[0]} x {shape[1]} matrix")
-        given_values = check_values(values, given_rows.numel(), "values")
+        given_values = check_values(values, given_rows.numel(), "values", keep_gradient=True)
         given_weights = None
         if weights is not None:
-            given_weights = check_weights(weights, given_rows.numel(), given_values.dtype)
+            given_weights = check_weights(weights, given_rows.numel(), given_values.dtype, keep_gradient=True)
 
         key, order = torch.sort(given_rows * shape[1] + given_cols, stable=True)
         check_no_duplicates(key, order, shape[1])

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_index
 from ..errors import InputError
-from .checks import check_index, check_no_duplicates
+from .checks import check_no_duplicates
 
 
 def positive_pairs(given: Any, shape: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_index, check_names, check_part, check_shape
 from ..errors import InputError
 from ..linalg.complete_rows import CompleteRows
-from .checks import check_index, check_names, check_no_duplicates, check_shape, refuse_gradient
+from .checks import check_no_duplicates
 
 
 class PositiveUnlabelled:
@@ -51,13 +52,10 @@ class PositiveUnlabelled:
             raise InputError(
                 f"expected as many rows as cols, at least one, got {given_rows.numel()} and {given_cols.numel()}"
             )
-        refuse_gradient(weight, "weight")
-        if not 0 < weight <= 1:
-            raise InputError(f"weight: expected a number above 0 and at most 1, got {weight!r}")
         key, order = torch.sort(given_rows * self.shape[1] + given_cols, stable=True)
         check_no_duplicates(key, order, self.shape[1])
         self.rows, self.cols = given_rows[order], given_cols[order]
-        self.weight = float(weight)
+        self.weight = check_part(weight, "weight")
         self.row_names = check_names(row_names, self.shape[0], "row_names")
         self.col_names = check_names(col_names, self.shape[1], "col_names")
 

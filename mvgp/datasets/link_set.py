@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import check_index, check_instance, check_list, check_name, check_part, check_seed
 from ..data import PositiveUnlabelled
-from ..data.checks import check_index
 from ..errors import InputError
 from ..kernels import DiffusionKernel, Graph
 from ..priors import MatrixGP
@@ -55,14 +55,16 @@ class LinkSet:
 
     def __post_init__(self) -> None:
         for side, graph in (("row", self.row_graph), ("col", self.col_graph)):
+            check_instance(graph, f"{side}_graph", Graph, "mvgp.kernels.Graph")
             ids = _distinct(getattr(self, f"{side}_ids"), f"{side}_ids")
-            names = tuple(map(str, getattr(self, f"{side}_names"))) or ids
+            names = _strings(getattr(self, f"{side}_names"), f"{side}_names") or ids
             if len(names) != len(ids):
                 raise InputError(f"{side}_names: expected {len(ids)} names, one for each id, got {len(names)}")
             if graph.num_nodes != len(ids):
                 raise InputError(f"{side}_graph: expected {len(ids)} nodes, one for each id, got {graph.num_nodes}")
             object.__setattr__(self, f"{side}_ids", ids)
             object.__setattr__(self, f"{side}_names", names)
+        check_instance(self.source, "source", str, "a string")
         checked = PositiveUnlabelled(self.rows, self.cols, self.shape)  # sorted, within bounds, no duplicates
         object.__setattr__(self, "rows", checked.rows)
         object.__setattr__(self, "cols", checked.cols)
@@ -112,8 +114,7 @@ class LinkSet:
 
     def subsample(self, share: float, seed: int = 0) -> LinkSet:
         """A random share of the links, all rows and columns kept, as the paper's 5 % sets."""
-        if not isinstance(share, int | float) or not 0 < share <= 1:
-            raise InputError(f"share: expected a number above 0 and at most 1, got {share!r}")
+        share, seed = check_part(share, "share"), check_seed(seed)
         count = max(1, round(share * len(self)))
         at = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count].sort().values
         return replace(self, rows=self.rows[at], cols=self.cols[at])
@@ -132,8 +133,13 @@ class LinkSet:
         return found.hexdigest()[:16]
 
 
+def _strings(given: Any, name: str) -> tuple[str, ...]:
+    entries = list(given) if isinstance(given, str) else check_list(given, name, "names")  # "abc" has three
+    return tuple(check_name(one, f"{name}[{at}]") for at, one in enumerate(entries))
+
+
 def _distinct(ids: Sequence[Any], name: str) -> tuple[str, ...]:
-    found = tuple(map(str, ids))
+    found = _strings(ids, name)
     seen: set[str] = set()
     for one in found:
         if one in seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..checks import check_choice, check_flag, shown
 from ..errors import InputError
 from .link_set import LinkSet
 from .link_tables import FilePath, LinkTables
@@ -85,9 +86,8 @@ def read_links(
 
 def check_options(filters: object, header: object, delimiter: object) -> None:
     """Whether they are among what there is."""
-    if filters not in FILTERS:
-        raise InputError(f"filters: expected one of {', '.join(map(repr, FILTERS))}, got {filters!r}")
-    if header not in (None, True, False):
-        raise InputError(f"header: expected True, False or None, got {header!r}")
+    check_choice(filters, "filters", FILTERS)
+    if header is not None:
+        check_flag(header, "header")
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"#\r\n'):
-        raise InputError(f"delimiter: expected one character or None, got {delimiter!r}")
+        raise InputError(f"delimiter: expected one character or None, got {shown(delimiter)}")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import check_not_negative, check_part, check_seed, check_whole_number
 from ..data import ObservedMatrix
 from ..kernels import DiffusionKernel, Graph
 from ..priors import MatrixGP
@@ -51,6 +52,9 @@ def synthetic_matrix(
         torch.Size([10, 20])
 
     """
+    num_rows = check_whole_number(num_rows, "num_rows", 2, 10**5)
+    num_cols = check_whole_number(num_cols, "num_cols", 1, 8192)
+    share, noise, seed = check_part(share, "share"), check_not_negative(noise, "noise"), check_seed(seed)
     rng = np.random.default_rng(seed)
     ring = [(i, (i + step) % num_rows) for i in range(num_rows) for step in (1, 2)]
     shortcuts = [tuple(rng.integers(0, num_rows, 2)) for _ in range(num_rows // 4)]

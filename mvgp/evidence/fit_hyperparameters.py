@@ -13,8 +13,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 from tqdm import tqdm
 
+from ..checks import check_flag, check_iterations, check_tolerance, refuse_gradient
 from ..data import ObservedMatrix
-from ..data.checks import refuse_gradient
 from ..errors import InputError, SizeError
 from ..priors import MatrixGP
 from .marginal import LogMarginal, MarginalMethod
@@ -129,10 +129,8 @@ def learn(
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
     refuse_gradient(data, "data")
     prior.refuse_gradients()
-    if not tolerance > 0:
-        raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
-    if not isinstance(max_steps, int) or max_steps < 1:
-        raise InputError(f"max_steps: expected a positive whole number, got {max_steps!r}")
+    tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
+    errors, progress = check_flag(errors, "errors"), check_flag(progress, "progress")
     mll = MatrixMarginalLogLikelihood(likelihood, prior, method=method, probes=probes, seed=seed, **options)
     likelihood.to(prior.dtype)
     vector = ParameterVector({"": prior, "likelihood": likelihood})

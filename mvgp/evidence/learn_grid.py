@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 from tqdm import tqdm
 
+from ..checks import check_flag, check_instance, check_iterations, check_tolerance
 from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.overrides import check_gaussian
@@ -84,8 +85,9 @@ def learn_grid(
     check_gaussian(likelihood, "learn_grid")
     if not isinstance(data, PositiveUnlabelled | ObservedMatrix):
         raise InputError(f"data: expected links or an ObservedMatrix, got {type(data).__name__}")
-    if not tolerance > 0 or not isinstance(max_steps, int) or max_steps < 1:
-        raise InputError(f"expected a positive tolerance and number of steps, got {tolerance!r} and {max_steps!r}")
+    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
+    progress = check_flag(progress, "progress")
     prior.refuse_gradients()
     grid = RotatedGrid(prior, data)
     likelihood.to(torch.float64)  # sums over millions of cells are in double precision

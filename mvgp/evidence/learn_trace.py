@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.likelihoods import GaussianLikelihood
 from scipy.optimize import minimize
 from torch import Tensor
 from tqdm import tqdm
 
+from ..checks import check_flag, check_iterations, check_positive, check_tolerance, refuse_gradient, shown
 from ..data import ObservedMatrix
-from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
 from ..posteriors import TracePosterior
@@ -142,19 +143,21 @@ def learn_trace(
     :param progress: show a progress bar.
     :param options: of :func:`~mvgp.evidence.marginal.pair_log_marginal`.
     """
-    prior, likelihood = model.prior, model.likelihood
+    prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
+    if not isinstance(prior, MatrixGP) or not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
+        raise InputError(f"model: expected mvgp.TraceGP, or a recipe with a prior and a likelihood, got {shown(model)}")
     if not isinstance(data, ObservedMatrix):
         raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
     refuse_gradient(data, "data")
     prior.refuse_gradients()
-    if not mu > 0:
-        raise InputError(f"mu: expected a positive number (without a trace norm use learn), got {mu!r}")
-    if not tolerance > 0 or not isinstance(max_steps, int) or max_steps < 1:
-        raise InputError(f"expected tolerance > 0 and max_steps >= 1, got {tolerance!r} and {max_steps!r}")
+    mu = check_positive(mu, "mu (without a trace norm use learn)")
+    tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
+    fit_tolerance = check_tolerance(fit_tolerance, "fit_tolerance")
+    max_iterations, progress = check_iterations(max_iterations), check_flag(progress, "progress")
     if not isinstance(likelihood, RankingLikelihood):
         likelihood.to(prior.dtype)
     vector = ParameterVector({"": prior, "likelihood": likelihood})
-    objective = TraceObjective(prior, likelihood, data, float(mu), vector, fit_tolerance, max_iterations, options)
+    objective = TraceObjective(prior, likelihood, data, mu, vector, fit_tolerance, max_iterations, options)
     root = len(data) ** 0.5
 
     def minus(raw: np.ndarray) -> tuple[float, np.ndarray]:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_index, without_gradient
 from ..data import ObservedMatrix
-from ..data.checks import check_index, without_gradient
 from ..errors import InputError, SizeError
 from ..linalg.solvers import DENSE_LIMIT, SpectralSolver
 from ..posteriors import FullPosterior

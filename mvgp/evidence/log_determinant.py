@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..checks import check_flag, check_instance, check_iterations, check_tolerance
+from ..errors import InputError
 from ..linalg import Evidence, PairLinearOperator, Solution
 from .derivative import form_gradients, with_gradients
 from .lanczos import krylov, log_derivative, log_quadrature
-from .reference import Reference
+from .reference import Reference, check_noise
 
 BASIS_BYTES = 256 * 2**20  # memory for the basis vectors of one batch of probes
 STEPS = 32  # iterations that the size of a batch expects
@@ -57,6 +59,12 @@ def log_determinant(
     :param derivative: whether to keep the vectors that the derivative is made of; they are kept in any case if
         covariance or noise require a gradient.
     """
+    check_noise(covariance, noise)
+    check_instance(reference, "reference", Reference, "mvgp.evidence.Reference")
+    if not reference.fits(covariance.left):
+        raise InputError("reference: expected one of the same pairs, got one of others")
+    tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
+    derivative = check_flag(derivative, "derivative")
     wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise))
     with torch.no_grad():
         found = _estimate(covariance, noise, reference, tolerance, max_iterations, derivative or wanted)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
+from ..checks import check_choice, check_iterations, check_seed, check_tolerance
 from ..data import ObservedMatrix
 from ..errors import InputError, NotPositiveSemidefiniteError
 from ..likelihoods.overrides import check_gaussian
@@ -19,9 +20,17 @@ from ..linalg.solvers import CHOLESKY_LIMIT, make_solver
 from ..priors import MatrixGP
 from .derivative import with_derivative
 from .log_determinant import log_determinant
-from .reference import PROBES, Reference
+from .reference import PROBES, Reference, check_probes
 
 MarginalMethod = Literal["auto", "cholesky", "spectral", "probes"]
+METHODS = ("auto", "cholesky", "spectral", "probes")
+
+
+def check_limits(tolerance: Any, probe_tolerance: Any, max_iterations: Any) -> tuple[float | None, float | None, int]:
+    """Two tolerances, None for what fits the precision, and a limit on iterations."""
+    first = None if tolerance is None else check_tolerance(tolerance)
+    second = None if probe_tolerance is None else check_tolerance(probe_tolerance, "probe_tolerance")
+    return first, second, check_iterations(max_iterations)
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,7 @@ def log_marginal(
         raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
     if data.shape != prior.shape:
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    probes, seed = check_probes(probes), check_seed(seed)
     joint = prior(data.rows, data.cols)
     noise = noise_of(likelihood, joint.loc, data.weights)
     covariance = joint.lazy_covariance_matrix
@@ -117,6 +127,7 @@ def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | Non
 
 def choose_method(covariance: PairLinearOperator, noise: Tensor, method: MarginalMethod) -> MarginalMethod:
     """The exact method that fits the problem, or probes."""
+    check_choice(method, "method", METHODS)
     pairs = covariance.left
     complete = noise.dim() == 0 and pairs.fills and pairs.active_shape == pairs.shape
     closed_form = complete and max(pairs.shape) <= EXACT_LIMIT
@@ -125,8 +136,6 @@ def choose_method(covariance: PairLinearOperator, noise: Tensor, method: Margina
             f"method='spectral' needs every cell observed, row by row, with equal weights, "
             f"and at most {EXACT_LIMIT} rows and columns"
         )
-    if method not in ("auto", "cholesky", "spectral", "probes"):
-        raise InputError(f"method: expected 'auto', 'cholesky', 'spectral' or 'probes', got {method!r}")
     if method != "auto":
         return method
     if closed_form:
@@ -152,9 +161,7 @@ def pair_log_marginal(
     :param reference: for ``probes``; the one of these very parameters when left out.
     """
     single = residual.dtype == torch.float32
-    for name, given in (("tolerance", tolerance), ("probe_tolerance", probe_tolerance)):
-        if given is not None and not given > 0:
-            raise InputError(f"{name}: expected a positive number, got {given!r}")
+    tolerance, probe_tolerance, max_iterations = check_limits(tolerance, probe_tolerance, max_iterations)
     tolerance = tolerance or (1e-5 if single else 1e-8)
     probe_tolerance = probe_tolerance or (1e-4 if single else 1e-6)
     chosen = choose_method(covariance, noise, method)

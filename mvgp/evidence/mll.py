@@ -10,12 +10,12 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from ..data.checks import check_values, check_weights
+from ..checks import check_choice, check_seed, check_values, check_weights
 from ..errors import ConvergenceError, InputError
 from ..likelihoods.overrides import check_gaussian
 from ..linalg import PairLinearOperator
 from ..priors import MatrixGP
-from .marginal import LogMarginal, MarginalMethod, choose_method, noise_of, pair_log_marginal
+from .marginal import METHODS, LogMarginal, MarginalMethod, check_limits, choose_method, noise_of, pair_log_marginal
 from .reference import PROBES, Reference, check_probes
 
 SLACK = 2.0  # a reference is kept until this many times the iterations are needed that it needed at first
@@ -69,13 +69,14 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         if not isinstance(prior, MatrixGP):
             raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
         check_gaussian(likelihood, "the marginal likelihood")
-        check_probes(probes)
         super().__init__(likelihood, prior)
-        self.method: MarginalMethod = method
-        self.tolerance, self.probe_tolerance, self.max_iterations = tolerance, probe_tolerance, max_iterations
-        self.probes, self.seed = probes, seed
+        self.method: MarginalMethod = check_choice(method, "method", METHODS)
+        self.tolerance, self.probe_tolerance, self.max_iterations = check_limits(
+            tolerance, probe_tolerance, max_iterations
+        )
+        self.probes, self.seed = check_probes(probes), check_seed(seed)
         self._reference: Reference | None = None
-        self._limit = max_iterations
+        self._limit = self.max_iterations
         self._last: LogMarginal | None = None
 
     @property
@@ -100,8 +101,8 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
             raise InputError(f"function_dist: expected prior(rows, cols), got {type(function_dist).__name__}")
         mean, covariance = function_dist.loc, function_dist.lazy_covariance_matrix
         count = len(mean)
-        values = check_values(target, count, "target").to(mean)
-        given = None if weights is None else check_weights(weights, count, mean.dtype).to(mean)
+        values = check_values(target, count, "target", keep_gradient=True).to(mean)
+        given = None if weights is None else check_weights(weights, count, mean.dtype, keep_gradient=True).to(mean)
         noise = noise_of(self.likelihood, mean, given)
         found = self._evaluate(covariance, values - mean, noise)
         self._last = replace(found, value=found.value.detach())  # it would keep the graph alive

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..checks import check_flag, check_float_tensor, check_instance, check_seed, check_whole_number, refuse_where
 from ..linalg import PairIndex, PairLinearOperator
 from ..linalg.solvers import ConjugateGradientSolver, make_solver
 from ..linalg.woodbury import WoodburyPreconditioner
@@ -53,7 +53,8 @@ class Reference:
         :param seed: of the probes; the same seed gives the same ones.
         :param precondition: False takes M = D in any case.
         """
-        check_probes(probes)
+        probes, seed, precondition = check_probes(probes), check_seed(seed), check_flag(precondition, "precondition")
+        check_noise(covariance, noise)
         fixed, noise = covariance.detach(), noise.detach()
         solver: Any = None
         if precondition:
@@ -71,17 +72,25 @@ class Reference:
 
     def apply(self, dense: Tensor) -> Tensor:
         """(T, C): M^-1 times (T, C)."""
+        check_float_tensor(dense, "dense", (len(self.pairs), None), like=self.noise)
         return dense / self.noise.unsqueeze(1) if self.preconditioner is None else self.preconditioner(dense)
 
     def fits(self, pairs: PairIndex) -> bool:
         """Whether it was made for these pairs."""
+        check_instance(pairs, "pairs", PairIndex, "a PairIndex")
         return torch.equal(self.pairs.rows, pairs.rows) and torch.equal(self.pairs.cols, pairs.cols)
 
 
-def check_probes(probes: Any) -> None:
-    """Raise unless ``probes`` is a whole number of at least 2, which an error bar needs."""
-    if not isinstance(probes, int) or probes < 2:
-        raise InputError(f"probes: expected a whole number, at least 2, got {probes!r}")
+def check_probes(probes: Any) -> int:
+    """A whole number of at least 2, which an error bar needs, and at most a million."""
+    return check_whole_number(probes, "probes", 2, 10**6)
+
+
+def check_noise(covariance: Any, noise: Any) -> None:
+    """K_TT of observed pairs, and (T,) positive noise."""
+    check_instance(covariance, "covariance", PairLinearOperator, "a PairLinearOperator")
+    check_float_tensor(noise, "noise", (covariance.shape[-1],), like=covariance, finite=True)
+    refuse_where(noise.detach() <= 0, noise.detach(), "noise", "a positive number")
 
 
 def _signs(count: int, probes: int, generator: torch.Generator, like: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
+from ..checks import refuse_gradient
 from ..data import ObservedMatrix, PositiveUnlabelled
-from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..kernels import Graph, GraphKernel
 from ..priors import MatrixGP

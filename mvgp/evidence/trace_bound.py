@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
+from ..checks import check_instance, refuse_gradient
 from ..data import ObservedMatrix
-from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
 from ..linalg import PairLinearOperator
@@ -75,6 +76,10 @@ def trace_bound(
     :param posterior: fitted to them, of :class:`mvgp.TraceGP`.
     :param options: of :func:`~mvgp.evidence.marginal.pair_log_marginal`.
     """
+    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    check_instance(likelihood, "likelihood", (GaussianLikelihood, RankingLikelihood), "a likelihood")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
+    check_instance(posterior, "posterior", TracePosterior, "that of mvgp.TraceGP")
     mean = posterior.mean_factors
     if mean is None:
         raise InputError(

@@ -10,7 +10,7 @@ from gpytorch.constraints import Interval, Positive
 from gpytorch.module import RandomModuleMixin
 from torch import Tensor
 
-from ..data.checks import refuse_gradient
+from ..checks import as_reals, check_instance, refuse_where
 from ..errors import InputError
 
 
@@ -36,6 +36,8 @@ class BoundedParameters(gpytorch.Module):
         shape: torch.Size | tuple[int, ...] | None = None,
     ) -> None:
         """Register ``raw_<name>`` with a constraint, positive when left out, at a starting value."""
+        if constraint is not None:
+            check_instance(constraint, f"{name}_constraint", Interval, "a constraint of gpytorch")
         size = self.batch_shape if shape is None else shape
         raw = torch.nn.Parameter(torch.zeros(size, dtype=self._parameter_dtype))
         self.register_parameter(f"raw_{name}", raw)
@@ -53,15 +55,14 @@ class BoundedParameters(gpytorch.Module):
             wanted = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
             self.initialize(**{f"raw_{name}": constraint.inverse_transform(wanted)})
             return
-        refuse_gradient(value, name)
+        given = as_reals(value, name, raw.dtype).to(raw.device)
+        bad = (given < 0) if may_be_zero else (given <= 0)
+        refuse_where(bad, given, name, f"a finite number that is {'not negative' if may_be_zero else 'positive'}")
         try:
-            wanted = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).detach().expand(raw.shape)
-        except (TypeError, ValueError, RuntimeError):
-            raise InputError(f"{name}: expected a number, or as many as {tuple(raw.shape)}, got {value!r}") from None
-        good = torch.isfinite(wanted) & ((wanted >= 0) if may_be_zero else (wanted > 0))
-        if not bool(good.all()):
-            least = "not negative" if may_be_zero else "positive"
-            raise InputError(f"{name}: expected a finite number that is {least}, got {value!r}")
+            wanted = given.expand(raw.shape)
+        except RuntimeError:
+            shape = f"one number, or shape {tuple(raw.shape)}" if raw.dim() else "one number"
+            raise InputError(f"{name}: expected {shape}, got shape {tuple(given.shape)}") from None
         self.initialize(**{f"raw_{name}": _raw(wanted, constraint, name)})
 
     def initialize(self, **kwargs: Any) -> Self:

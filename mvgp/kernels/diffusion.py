@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .graph import Graph
 from .graph_kernel import GraphKernel
+from .nodes import check_eigenvalues
 
 
 class DiffusionKernel(GraphKernel):
@@ -52,4 +53,4 @@ class DiffusionKernel(GraphKernel):
 
     def spectrum(self, eigenvalues: Tensor) -> Tensor:
         """exp(-time x)"""
-        return torch.exp(-self.time.unsqueeze(-1) * eigenvalues)
+        return torch.exp(-self.time.unsqueeze(-1) * check_eigenvalues(eigenvalues))

@@ -12,11 +12,11 @@ from linear_operator import LinearOperator
 from scipy import sparse
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..checks import as_reals, check_dtype, check_positive
 from ..errors import InputError
 from ..linalg.gram import Features, GramLinearOperator
 from .bounded import BoundedParameters
-from .nodes import is_everything, node_numbers
+from .nodes import both_node_numbers, check_options, is_everything
 
 
 class FeatureKernel(BoundedParameters, Kernel):
@@ -51,10 +51,11 @@ class FeatureKernel(BoundedParameters, Kernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
+        check_options(batch_shape, active_dims, variance_constraint=variance_constraint)
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        self._features = Features(_checked(features, dtype))
+        self._features = Features(_checked(features, check_dtype(dtype)))
         self._parameter_dtype = dtype
-        self._add_parameter("variance", variance, variance_constraint)
+        self._add_parameter("variance", check_positive(variance, "variance"), variance_constraint)
 
     @property
     def num_nodes(self) -> int:
@@ -84,7 +85,9 @@ class FeatureKernel(BoundedParameters, Kernel):
         """The kernel between items ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
         if params.pop("last_dim_is_batch", False):
             raise InputError("a kernel on items has one input column: last_dim_is_batch does not apply")
-        first, second = node_numbers(x1, self.num_nodes), node_numbers(x2, self.num_nodes)
+        if params:
+            raise InputError(f"expected no further arguments of a kernel on items, got {', '.join(params)}")
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
         if not diag and is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
             return self.operator()
         left, right = self.features.rows(first), self.features.rows(second)  # (..., n, D), (..., m, D)
@@ -103,17 +106,14 @@ def _checked(features: Any, dtype: torch.dtype) -> Any:
 
 
 def _sparse(features: Any, dtype: torch.dtype) -> Any:
-    found = sparse.csr_array(features).astype(np.float32 if dtype == torch.float32 else np.float64)
+    found = sparse.csr_array(features) if features.ndim == 2 else sparse.csr_array(np.zeros((0, 0)))
+    as_reals(found.data, "features: stored entries", dtype, booleans=True)
+    found = found.astype(np.float32 if dtype == torch.float32 else np.float64)
     found.sum_duplicates()
-    if not np.isfinite(found.data).all():
-        raise InputError("features: expected finite numbers, got others")
+    as_reals(found.data, "features: summed entries", dtype)
     return found
 
 
 def _dense(features: Any, dtype: torch.dtype) -> Tensor:
-    found = as_tensor(features, "features").to(dtype).clone()
-    bad = ~torch.isfinite(found)
-    if bad.any():
-        at = bad.nonzero()[0].tolist()
-        raise InputError(f"features{at}: expected a finite number, got {found[tuple(at)].item()}")
+    found = as_reals(features, "features", dtype, booleans=True).clone()
     return found.unsqueeze(1) if found.dim() == 1 else found

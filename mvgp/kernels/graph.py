@@ -9,7 +9,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from ..data.checks import refuse_gradient
+from ..checks import as_reals, as_tensor, check_device, check_dtype, check_matrix, check_whole_number, refuse_where
 from ..errors import InputError, SizeError
 from ..linalg.csr import SymmetricCSR
 
@@ -36,7 +36,7 @@ class Graph:
     """
 
     def __init__(self, edges: Any, num_nodes: int, weights: Any = None) -> None:
-        count = _node_count(num_nodes)
+        count = check_whole_number(num_nodes, "num_nodes", most=2**31 - 1)
         ends = _edge_array(edges, count)  # (E, 2)
         given = _edge_weights(weights, len(ends))  # (E,)
         adjacency = sparse.coo_array((given, (ends[:, 0], ends[:, 1])), shape=(count, count))
@@ -45,11 +45,13 @@ class Graph:
     @classmethod
     def from_adjacency(cls, adjacency: Any) -> Graph:
         """From a symmetric scipy sparse matrix (or dense array) of weights (N, N)."""
-        refuse_gradient(adjacency, "adjacency")
-        weights = adjacency.detach().cpu() if isinstance(adjacency, Tensor) else adjacency
-        given = sparse.csr_array(weights).astype(np.float64)
-        if given.ndim != 2 or given.shape[0] != given.shape[1]:
-            raise InputError(f"adjacency: expected a square matrix, got shape {given.shape}")
+        if not sparse.issparse(adjacency):
+            adjacency = check_matrix(adjacency, "adjacency", torch.float64, booleans=True).cpu().numpy()
+        if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1] or adjacency.shape[0] == 0:
+            raise InputError(f"adjacency: expected a square matrix, got shape {adjacency.shape}")
+        given = sparse.csr_array(adjacency)
+        as_reals(given.data, "adjacency: stored weights", torch.float64, booleans=True)
+        given = given.astype(np.float64)
         coo = given.tocoo()
         bad = ~np.isfinite(coo.data) | (coo.data < 0)
         if bad.any():
@@ -68,10 +70,14 @@ class Graph:
 
     def _build(self, directed: Any) -> None:
         directed.setdiag(0)
-        adjacency = (directed + directed.T).tocsr()
-        adjacency.eliminate_zeros()
-        adjacency.sort_indices()
-        degree = np.asarray(adjacency.sum(axis=1)).ravel()
+        with np.errstate(over="ignore"):  # seen below
+            adjacency = (directed + directed.T).tocsr()
+            adjacency.eliminate_zeros()
+            adjacency.sort_indices()
+            degree = np.asarray(adjacency.sum(axis=1)).ravel()
+        if not np.isfinite(degree).all():
+            at = int((~np.isfinite(degree)).argmax())
+            raise InputError(f"weights: expected a finite sum over the links of node {at}, got weights that overflow")
         scale = np.zeros_like(degree)
         scale[degree > 0] = 1.0 / np.sqrt(degree[degree > 0])
         # S = L - I has its spectrum in [-1, 1]: minus the normalised weights, and -1 for isolated nodes
@@ -116,14 +122,14 @@ class Graph:
 
     def shifted_laplacian(self, dtype: torch.dtype, device: torch.device) -> SymmetricCSR:
         """S = L - I, spectrum in [-1, 1], in the wanted dtype and place; converted once."""
-        key = (dtype, device)
+        key = (check_dtype(dtype), check_device(device))
         if key not in self._converted:
             self._converted[key] = self._shifted.to(dtype, device)
         return self._converted[key]
 
     def eigenpairs(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
         """Eigenvalues (N,) of L in [0, 2] and eigenvectors (N, N); computed once."""
-        key = (dtype, device)
+        key = (check_dtype(dtype), check_device(device))
         if key not in self._eigen:
             if self.num_nodes > EIGEN_LIMIT:
                 raise SizeError(f"eigenpairs of a graph with {self.num_nodes} nodes: the limit is {EIGEN_LIMIT}")
@@ -142,41 +148,29 @@ class Graph:
         return Graph.from_adjacency, (self._adjacency,)  # caches are rebuilt when wanted
 
 
-def _node_count(num_nodes: Any) -> int:
-    if not isinstance(num_nodes, int | np.integer) or isinstance(num_nodes, bool) or num_nodes < 1:
-        raise InputError(f"num_nodes: expected a positive whole number, got {num_nodes!r}")
-    return int(num_nodes)
-
-
 def _edge_array(edges: Any, count: int) -> np.ndarray:
     """(E, 2) int64 node numbers in [0, count)."""
-    refuse_gradient(edges, "edges")
-    given = np.asarray(edges.detach().cpu() if isinstance(edges, Tensor) else edges)
-    if given.size == 0:
+    given = as_tensor(edges, "edges", "node numbers")
+    if given.numel() == 0:
         return np.zeros((0, 2), dtype=np.int64)
-    if given.ndim != 2 or given.shape[1] != 2:
-        raise InputError(f"edges: expected pairs of nodes, shape (E, 2), got shape {given.shape}")
-    if not (np.issubdtype(given.dtype, np.integer) or np.issubdtype(given.dtype, np.floating)):
-        raise InputError(f"edges: expected node numbers, got {given.dtype}")
-    with np.errstate(invalid="ignore"):
-        found = given.astype(np.int64)
-    bad = (found != given) | (found < 0) | (found >= count)
+    if given.dim() != 2 or given.shape[1] != 2:
+        raise InputError(f"edges: expected pairs of nodes, shape (E, 2), got shape {tuple(given.shape)}")
+    if given.dtype == torch.bool:
+        raise InputError("edges: expected node numbers, got booleans")
+    bad = ~((given >= 0) & (given < count) & (given == given.floor())).all(1)  # (E,); NaN is nowhere
     if bad.any():
-        at = int(bad.any(axis=1).argmax())
+        at = int(bad.nonzero()[0])
         raise InputError(f"edges[{at}]: expected two nodes in [0, {count}), got {tuple(given[at].tolist())}")
-    return found
+    return given.long().cpu().numpy()
 
 
 def _edge_weights(weights: Any, count: int) -> np.ndarray:
     """(E,) finite weights that are not negative."""
     if weights is None:
         return np.ones(count)
-    refuse_gradient(weights, "weights")
-    given = np.asarray(weights.detach().cpu() if isinstance(weights, Tensor) else weights, dtype=np.float64)
+    given = as_tensor(weights, "weights")
     if given.shape != (count,):
-        raise InputError(f"weights: expected {count} numbers, one for each of edges, got shape {given.shape}")
-    bad = ~np.isfinite(given) | (given < 0)
-    if bad.any():
-        at = int(bad.argmax())
-        raise InputError(f"weights[{at}]: expected a finite number that is not negative, got {given[at]}")
-    return given
+        raise InputError(f"weights: expected {count} numbers, one for each of edges, got shape {tuple(given.shape)}")
+    found = as_reals(given, "weights", torch.float64)
+    refuse_where(found < 0, found, "weights", "a finite number that is not negative")
+    return found.cpu().numpy()

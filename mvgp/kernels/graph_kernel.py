@@ -12,13 +12,19 @@ from linear_operator import LinearOperator
 from linear_operator.operators import InterpolatedLinearOperator
 from torch import Tensor
 
+from ..checks import (
+    check_choice,
+    check_dtype,
+    check_instance,
+    check_tolerance,
+)
 from ..errors import InputError
 from ..linalg import chebyshev
 from ..linalg.polynomial import ChebyshevLinearOperator
 from ..linalg.spectral import SpectralLinearOperator
 from .bounded import BoundedParameters
 from .graph import Graph
-from .nodes import is_everything, node_numbers
+from .nodes import both_node_numbers, check_options, is_everything
 
 EIGEN_SIZE = 1500  # nodes up to which eigenpairs are computed once and kept
 
@@ -50,13 +56,12 @@ class GraphKernel(BoundedParameters, Kernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
+        check_options(batch_shape, active_dims, shift_constraint=shift_constraint)
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        if not isinstance(graph, Graph):
-            raise InputError(f"graph: expected mvgp.kernels.Graph, got {type(graph).__name__}")
-        if method not in ("auto", "eigen", "chebyshev"):
-            raise InputError(f"method: expected 'auto', 'eigen' or 'chebyshev', got {method!r}")
-        self.graph, self.method, self.tolerance = graph, method, tolerance
-        self._parameter_dtype = dtype
+        self.graph = check_instance(graph, "graph", Graph, "mvgp.kernels.Graph")
+        self.method = check_choice(method, "method", ("auto", "eigen", "chebyshev"))
+        self.tolerance = None if tolerance is None else check_tolerance(tolerance)
+        self._parameter_dtype = check_dtype(dtype)
         self._add_parameter("shift", shift, shift_constraint, may_be_zero=True)
 
     @property
@@ -102,7 +107,9 @@ class GraphKernel(BoundedParameters, Kernel):
         """The kernel between nodes ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
         if params.pop("last_dim_is_batch", False):
             raise InputError("a kernel on nodes has one input column: last_dim_is_batch does not apply")
-        first, second = node_numbers(x1, self.num_nodes), node_numbers(x2, self.num_nodes)
+        if params:
+            raise InputError(f"expected no further arguments of a kernel on nodes, got {', '.join(params)}")
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
         op = self.operator()
         batch = torch.broadcast_shapes(op.batch_shape, first.shape[:-1], second.shape[:-1])
         if diag:

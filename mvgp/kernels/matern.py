@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .graph import Graph
 from .graph_kernel import GraphKernel
+from .nodes import check_eigenvalues
 
 
 class GraphMaternKernel(GraphKernel):
@@ -58,4 +59,4 @@ class GraphMaternKernel(GraphKernel):
     def spectrum(self, eigenvalues: Tensor) -> Tensor:
         """(1 + reach^2 x / (2 nu))^-nu"""
         nu, reach = self.nu.unsqueeze(-1), self.reach.unsqueeze(-1)
-        return (1 + reach.square() * eigenvalues / (2 * nu)).pow(-nu)
+        return (1 + reach.square() * check_eigenvalues(eigenvalues) / (2 * nu)).pow(-nu)

@@ -10,10 +10,10 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..checks import check_matrix
 from ..errors import InputError
 from ..linalg.psd import check_covariance
-from .nodes import is_everything, node_numbers
+from .nodes import both_node_numbers, check_options, is_everything
 
 
 class PrecomputedKernel(Kernel):
@@ -33,13 +33,9 @@ class PrecomputedKernel(Kernel):
         batch_shape: torch.Size | None = None,
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
+        check_options(batch_shape, active_dims)
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        given = as_tensor(matrix, "matrix")
-        if given.is_complex():
-            raise InputError(f"matrix: expected real numbers, got {given.dtype}")
-        given = given.clone() if given.is_floating_point() else given.double()
-        if given.dim() != 2:
-            raise InputError(f"matrix: expected a square matrix, got shape {tuple(given.shape)}")
+        given = check_matrix(matrix, "matrix").clone()
         check_covariance(given, "matrix")
         given = (given + given.mT) / 2  # takes out the rounding that the check lets through
         self.register_buffer("matrix", given.expand(*self.batch_shape, *given.shape), persistent=False)
@@ -67,7 +63,9 @@ class PrecomputedKernel(Kernel):
         """The entries at items ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
         if params.pop("last_dim_is_batch", False):
             raise InputError("a kernel on items has one input column: last_dim_is_batch does not apply")
-        first, second = node_numbers(x1, self.num_nodes), node_numbers(x2, self.num_nodes)
+        if params:
+            raise InputError(f"expected no further arguments of a kernel on items, got {', '.join(params)}")
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
         if not diag and is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
             return self.matrix
         rows, cols = (first, second) if diag else (first.unsqueeze(-1), second.unsqueeze(-2))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .graph import Graph
 from .graph_kernel import GraphKernel
+from .nodes import check_eigenvalues
 
 
 class RegularizedLaplacianKernel(GraphKernel):
@@ -41,4 +42,4 @@ class RegularizedLaplacianKernel(GraphKernel):
 
     def spectrum(self, eigenvalues: Tensor) -> Tensor:
         """1 / (1 + scale x)"""
-        return 1 / (1 + self.scale.unsqueeze(-1) * eigenvalues)
+        return 1 / (1 + self.scale.unsqueeze(-1) * check_eigenvalues(eigenvalues))

@@ -8,8 +8,9 @@ import torch
 from gpytorch.constraints import Interval
 from torch import Tensor
 
-from ..data.checks import refuse_gradient
+from ..checks import check_not_negative, check_whole, refuse_gradient
 from ..errors import InputError
+from .checks import check_many_scores
 from .distribution import RankedLabels
 from .lists import RankingLists
 from .ranking_likelihood import RankingLikelihood
@@ -51,7 +52,7 @@ class BipartiteRankingLikelihood(RankingLikelihood):
         list_sizes: Any = None,
         noise_constraint: Interval | None = None,
     ) -> None:
-        if target is not None and margin != 1.0:
+        if target is not None and check_not_negative(margin, "margin") != 1.0:
             raise InputError(
                 f"margin: a target set has its own; give one of the two, got margin {margin!r} and a target"
             )
@@ -71,12 +72,17 @@ class BipartiteRankingLikelihood(RankingLikelihood):
         :param counts: the number of positives of each list, a number or (L,) in ascending order of tasks; when left out
             it is uniform on 0, ..., n.
         """
+        function_samples = check_many_scores(function_samples, "function_samples")
         list_of, num_lists, scale = self._grouping(function_samples, task, weight)
         both = None
         if counts is not None:
             refuse_gradient(counts, "counts")
             sizes = torch.bincount(list_of, minlength=num_lists)
-            positives = torch.as_tensor(counts, device=sizes.device).long().expand(num_lists)
+            given = check_whole(counts, "counts").to(sizes.device)
+            if tuple(given.shape) not in ((), (1,), (num_lists,)):
+                shape = tuple(given.shape)
+                raise InputError(f"counts: expected a number, or one for each of {num_lists} lists, got shape {shape}")
+            positives = given.expand(num_lists)
             bad = (positives < 0) | (positives > sizes)
             if bad.any():
                 at = int(bad.nonzero()[0])

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..data.checks import refuse_gradient
+from ..checks import check_index, check_instance, check_sizes, check_weights, check_whole, check_whole_number
 from ..errors import InputError
 from .chain_probability import log_chain_probability
+from .checks import check_labels, check_many_scores
 from .order_probability import ListSums, log_probability_in_order
 
 
@@ -50,6 +51,19 @@ class RankedLevels(Distribution):
         num_levels: int,
         counts: Tensor | None = None,
     ) -> None:
+        scores = check_many_scores(scores)
+        num_lists = check_whole_number(num_lists, "num_lists")
+        num_levels = check_whole_number(num_levels, "num_levels", 2)
+        list_of = check_index(list_of, num_lists, "list_of")
+        if len(list_of) != scores.shape[-1]:
+            raise InputError(f"list_of: expected {scores.shape[-1]} numbers, one for each score, got {len(list_of)}")
+        check_instance(scale, "scale", Tensor, "a tensor")
+        check_weights(scale, len(list_of), name="scale", each="score")
+        if counts is not None:
+            counts = check_whole(counts, "counts")
+            if tuple(counts.shape) != (num_lists, num_levels) or bool((counts < 0).any()):
+                shape = tuple(counts.shape)
+                raise InputError(f"counts: expected ({num_lists}, {num_levels}) counts, got shape {shape}")
         self.scores, self.list_of, self.scale = scores, list_of, scale
         self.num_lists, self.num_levels, self.counts = num_lists, num_levels, counts
         self._sums = ListSums(list_of, num_lists)
@@ -66,13 +80,17 @@ class RankedLevels(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> RankedLevels:
         """The same with a larger batch."""
-        scores = self.scores.expand(*batch_shape, self.scores.shape[-1])
+        sizes = check_sizes(batch_shape, "batch_shape")
+        old = self.scores.shape[:-1]
+        if len(sizes) < len(old) or any(o not in (1, s) for o, s in zip(reversed(old), reversed(sizes), strict=False)):
+            raise InputError(f"batch_shape: expected a shape that {tuple(old)} can be expanded to, got {sizes}")
+        scores = self.scores.expand(*sizes, self.scores.shape[-1])
         return type(self)(scores, self.list_of, self.num_lists, self.scale, self.num_levels, self.counts)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         """``(*sample_shape, ..., T)`` levels, as floating-point numbers."""
         with torch.no_grad():
-            shape = torch.Size(sample_shape) + self.batch_shape
+            shape = torch.Size(check_sizes(sample_shape, "sample_shape")) + self.batch_shape
             noisy = self.scores + self.scale * torch.randn(
                 *shape, self.scores.shape[-1], dtype=self.scores.dtype, device=self.scores.device
             )
@@ -115,7 +133,11 @@ class RankedLevels(Distribution):
         return self._log_prob_of_lists(self._checked(value))
 
     def _log_prob_of_lists(self, level: Tensor) -> Tensor:
-        shape = torch.broadcast_shapes(level.shape, self.scores.shape)
+        try:
+            shape = torch.broadcast_shapes(level.shape, self.scores.shape)
+        except RuntimeError:
+            batches = f"{tuple(level.shape[:-1])} and {tuple(self.scores.shape[:-1])}"
+            raise InputError(f"value: expected a batch that fits that of the scores, got {batches}") from None
         scores = self.scores.expand(shape)
         return self._log_order(scores, level) + self._log_counts(level).to(scores.dtype)
 
@@ -146,10 +168,7 @@ class RankedLevels(Distribution):
         return -ways.expand(*level.shape[:-1], -1)
 
     def _checked(self, value: Tensor) -> Tensor:
-        refuse_gradient(value, "levels")
-        level = torch.as_tensor(value, device=self.scores.device)
-        if level.shape[-1:] != self.event_shape:
-            raise InputError(f"levels: expected {self.event_shape[0]} of them, got shape {tuple(level.shape)}")
+        level = check_labels(value, self.event_shape[0], "levels").to(self.scores.device)
         bad = ~((level >= 0) & (level < self.num_levels) & (level == level.floor()))
         if bad.any():
             raise InputError(
@@ -188,10 +207,7 @@ class RankedLabels(RankedLevels):
         return 2 * super().sample(sample_shape) - 1
 
     def _checked(self, value: Tensor) -> Tensor:
-        refuse_gradient(value, "labels")
-        labels = torch.as_tensor(value, device=self.scores.device)
-        if labels.shape[-1:] != self.event_shape:
-            raise InputError(f"labels: expected {self.event_shape[0]} of them, got shape {tuple(labels.shape)}")
+        labels = check_labels(value, self.event_shape[0]).to(self.scores.device)
         bad = (labels != 1) & (labels != -1)
         if bad.any():
             raise InputError(f"labels: expected +1 and -1, got {labels[bad][0].item()}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from gpytorch.constraints import Interval
 from torch import Tensor
 
-from ..data.checks import refuse_gradient
+from ..checks import check_not_negative, check_whole, check_whole_number
 from ..errors import InputError
+from .checks import check_many_scores
 from .distribution import RankedLevels
 from .lists import RankingLists
 from .ranking_likelihood import RankingLikelihood
@@ -50,9 +50,8 @@ class GradedRankingLikelihood(RankingLikelihood):
         list_sizes: Any = None,
         noise_constraint: Interval | None = None,
     ) -> None:
-        if not isinstance(num_levels, int) or num_levels < 2:
-            raise InputError(f"num_levels: expected a whole number from 2 on, got {num_levels!r}")
-        if target is not None and margin != 1.0:
+        num_levels = check_whole_number(num_levels, "num_levels", 2)
+        if target is not None and check_not_negative(margin, "margin") != 1.0:
             raise InputError(
                 f"margin: a target set has its own; give one of the two, got margin {margin!r} and a target"
             )
@@ -77,12 +76,13 @@ class GradedRankingLikelihood(RankingLikelihood):
         :param weight: (T,) positive: the noise of a score is sigma^2 / w.
         :param counts: (L, K) how many entries of each level a list has; when left out all possibilities are alike.
         """
+        function_samples = check_many_scores(function_samples, "function_samples")
         list_of, num_lists, scale = self._grouping(function_samples, task, weight)
         given = None
         if counts is not None:
-            refuse_gradient(counts, "counts")
-            given = torch.as_tensor(counts, device=function_samples.device).long()
-            if given.shape[-1:] != (self.num_levels,) or bool((given < 0).any()):
+            given = check_whole(counts, "counts").to(function_samples.device)
+            fits = given.dim() in (1, 2) and given.shape[-1] == self.num_levels and given.shape[0] in (1, num_lists)
+            if not (fits or tuple(given.shape) == (self.num_levels,)) or bool((given < 0).any()):
                 raise InputError(
                     f"counts: expected ({num_lists}, {self.num_levels}) counts, got shape {tuple(given.shape)}"
                 )

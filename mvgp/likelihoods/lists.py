@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_labels_of_lists, check_level, check_positive, check_task
+from .checks import check_labels_of_lists, check_level, check_positive_entries, check_task
 from .runs import is_ascending, pieces, split_places
 
 
@@ -73,7 +73,7 @@ class RankingLists:
         :param task: (T,) whole numbers, in any order; sorted is quickest.
         """
         task = check_task(task)
-        positive = check_positive(positive, task)
+        positive = check_positive_entries(positive, task)
         task_ids, list_of, order = _number_tasks(task)
         count = task_ids.numel()
         lists = torch.arange(count, device=task.device)

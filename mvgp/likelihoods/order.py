@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .checks import check_margin, check_scores, check_weight
+from ..checks import check_instance, check_not_negative
+from ..errors import InputError
+from .checks import check_scores, check_weight
 from .jacobian import PoolJacobian, is_differentiated, with_jacobian
 from .lists import RankingLists
 from .runs import pieces
@@ -41,7 +43,8 @@ class LevelProjection:
     """
 
     def __init__(self, lists: RankingLists, margin: float = 0.0, weight: Any = None) -> None:
-        self.lists, self.margin = lists, check_margin(margin)
+        self.lists = check_instance(lists, "lists", RankingLists, "mvgp.likelihoods.RankingLists")
+        self.margin = check_not_negative(margin, "margin")
         self.weight = check_weight(weight, len(lists))
         self._cell_shift = self.margin * lists.cell_level.double() if self.margin else None  # (C,)
         shift: Tensor | float | None = None
@@ -70,6 +73,9 @@ class LevelProjection:
 
     def _solve(self, scores: Tensor) -> tuple[Tensor, Thresholds, Tensor, Tensor]:
         """The projection (T,), the thresholds, and the bounds (C,), (C,) that they put on each cell."""
+        most = torch.finfo(scores.dtype).max / 4
+        if self._cell_shift is not None and len(self._cell_shift) and float(self._cell_shift.abs().max()) > most:
+            raise InputError(f"margin: expected one within the range of {scores.dtype}, got {self.margin:g}")
         with torch.no_grad():
             scores = scores.detach()
             thresholds = self._search(scores)

@@ -12,10 +12,10 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.settings import num_likelihood_samples
 from torch import Tensor
 
-from ..data.checks import refuse_gradient
+from ..checks import check_flag, check_instance, check_positive
 from ..errors import InputError
 from ..kernels.bounded import BoundedParameters
-from .checks import check_noise, check_scores, check_task, check_weight
+from .checks import check_labels, check_many_scores, check_scores, check_targets, check_task, check_weight
 from .distribution import RankedLevels
 from .lists import RankingLists
 from .targets import Retargeting, TargetSet
@@ -26,7 +26,7 @@ class _Loss(torch.autograd.Function):
 
     @staticmethod
     def forward(scores: Tensor, weight: Tensor | None, retarget: Retargeting) -> tuple[Tensor, Tensor]:
-        off = scores - retarget(scores)
+        off = scores - check_targets(retarget(scores), scores)
         return (off.square() if weight is None else weight * off.square()).sum() / 2, off
 
     @staticmethod
@@ -79,8 +79,8 @@ class RankingLikelihood(BoundedParameters, Likelihood):
             raise InputError(f"target: expected a TargetSet with a method projection, got {type(target).__name__}")
         self.target = target
         within = GreaterThan(1e-4) if noise_constraint is None else noise_constraint
-        self._add_parameter("noise", check_noise(noise), within, shape=(1,))
-        self.register_buffer("list_sizes", None if list_sizes is None else check_task(list_sizes))
+        self._add_parameter("noise", check_positive(noise, "noise"), within, shape=(1,))
+        self.register_buffer("list_sizes", None if list_sizes is None else check_task(list_sizes, "list_sizes"))
 
     @property
     def noise(self) -> Tensor:
@@ -112,7 +112,8 @@ class RankingLikelihood(BoundedParameters, Likelihood):
 
     def retarget(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
         """(T,) r: the scores of the target set nearest to ``scores`` (T,), equation (8)."""
-        return self.retargeting(labels, task, weight)(check_scores(scores, len(torch.as_tensor(task))))
+        checked = check_scores(scores, len(check_task(task)))
+        return check_targets(self.retargeting(labels, task, weight)(checked), checked)
 
     def loss(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
         r"""() :math:`\tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2`, equation (9); its gradient is :math:`w (\psi - r)`.
@@ -123,7 +124,7 @@ class RankingLikelihood(BoundedParameters, Likelihood):
         rank correctly: maximum likelihood for r instead of the average over r in :meth:`log_prob`.
         """
         retarget = self.retargeting(labels, task, weight.detach() if isinstance(weight, Tensor) else weight)
-        scores = check_scores(scores, len(torch.as_tensor(task)))
+        scores = check_scores(scores, len(check_task(task)))
         checked = check_weight(weight, scores.numel(), keep_gradient=True)
         found: Tensor = _Loss.apply(scores, None if checked is None else checked.to(scores), retarget)[0]
         return found
@@ -136,9 +137,9 @@ class RankingLikelihood(BoundedParameters, Likelihood):
         The margin of the target set has no part in it: it is a device of the loss, and with it the probabilities of all
         labellings would not sum to 1.
         """
-        refuse_gradient(labels, "labels")
-        scores = check_scores(scores, len(torch.as_tensor(labels)))
-        found: Tensor = self.forward(scores, task=task, weight=weight, counts=counts).log_prob(torch.as_tensor(labels))
+        scores = check_many_scores(scores)
+        given = check_labels(labels, scores.shape[-1])
+        found: Tensor = self.forward(scores, task=task, weight=weight, counts=counts).log_prob(given)
         return found
 
     def expected_log_prob(
@@ -170,6 +171,8 @@ class RankingLikelihood(BoundedParameters, Likelihood):
     def _list_log_probs(
         self, observations: Tensor, function_dist: MultivariateNormal, complete_lists: bool = False, **lists: Any
     ) -> Tensor:
+        check_instance(function_dist, "function_dist", MultivariateNormal, "a MultivariateNormal of gpytorch")
+        check_flag(complete_lists, "complete_lists")
         self._check_whole_lists(lists.get("task"), function_dist.event_shape[-1], complete_lists)
         return self._draw_likelihood_samples(function_dist, **lists).log_prob_of_lists(observations)
 

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_instance, check_not_negative, check_positive
 from ..errors import InputError
-from .checks import check_margin, check_scores, check_total
+from .checks import check_scores
 from .jacobian import SupportJacobian, is_differentiated, with_jacobian
 from .lists import RankingLists
 from .order import LevelProjection
@@ -39,7 +40,8 @@ class SimplexProjection:
     """
 
     def __init__(self, lists: RankingLists, total: float = 1.0, margin: float = 0.0) -> None:
-        self.lists, self.total, self.margin = lists, check_total(total), check_margin(margin)
+        self.lists = check_instance(lists, "lists", RankingLists, "mvgp.likelihoods.RankingLists")
+        self.total, self.margin = check_positive(total, "total"), check_not_negative(margin, "margin")
         if bool((lists.threshold_list[1:] == lists.threshold_list[:-1]).any()):
             raise InputError("lists: the ordered simplex has two levels, got lists with more")
         self._order = LevelProjection(lists)

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ..checks import check_not_negative, check_positive
 from ..errors import InputError
-from .checks import check_margin, check_total
 from .lists import RankingLists
 from .order import LevelProjection
 from .simplex import SimplexProjection
@@ -64,7 +64,7 @@ class OrderCone:
     shift_invariant = True
 
     def __post_init__(self) -> None:
-        check_margin(self.margin)
+        check_not_negative(self.margin, "margin")
 
     def projection(self, lists: RankingLists, weight: Tensor | None = None) -> LevelProjection:
         """See :class:`TargetSet`."""
@@ -93,8 +93,8 @@ class OrderedSimplex:
     shift_invariant = False
 
     def __post_init__(self) -> None:
-        check_total(self.total)
-        check_margin(self.margin)
+        check_positive(self.total, "total")
+        check_not_negative(self.margin, "margin")
 
     def projection(self, lists: RankingLists, weight: Tensor | None = None) -> SimplexProjection:
         """See :class:`TargetSet`."""

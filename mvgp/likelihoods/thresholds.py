@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..checks import refuse_where
 from ..errors import InputError
-from .checks import check_finite
 from .lists import RankingLists
 from .runs import pieces
 from .shelves import Rows, build_shelves
@@ -101,7 +101,7 @@ class ThresholdSearch:
             padded[piece] = scores[piece]
             total += float(padded[piece].sum())
         if not abs(total) < float("inf"):  # so one of them may be infinite or not a number; or the sum overflows
-            check_finite(scores)
+            refuse_where(~torch.isfinite(scores), scores, "scores", "a finite number")
         padded[-2], padded[-1] = torch.inf, -torch.inf  # out of reach of any threshold
         found = []
         for shelf, upper, taken, weight in self._shelves:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..checks import check_callable, check_float_tensor, check_tolerance, check_whole_number, shown
+from ..errors import InputError
 from .evidence import Evidence, Solution
 
 RESTARTS = 4  # times the recurrence is begun anew from the true residual
@@ -40,6 +42,13 @@ def conjugate_gradients(
         ([0.5, 0.5, 0.5], True)
 
     """
+    check_callable(matmul, "matmul", "a function (T, C) -> (T, C)")
+    if preconditioner is not None:
+        check_callable(preconditioner, "preconditioner", "a function (T, C) -> (T, C)")
+    check_float_tensor(rhs, "rhs", (None, None), finite=True)
+    tolerance, max_iterations = check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
+    if rhs.numel() == 0:
+        raise InputError(f"rhs: expected at least one right-hand side, got shape {tuple(rhs.shape)}")
     scale = rhs.norm(dim=0)  # (C,)
     safe = torch.where(scale > 0, scale, torch.ones_like(scale))
     answer = torch.zeros_like(rhs)
@@ -79,6 +88,9 @@ def _run(
     used = 0
     while used < max_iterations and len(active):
         ap = matmul(p)
+        if not isinstance(ap, Tensor) or ap.shape != p.shape:
+            came = tuple(ap.shape) if isinstance(ap, Tensor) else shown(ap)
+            raise InputError(f"matmul: expected a product of shape {tuple(p.shape)}, got {came}")
         used += 1
         curvature = (p * ap).sum(0)
         usable = curvature > 0  # rounding can spoil a direction once the answer is exact

@@ -11,6 +11,7 @@ from linear_operator.operators import DenseLinearOperator
 from scipy import sparse
 from torch import Tensor
 
+from ..checks import check_float_tensor, check_instance, check_whole_number
 from ..errors import SizeError
 from .csr import BLOCK, csr_tensor
 from .polynomial import batch_into_columns, columns_into_batch
@@ -94,6 +95,9 @@ class GramLinearOperator(LinearOperator):
     """
 
     def __init__(self, scale: Tensor, features: Features) -> None:
+        check_instance(features, "features", Features, "mvgp.linalg.gram.Features")
+        check_instance(scale, "scale", Tensor, "a tensor")
+        check_float_tensor(scale, "scale", (None,) * scale.dim(), half=True)
         super().__init__(scale, features=features)
         self.scale, self.features = scale, features
 
@@ -146,7 +150,7 @@ class GramLinearOperator(LinearOperator):
     def root(self, most_cells: int) -> LinearOperator:
         r"""The root :math:`\sqrt{s} F`, (..., N, D), dense, of at most ``most_cells`` numbers."""
         cells = self.features.shape[0] * self.features.shape[1]
-        if cells > most_cells:
+        if cells > check_whole_number(most_cells, "most_cells"):
             raise SizeError(
                 f"the root of features {self.features.shape} is held densely: the limit is {most_cells} cells"
             )

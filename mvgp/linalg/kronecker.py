@@ -9,6 +9,9 @@ from linear_operator import LinearOperator
 from linear_operator.operators import KroneckerProductLinearOperator
 from torch import Tensor
 
+from ..checks import check_float_tensor
+from ..errors import InputError
+from .checks import check_operator, check_samples
 from .roots import root
 
 
@@ -19,6 +22,13 @@ class KroneckerLinearOperator(KroneckerProductLinearOperator):
     in its log determinant, and samples through a Lanczos approximation on large grids; this one folds
     the number into its first factor, clamps nothing, and samples exactly through roots of its factors.
     """
+
+    def __init__(self, *linear_ops: Tensor | LinearOperator) -> None:
+        checked = [check_operator(op, f"linear_ops[{at}]") for at, op in enumerate(linear_ops)]
+        for at, op in enumerate(checked):
+            if op.dtype != checked[0].dtype:
+                raise InputError(f"linear_ops[{at}]: expected {checked[0].dtype} as in the first, got {op.dtype}")
+        super().__init__(*checked)
 
     def _mul_constant(self, other: Any) -> LinearOperator:
         first, *rest = self.linear_ops
@@ -36,7 +46,8 @@ class KroneckerLinearOperator(KroneckerProductLinearOperator):
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """(num_samples, M N) exact samples: G_M E G_N^T for a standard normal matrix E."""
         factor = root(self)
-        noise = torch.randn(factor.shape[-1], num_samples, dtype=self.dtype, device=self.device)
+        count = check_samples(num_samples, factor.shape[-1])
+        noise = torch.randn(factor.shape[-1], count, dtype=self.dtype, device=self.device)
         return factor._matmul(noise).mT
 
 
@@ -52,6 +63,12 @@ class SpectralKroneckerLinearOperator(LinearOperator):
     """
 
     def __init__(self, spectrum: Tensor, row_vectors: Tensor, col_vectors: Tensor) -> None:
+        check_float_tensor(row_vectors, "row_vectors", (None, None), half=True)
+        check_float_tensor(col_vectors, "col_vectors", (None, None), like=row_vectors, half=True)
+        check_operator(spectrum, "spectrum")
+        if tuple(spectrum.shape[-2:]) != (row_vectors.shape[1], col_vectors.shape[1]):
+            wanted = (row_vectors.shape[1], col_vectors.shape[1])
+            raise InputError(f"spectrum: expected shape {wanted} as in the vectors, got {tuple(spectrum.shape)}")
         super().__init__(spectrum, row_vectors=row_vectors, col_vectors=col_vectors)
         self.spectrum, self.row_vectors, self.col_vectors = spectrum, row_vectors, col_vectors
 
@@ -95,5 +112,6 @@ class SpectralKroneckerLinearOperator(LinearOperator):
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """(num_samples, M N) exact samples; the spectrum must not be negative."""
-        noise = torch.randn(num_samples, *self.spectrum.shape[-2:], dtype=self.dtype, device=self.device)
+        count = check_samples(num_samples, self.shape[-1])
+        noise = torch.randn(count, *self.spectrum.shape[-2:], dtype=self.dtype, device=self.device)
         return (self.row_vectors @ (noise * self.spectrum.sqrt()) @ self.col_vectors.mT).flatten(-2)

@@ -11,7 +11,10 @@ import torch
 from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor
 
+from ..checks import check_instance
+from ..errors import InputError
 from .blocks import block, diagonal_at
+from .checks import check_operator, check_right, check_samples
 from .pair_product import PairProduct, Plan
 from .pairs import PairIndex
 from .roots import root
@@ -38,7 +41,18 @@ class PairLinearOperator(LinearOperator):
         right: PairIndex | None = None,
         plan: Plan | None = None,
     ) -> None:
-        row_op, col_op = to_linear_operator(row_op), to_linear_operator(col_op)
+        row_op, col_op = (
+            to_linear_operator(check_operator(op, name)) for op, name in ((row_op, "row_op"), (col_op, "col_op"))
+        )
+        check_instance(left, "left", PairIndex, "a PairIndex")
+        check_instance(left if right is None else right, "right", PairIndex, "a PairIndex")
+        out, into = left.shape, (left if right is None else right).shape
+        for axis, (op, name) in enumerate(((row_op, "row_op"), (col_op, "col_op"))):
+            if tuple(op.shape[-2:]) != (out[axis], into[axis]):
+                wanted = (out[axis], into[axis])
+                raise InputError(f"{name}: expected shape {wanted} as in the pairs, got {tuple(op.shape[-2:])}")
+        if row_op.dtype != col_op.dtype:
+            raise InputError(f"col_op: expected {row_op.dtype} as in row_op, got {col_op.dtype}")
         if row_op.batch_shape != col_op.batch_shape:
             batch = torch.broadcast_shapes(row_op.batch_shape, col_op.batch_shape)
             row_op, col_op = row_op._expand_batch(batch), col_op._expand_batch(batch)
@@ -89,6 +103,7 @@ class PairLinearOperator(LinearOperator):
 
     def matmul(self, other: Any) -> Any:
         """Product with a tensor or operator; without gradients it uses the cached dense pieces."""
+        check_right(other, self.shape[-1], self.dtype)
         if isinstance(other, Tensor) and not (torch.is_grad_enabled() and (self.requires_grad or other.requires_grad)):
             return self._matmul(other)
         return super().matmul(other)
@@ -144,9 +159,10 @@ class PairLinearOperator(LinearOperator):
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """(num_samples, Q) exact samples, read off samples G_M E G_N^T of the whole grid."""
+        count = check_samples(num_samples, self.shape[-1])
         row_root, col_root = root(self.row_op), root(self.col_op)
         found = []
-        for _ in range(num_samples):
+        for _ in range(count):
             noise = torch.randn(row_root.shape[-1], col_root.shape[-1], dtype=self.dtype, device=self.device)
             half = row_root._matmul(noise)[self.left.active_rows]  # (M', D_N)
             cols = col_root._matmul(half.mT)[self.left.active_cols]  # (N', M')

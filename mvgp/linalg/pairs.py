@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_device, check_float_tensor, check_memory, check_shape
+from ..errors import InputError
+from .checks import check_positions
 from .csr import Pattern
 
 
@@ -29,11 +32,18 @@ class PairIndex:
     """
 
     def __init__(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
-        self.rows, self.cols, self.shape = rows, cols, shape
+        self.shape = check_shape(shape)
+        self.rows = check_positions(rows, self.shape[0], "rows")
+        self.cols = check_positions(cols, self.shape[1], "cols")
+        if len(rows) != len(cols):
+            raise InputError(f"rows and cols differ in length: {len(rows)} and {len(cols)}")
 
     @classmethod
     def complete(cls, shape: tuple[int, int], device: torch.device | None = None) -> PairIndex:
         """Every cell of the grid, row by row."""
+        shape = check_shape(shape)
+        check_memory(2.0 * shape[0] * shape[1], "shape", "a list of all cells")
+        device = None if device is None else check_device(device)
         rows = torch.arange(shape[0], device=device).repeat_interleave(shape[1])
         cols = torch.arange(shape[1], device=device).repeat(shape[0])
         return cls(rows, cols, shape)
@@ -106,6 +116,7 @@ class PairIndex:
 
     def to_pattern(self, values: Tensor) -> Tensor:
         """(D,) values on the distinct pairs from (Q,) values on all, repeats added up."""
+        check_float_tensor(values, "values", (len(self),), finite=True)
         if self._ascending:
             return values
         pattern, place = self._distinct
@@ -113,10 +124,12 @@ class PairIndex:
 
     def from_pattern(self, values: Tensor) -> Tensor:
         """(Q,) values on all pairs from (D,) values on the distinct ones."""
+        check_float_tensor(values, "values", (len(self._distinct[0]),), finite=True)
         return values if self._ascending else values[self._distinct[1]]
 
     def scatter(self, values: Tensor) -> Tensor:
         """(C, M', N') grids from (Q, C) values, repeats added up."""
+        check_float_tensor(values, "values", (len(self), None))
         if self.fills:
             return values.mT.unflatten(1, self.active_shape)
         grid = values.new_zeros(values.shape[1], self.active_shape[0] * self.active_shape[1])
@@ -128,6 +141,7 @@ class PairIndex:
 
     def gather(self, grid: Tensor) -> Tensor:
         """(Q, C) values at the pairs from (C, M', N') grids."""
+        check_float_tensor(grid, "grid", (None, *self.active_shape))
         flat = grid.flatten(1)
         return flat.mT if self.fills else flat[:, self.cells].mT
 
@@ -141,7 +155,7 @@ class PairIndex:
 
     def to(self, device: torch.device | str | None = None, **_: Any) -> PairIndex:
         """The same pairs on another device (a dtype, if given, is for values and ignored)."""
-        if device is None or torch.device(device) == self.rows.device:
+        if device is None or check_device(device) == self.rows.device:
             return self
         return PairIndex(self.rows.to(device), self.cols.to(device), self.shape)
 

@@ -8,6 +8,8 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from ..checks import check_float_tensor, check_instance, check_not_negative
+from ..errors import InputError
 from . import chebyshev
 from .csr import NARROW, SymmetricCSR
 
@@ -25,6 +27,12 @@ class ChebyshevLinearOperator(LinearOperator):
     """
 
     def __init__(self, values: Tensor, matrix: SymmetricCSR, tolerance: float = 1e-10) -> None:
+        check_instance(matrix, "matrix", SymmetricCSR, "a SymmetricCSR")
+        check_instance(values, "values", Tensor, "a tensor")
+        check_float_tensor(values, "values", (None,) * max(values.dim(), 1), half=True)
+        if values.shape[-1] == 0:
+            raise InputError(f"values: expected at least one, at the Chebyshev nodes, got shape {tuple(values.shape)}")
+        tolerance = check_not_negative(tolerance, "tolerance")
         super().__init__(values, matrix=matrix, tolerance=tolerance)
         self.values, self.matrix, self.tolerance = values, matrix, tolerance
 

@@ -17,6 +17,7 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
+from ..checks import check_instance
 from ..errors import SizeError
 from .gram import GramLinearOperator
 from .polynomial import ChebyshevLinearOperator
@@ -44,6 +45,7 @@ def root(op: LinearOperator) -> LinearOperator:
         [[2.0, 1.0], [1.0, 2.0]]
 
     """
+    check_instance(op, "op", LinearOperator, "a LinearOperator")
     if isinstance(op, ChebyshevLinearOperator | SpectralLinearOperator):
         return op.root()
     if isinstance(op, GramLinearOperator):

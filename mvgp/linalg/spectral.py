@@ -9,6 +9,10 @@ from linear_operator import LinearOperator
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
+from ..checks import check_float_tensor, shown
+from ..errors import InputError
+from .checks import check_positions
+
 
 class SpectralLinearOperator(LinearOperator):
     r""":math:`U \operatorname{diag}(s) U^T` with U (N, R) and s (..., R).
@@ -21,6 +25,10 @@ class SpectralLinearOperator(LinearOperator):
     """
 
     def __init__(self, spectrum: Tensor, vectors: Tensor) -> None:
+        check_float_tensor(vectors, "vectors", (None, None), half=True)
+        if not isinstance(spectrum, Tensor) or spectrum.dim() == 0 or spectrum.shape[-1] != vectors.shape[1]:
+            raise InputError(f"spectrum: expected a tensor (..., {vectors.shape[1]}), got {shown(spectrum)}")
+        check_float_tensor(spectrum, "spectrum", (None,) * spectrum.dim(), like=vectors, half=True)
         super().__init__(spectrum, vectors=vectors)
         self.spectrum, self.vectors = spectrum, vectors
 
@@ -53,6 +61,10 @@ class SpectralLinearOperator(LinearOperator):
 
     def block(self, rows: Tensor | slice, cols: Tensor | slice) -> Tensor:
         """(..., Q, P): the dense entries at ``rows`` x ``cols``."""
+        size = self.vectors.shape[0]
+        for given, name in ((rows, "rows"), (cols, "cols")):
+            if not isinstance(given, slice):
+                check_positions(given, size, name)
         return (self.vectors[rows] * self.spectrum.unsqueeze(-2)) @ self.vectors[cols].mT
 
     def root(self) -> LinearOperator:

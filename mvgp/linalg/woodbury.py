@@ -16,6 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..errors import NotPositiveSemidefiniteError
 from . import cost
 from .pairs import PairIndex
 
@@ -51,7 +52,12 @@ class WoodburyPreconditioner:
         self.rank = len(order)
         gram = self._gram()
         gram.diagonal().add_(1)
-        self.chol = torch.linalg.cholesky(gram)
+        self.chol, info = torch.linalg.cholesky_ex(gram)
+        if info > 0:
+            raise NotPositiveSemidefiniteError(
+                f"the preconditioner I + F^T F / noise is not positive definite in {gram.dtype} (pivot {int(info)} of "
+                f"{self.rank}); the smallest noise variance is {noise.min().item():.3g}: raise it, or use float64"
+            )
 
     def _gram(self) -> Tensor:
         r"""(k, k): F^T D^-1 F, by the cheaper of two ways.

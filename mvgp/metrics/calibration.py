@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..checks import as_tensor, check_not_negative, check_number, check_values, without_gradient
 from ..data import ObservedMatrix
-from ..data.checks import as_tensor, check_values, without_gradient
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class CoverageCurve:
 
     def at(self, level: float) -> float:
         """The share at one of the levels."""
-        near = (self.levels - level).abs()
+        near = (self.levels - check_number(level, "level")).abs()
         if not bool((near < 1e-6).any()):  # levels may have come in single precision
             raise InputError(f"level: expected one of {[round(x, 6) for x in self.levels.tolist()]}, got {level!r}")
         return float(self.covered[near.argmin()])
@@ -92,8 +92,7 @@ def coverage(predicted: Any, held_out: Any, *, noise: float | None = None, level
         90.0%   66.7%
 
     """
-    if noise is not None and (not isinstance(noise, int | float) or not 0 <= noise < float("inf")):
-        raise InputError(f"noise: expected a variance, a number of at least 0, got {noise!r}")
+    noise = None if noise is None else check_not_negative(noise, "noise")
     wanted = _check_levels(levels)
     values, mean, variance = _predictions(predicted, held_out, noise)
     distance, std = (values - mean).abs(), variance.sqrt()
@@ -119,8 +118,8 @@ def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Te
         return held_out.values.double().cpu(), mean, variance + extra
     if not isinstance(predicted, tuple | list) or len(predicted) != 2:
         raise InputError(f"predicted: expected a posterior or a pair (mean, std), got {type(predicted).__name__}")
-    size = as_tensor(held_out, "held_out").numel()
-    values = check_values(held_out, size, "held_out", torch.float64).cpu()
+    values = check_values(held_out, None, "held_out", torch.float64).cpu()
+    size = len(values)
     mean, std = (
         _like(given, size, name) for given, name in zip(predicted, ("predicted mean", "predicted std"), strict=True)
     )
@@ -142,8 +141,8 @@ def _like(given: Any, size: int, name: str) -> Tensor:
 
 def _check_levels(levels: Any) -> Tensor:
     """(L,) probabilities strictly between 0 and 1."""
-    size = as_tensor(levels, "levels").numel()
-    found = check_values(levels, size, "levels", torch.float64).cpu()
+    found = check_values(levels, None, "levels", torch.float64).cpu()
+    size = len(found)
     bad = (found <= 0) | (found >= 1)
     if size == 0 or bool(bad.any()):
         came = "none" if size == 0 else f"{found[bad][0].item()}"

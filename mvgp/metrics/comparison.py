@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..checks import as_tensor, check_between, check_seed, check_text, check_vector, check_whole_number, refuse_where
 from ..errors import InputError
 from .result import RankingScores
 
@@ -86,10 +86,9 @@ def compare(
         (3, 0, 1, 0.103)
 
     """
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence: expected a number between 0 and 1, got {confidence!r}")
-    if resamples < 1:
-        raise InputError(f"resamples: expected a positive whole number, got {resamples!r}")
+    confidence, seed = check_between(confidence, "confidence"), check_seed(seed)
+    resamples = check_whole_number(resamples, "resamples", most=10**8)
+    check_text(metric, "metric")
     left, right = _paired(a, b, metric)
     difference = left - right  # (D,)
     t_pvalue, wilcoxon_pvalue = _p_values(left, right)
@@ -141,10 +140,11 @@ def _paired(a: Any, b: Any, metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _vector(given: Any, name: str) -> Tensor:
-    found = as_tensor(given, name).to(torch.float64).cpu()
-    if found.dim() != 1:
-        raise InputError(f"{name}: expected a vector, one number for each task, got shape {tuple(found.shape)}")
-    return found
+    found = check_vector(as_tensor(given, name), name, "a vector, one number for each task").cpu()
+    if found.dtype == torch.bool:
+        raise InputError(f"{name}: expected numbers, got booleans")
+    refuse_where(torch.isinf(found), found, name, "a finite number, or NaN for a task without one")
+    return found.to(torch.float64)
 
 
 def _p_values(left: np.ndarray, right: np.ndarray) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.checks import check_index, without_gradient
+from ..checks import check_index, check_memory, check_whole_number, without_gradient
 from ..errors import InputError
 from .lists import block_metrics
 from .result import CURVES, RankingScores
@@ -57,11 +57,10 @@ def ranking_scores(
         ([1.0, 0.3333333333333333], [0.0, 0.3333333333333333, 0.6666666666666666])
 
     """
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise InputError(f"k: expected a positive whole number, got {k!r}")
-    if chunk is not None and (not isinstance(chunk, int) or isinstance(chunk, bool) or chunk < 1):
-        raise InputError(f"chunk: expected a positive whole number, got {chunk!r}")
+    k = check_whole_number(k, "k")
+    chunk = None if chunk is None else check_whole_number(chunk, "chunk")
     source = ScoreSource(scores)
+    check_memory(float(k) * source.shape[0] * len(CURVES), "k", f"curves of length {k}")
     wanted, excluded = (
         TaskItems(given, source.shape, name) for given, name in ((positives, "positives"), (exclude, "exclude"))
     )

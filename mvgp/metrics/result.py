@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..checks import check_list, check_text, check_whole_number
 from ..errors import InputError
 
 CURVES = {"precision": "P", "recall": "R", "average_precision": "MAP", "ndcg": "nDCG"}  # attribute: short name
@@ -66,7 +68,7 @@ class RankingScores:
 
         :param metric: ``AUC``, or ``P@10``, ``R@10``, ``AP@10`` (the same as ``MAP@10``), ``nDCG@10``, or any other k.
         """
-        if metric.lower() == "auc":
+        if check_text(metric, "metric").lower() == "auc":
             return self.auc
         match = re.fullmatch(r"(p|r|ap|map|ndcg)@(\d+)", metric.lower())
         if match is None:
@@ -88,9 +90,12 @@ class RankingScores:
 
         :param at: by default 10 and the length of the curves.
         """
-        places = sorted({min(10, self.k), self.k}) if at is None else at
+        places = sorted({min(10, self.k), self.k}) if at is None else self._places(at)
         names = ["AUC", *(f"{short}@{place}" for place in places for short in CURVES.values())]
         return {name: float(torch.nanmean(self.per_task(name))) for name in names}
+
+    def _places(self, at: Any) -> list[int]:
+        return [check_whole_number(place, "at", 1, self.k) for place in check_list(at, "at", "places of the curves")]
 
     def __str__(self) -> str:
         places = [place for place in (1, 10, 100) if place < self.k] + [self.k]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..checks import as_tensor
 from ..errors import InputError
 
 
@@ -35,12 +35,12 @@ class ScoreSource:
     def __init__(self, given: Any) -> None:
         self._ranker: Ranker | None = None
         self._dense = torch.empty(0, 0)
-        if isinstance(given, Ranker):
+        if isinstance(given, Ranker) and not isinstance(given, type):
             self._ranker = given
             self.shape = (int(given.shape[0]), int(given.shape[1]))
             return
         self._dense = as_tensor(given, "scores")
-        if self._dense.dim() != 2 or self._dense.is_complex() or 0 in self._dense.shape:
+        if self._dense.dim() != 2 or self._dense.dtype == torch.bool or 0 in self._dense.shape:
             raise InputError(
                 "scores: expected real numbers of shape (M, N), or a posterior with scores(rows), "
                 f"got {self._dense.dtype} of shape {tuple(self._dense.shape)}"

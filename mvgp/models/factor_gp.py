@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpytorch.likelihoods import GaussianLikelihood
 
+from ..checks import check_iterations, check_seed, check_whole_number
 from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
@@ -49,10 +50,8 @@ class FactorGP(Recipe):
         seed: int = 0,
     ) -> None:
         super().__init__(prior, likelihood)
-        for name, value in (("rank", rank), ("restarts", restarts), ("max_iterations", max_iterations)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name}: expected a positive whole number, got {value!r}")
-        self.rank, self.restarts, self.max_iterations, self.seed = rank, restarts, max_iterations, seed
+        self.rank, self.restarts = check_whole_number(rank, "rank"), check_whole_number(restarts, "restarts")
+        self.max_iterations, self.seed = check_iterations(max_iterations), check_seed(seed)
 
     def fit(self, data: ObservedMatrix) -> FactorPosterior:
         """The best of several maxima a posteriori."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
 
+from ..checks import check_choice, check_flag, check_iterations, check_tolerance
 from ..data import ObservedMatrix, PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
@@ -51,11 +52,9 @@ class FullGP(Recipe):
         strict: bool = True,
     ) -> None:
         super().__init__(prior, likelihood)
-        if method not in ("auto", "cholesky", "spectral", "cg"):
-            raise InputError(f"method: expected 'auto', 'cholesky', 'spectral' or 'cg', got {method!r}")
-        if tolerance is not None and not tolerance > 0:
-            raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
-        self.tolerance, self.method, self.max_iterations, self.strict = tolerance, method, max_iterations, strict
+        self.method: Method = check_choice(method, "method", ("auto", "cholesky", "spectral", "cg"))
+        self.tolerance = None if tolerance is None else check_tolerance(tolerance)
+        self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
 
     def fit(self, data: ObservedMatrix) -> FullPosterior:
         """The posterior given ``data``, with the hyperparameters as they are now.

@@ -9,8 +9,16 @@ import gpytorch
 import torch
 from torch import Tensor
 
+from ..checks import (
+    check_choice,
+    check_flag,
+    check_instance,
+    check_iterations,
+    check_positive,
+    check_tolerance,
+    refuse_gradient,
+)
 from ..data import ObservedMatrix
-from ..data.checks import refuse_gradient
 from ..errors import ConvergenceError, InputError
 from ..linalg import PairIndex, PairLinearOperator
 from ..posteriors.coefficients import SparseCoefficients
@@ -71,24 +79,19 @@ class PairwiseSVM(gpytorch.Module):
         strict: bool = False,
     ) -> None:
         super().__init__()
-        if not isinstance(prior, MatrixGP):
-            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
         if not isinstance(prior.mean_module, ZeroMean):
             raise InputError(
                 f"prior: expected a zero mean, which the machine's own bias replaces, got "
                 f"{type(prior.mean_module).__name__}"
             )
-        if not _is_positive(cost):
-            raise InputError(f"cost: expected a positive number, got {cost!r}")
-        if positive_weight != "balanced" and not _is_positive(positive_weight):
-            raise InputError(f"positive_weight: expected a positive number or 'balanced', got {positive_weight!r}")
-        if solver not in ("auto", "svc", "newton"):
-            raise InputError(f"solver: expected 'auto', 'svc' or 'newton', got {solver!r}")
-        if tolerance is not None and not _is_positive(tolerance):
-            raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
-        self.prior, self.cost, self.positive_weight = prior, cost, positive_weight
-        self.solver: SVMSolver = solver
-        self.tolerance, self.max_iterations, self.strict = tolerance, max_iterations, strict
+        self.prior, self.cost = prior, check_positive(cost, "cost")
+        self.positive_weight: float | Literal["balanced"] = "balanced"
+        if not (isinstance(positive_weight, str) and positive_weight == "balanced"):
+            self.positive_weight = check_positive(positive_weight, "positive_weight (or 'balanced')")
+        self.solver: SVMSolver = check_choice(solver, "solver", ("auto", "svc", "newton"))
+        self.tolerance = None if tolerance is None else check_tolerance(tolerance)
+        self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
 
     def fit(self, data: ObservedMatrix) -> PairRanker:
         """The ranker given ``data``, whose values are +1 and -1."""
@@ -147,7 +150,3 @@ class PairwiseSVM(gpytorch.Module):
         if self.strict:
             raise ConvergenceError(message)
         warnings.warn(message, RuntimeWarning, stacklevel=5)  # past fit, _fit and its no_grad
-
-
-def _is_positive(number: Any) -> bool:
-    return isinstance(number, int | float) and not isinstance(number, bool) and 0 < number < float("inf")

@@ -9,8 +9,8 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
+from ..checks import refuse_gradient
 from ..data import ObservedMatrix, PositiveUnlabelled
-from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
 from ..likelihoods.overrides import check_gaussian
@@ -52,4 +52,8 @@ class Recipe(gpytorch.Module):
         noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
         if noise.numel() != 1:
             raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+        if not 0 < float(noise) < float("inf"):
+            raise InputError(
+                f"likelihood: expected a positive finite noise variance in {noise.dtype}, got {float(noise)!r}"
+            )
         return noise[0]

@@ -9,8 +9,21 @@ import torch
 from gpytorch.likelihoods import GaussianLikelihood
 from tqdm import tqdm
 
+from ..checks import (
+    check_between,
+    check_choice,
+    check_flag,
+    check_instance,
+    check_iterations,
+    check_list,
+    check_not_negative,
+    check_positive,
+    check_share,
+    check_tolerance,
+    check_whole_number,
+    whole,
+)
 from ..data import ObservedMatrix, PositiveUnlabelled
-from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..likelihoods import RankingLikelihood
 from ..posteriors import TracePosterior
@@ -83,25 +96,16 @@ class TraceGP(Recipe):
         super().__init__(prior, likelihood)
         if penalty is not None and not (strength is None and trace_share is None):
             raise InputError("give either penalty, or strength and trace_share")
-        if penalty is not None and not isinstance(penalty, SpectralElasticNet | TraceBall):
-            raise InputError(f"penalty: expected SpectralElasticNet or TraceBall, got {type(penalty).__name__}")
-        if solver not in ("proximal", "dense", "hybrid"):
-            raise InputError(f"solver: expected 'proximal', 'dense' or 'hybrid', got {solver!r}")
-        numbers = {"strength": strength, "trace_share": trace_share, "row_bias": row_bias, "col_bias": col_bias}
-        for name, number in numbers.items():
-            refuse_gradient(number, name)
-        if strength is not None and not 0 < strength < float("inf"):
-            raise InputError(f"strength: expected a positive number, got {strength!r}")
-        if trace_share is not None and not 0 <= trace_share <= 1:
-            raise InputError(f"trace_share: expected a number from 0 to 1, got {trace_share!r}")
-        if tolerance is not None and not tolerance > 0:
-            raise InputError(f"tolerance: expected a positive number, got {tolerance!r}")
+        if penalty is not None:
+            check_instance(penalty, "penalty", (SpectralElasticNet, TraceBall), "SpectralElasticNet or TraceBall")
         self.penalty = penalty
-        self.strength = 0.1 if strength is None else strength
-        self.trace_share = 1.0 if trace_share is None else trace_share
-        self.row_bias, self.col_bias = row_bias, col_bias
-        self.solver: Solver = solver
-        self.tolerance, self.max_iterations, self.strict = tolerance, max_iterations, strict
+        self.strength = 0.1 if strength is None else check_positive(strength, "strength")
+        self.trace_share = 1.0 if trace_share is None else check_share(trace_share, "trace_share")
+        self.row_bias = None if row_bias is None else check_not_negative(row_bias, "row_bias")
+        self.col_bias = None if col_bias is None else check_positive(col_bias, "col_bias")
+        self.solver: Solver = check_choice(solver, "solver", ("proximal", "dense", "hybrid"))
+        self.tolerance = None if tolerance is None else check_tolerance(tolerance)
+        self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
 
     def fit(self, data: ObservedMatrix | PositiveUnlabelled, *, start: TracePosterior | None = None) -> TracePosterior:
         """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
@@ -130,7 +134,10 @@ class TraceGP(Recipe):
         if self.penalty is not None:
             raise InputError("a path goes over strengths; a model with an absolute penalty has none")
         wanted = path_strengths(strengths, lowest)
+        max_rank = None if max_rank is None else check_whole_number(max_rank, "max_rank")
+        progress = check_flag(progress, "progress")
         if after is not None:
+            check_instance(after, "after", PathPoint, "mvgp.models.PathPoint")
             wanted = [s for s in wanted if s < after.strength * (1 - 1e-9)]
         last = after.posterior if after else None
         _check_start(last, "after")
@@ -155,7 +162,7 @@ class TraceGP(Recipe):
         )
 
     def _penalty(self, given: TraceProblem, strength: float) -> SpectralElasticNet:
-        if given.lam_max == 0:
+        if given.lam_max == 0 and not given.flat:
             raise InputError("the data equal the prior mean (and biases) exactly: there is nothing to fit")
         return SpectralElasticNet(strength * given.lam_max, self.trace_share)
 
@@ -172,7 +179,10 @@ class TraceGP(Recipe):
 
 
 def _check_start(start: TracePosterior | None, name: str) -> None:
-    if start is not None and start.solution is None:
+    if start is None:
+        return
+    check_instance(start, name, TracePosterior, "mvgp.posteriors.TracePosterior")
+    if start.solution is None:
         raise InputError(
             f"{name}: expected a posterior that was fitted in this process, got one from a file, which does not hold "
             f"the state of the solver; fit without {name}"
@@ -181,12 +191,12 @@ def _check_start(start: TracePosterior | None, name: str) -> None:
 
 def path_strengths(strengths: int | Sequence[float], lowest: float) -> list[float]:
     """Decreasing strengths, as given or log-spaced from 1 to ``lowest``."""
-    if isinstance(strengths, int):
-        if strengths < 1 or not 0 < lowest < 1:
-            raise InputError(f"expected at least one strength and 0 < lowest < 1, got {strengths} and {lowest!r}")
-        count = max(strengths - 1, 1)
-        return [lowest ** (k / count) for k in range(strengths)]
-    found = [float(s) for s in strengths]
-    if not found or any(not s > 0 for s in found) or sorted(found, reverse=True) != found:
+    lowest = check_between(lowest, "lowest")
+    if whole(strengths) is not None:
+        number = check_whole_number(strengths, "strengths", most=10**6)
+        return [lowest ** (k / max(number - 1, 1)) for k in range(number)]
+    given = check_list(strengths, "strengths", "a positive whole number, or positive numbers in decreasing order")
+    found = [check_positive(one, f"strengths[{at}]") for at, one in enumerate(given)]
+    if not found or sorted(found, reverse=True) != found:
         raise InputError(f"strengths: expected positive numbers in decreasing order, got {found}")
     return found

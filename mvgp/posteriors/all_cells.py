@@ -19,6 +19,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 from tqdm import tqdm
 
+from ..checks import check_choice, check_flag, check_positive, check_seed, check_whole_number
 from ..errors import InputError
 from ..linalg import PairIndex, cost
 from ..linalg.blocks import columns, diagonal_at
@@ -27,7 +28,6 @@ from ..linalg.solvers import DENSE_LIMIT
 from .conditional import ConditionalCovariance
 from .pair_variance import ITERATIONS
 from .query import Query
-from .ranks import check_accuracy, check_count, check_seed
 from .scaled import unscaled
 
 if TYPE_CHECKING:
@@ -131,11 +131,9 @@ def row_variances(
 
     :param query: makes a query of rows (Q,) and columns (Q,).
     """
-    if method not in ("auto", "exact", "stochastic"):
-        raise InputError(f"method: expected auto, exact or stochastic, got {method!r}")
-    check_accuracy(accuracy)
-    check_count(max_probes, "max_probes")
-    check_seed(seed)
+    check_choice(method, "method", ("auto", "exact", "stochastic"))
+    accuracy, max_probes = check_positive(accuracy, "accuracy"), check_whole_number(max_probes, "max_probes")
+    seed, progress = check_seed(seed), check_flag(progress, "progress")
     conditional, scale = unscaled(conditional)
     if isinstance(conditional, ConditionalCovariance):
         exact_seconds = _exact_seconds(conditional, len(rows))

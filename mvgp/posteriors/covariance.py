@@ -8,6 +8,7 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from ..linalg.checks import check_right, check_samples
 from .query import Query
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
 
     def matmul(self, other: Any) -> Any:
         """Product with a tensor or operator; without gradients by the operator itself, so that its caches serve."""
+        check_right(other, self.shape[-1], self.dtype)
         if isinstance(other, Tensor) and not (torch.is_grad_enabled() and (self.requires_grad or other.requires_grad)):
             return self._matmul(other)
         return super().matmul(other)
@@ -73,4 +75,4 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """(num_samples, Q) joint samples by Matheron's rule."""
-        return self.conditional.sample(self.query, num_samples)
+        return self.conditional.sample(self.query, check_samples(num_samples, self.shape[-1]))

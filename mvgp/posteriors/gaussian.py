@@ -14,8 +14,9 @@ from linear_operator import LinearOperator
 from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 
-from ..data.checks import check_index, without_gradient
+from ..checks import check_between, check_generator, check_index, without_gradient
 from ..linalg import PairIndex
+from ..linalg.checks import check_samples
 from ..priors import MatrixGP
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .coefficients import CHUNK, Coefficients, pair_means, row_scores
@@ -23,7 +24,6 @@ from .joint import Joint
 from .pair_variance import VarianceMethod
 from .query import AxisQuery, Query
 from .rank_queries import RankQueries
-from .ranks import check_level
 
 
 class PosteriorCovariance(Protocol):
@@ -144,7 +144,7 @@ class GaussianPosterior(RankQueries):
         self, rows: Any, cols: Any, level: float = 0.9, *, row_inputs: Any = None, col_inputs: Any = None
     ) -> tuple[Tensor, Tensor]:
         """(Q,) and (Q,): ends of the central credible intervals of the noise-free entries."""
-        share, inputs = check_level(level), {"row_inputs": row_inputs, "col_inputs": col_inputs}
+        share, inputs = check_between(level, "level"), {"row_inputs": row_inputs, "col_inputs": col_inputs}
         mean, variance = self.mean(rows, cols, **inputs), self.variance(rows, cols, **inputs)
         reach = statistics.NormalDist().inv_cdf((1 + share) / 2) * variance.sqrt()
         return mean - reach, mean + reach
@@ -206,6 +206,7 @@ class GaussianPosterior(RankQueries):
     ) -> Tensor:
         """(num_samples, Q): joint samples at pairs, exact up to the solver's tolerance."""
         query = self._query(rows, cols, row_inputs, col_inputs)
+        num_samples, generator = check_samples(num_samples, max(len(query), 1)), check_generator(generator)
         mean = query.prior_mean() + pair_means(self.coefficients, query)
         return mean + self.conditional.sample(query, num_samples, generator)
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..checks import check_generator
 from ..errors import NotPositiveSemidefiniteError, SizeError
 from ..linalg.blocks import columns
+from ..linalg.checks import check_samples
 from ..linalg.solvers import DENSE_LIMIT
 from .pair_variance import nearest_observations, right_sides
 from .query import Query
@@ -40,6 +42,7 @@ class Joint:
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q): joint samples of the entries."""
+        num_samples, generator = check_samples(num_samples, len(self.matrix)), check_generator(generator)
         root = covariance_root(self.matrix, self.size)
         size = (root.shape[1], num_samples)
         noise = torch.randn(size, generator=generator, dtype=root.dtype, device=root.device)

@@ -22,12 +22,12 @@ import gpytorch
 import torch
 from torch import Tensor
 
+from ..checks import check_positive
 from ..errors import ConvergenceError, InputError
 from ..linalg import PairLinearOperator, cost
 from ..linalg.quadratic_form import quadratic_form
 from ..linalg.solvers import DENSE_LIMIT
 from .query import Query
-from .ranks import check_accuracy
 
 if TYPE_CHECKING:
     from .conditional import ConditionalCovariance
@@ -49,7 +49,7 @@ def pair_variance(
     :param accuracy: largest relative error of a variance; exact up to the solver's tolerance when left out.
     """
     if accuracy is not None:
-        check_accuracy(accuracy)
+        accuracy = check_positive(accuracy, "accuracy")
     prior = query.prior_variance()
     chosen = choose_method(conditional, query, accuracy) if method == "auto" else method
     if chosen == "spectral":

@@ -9,7 +9,7 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..data.checks import check_index
+from ..checks import check_index
 from ..errors import InputError
 from ..linalg.blocks import columns, diagonal_at
 from ..linalg.pairs import PairIndex

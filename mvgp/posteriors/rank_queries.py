@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..data.checks import without_gradient
-from ..errors import InputError
+from ..checks import check_between, check_one_index, check_positive, check_seed, check_whole_number, without_gradient
+from ..linalg.checks import check_samples
 from . import ranks
 from .acquisition import TestPlan, plan_tests
 from .joint import Joint
@@ -86,7 +86,7 @@ class RankQueries(ABC):
             [2, 3]
 
         """
-        places, share = ranks.check_count(k, "k"), ranks.check_level(level)
+        places, share = check_whole_number(k, "k"), check_between(level, "level")
         line = _Row(self, row, exclude)
         samples = line.samples(num_samples, seed)
         best = line.mean.argsort(descending=True, stable=True)[:places]
@@ -110,7 +110,7 @@ class RankQueries(ABC):
         self, row: Any, k: int = 20, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
     ) -> Tensor:
         """(N,): P(in the top k) of every item of a row; 0 for excluded ones. Arguments as for :meth:`top`."""
-        places = ranks.check_count(k, "k")
+        places = check_whole_number(k, "k")
         line = _Row(self, row, exclude)
         return line.spread(ranks.top_probability(line.samples(num_samples, seed), places))
 
@@ -125,7 +125,7 @@ class RankQueries(ABC):
         seed: int = 0,
     ) -> tuple[Tensor, Tensor]:
         """(N,) and (N,): best and worst rank of a credible interval of every item of a row; 0 for excluded ones."""
-        share = ranks.check_level(level)
+        share = check_between(level, "level")
         line = _Row(self, row, exclude)
         low, high = ranks.rank_interval(line.samples(num_samples, seed), share)
         return line.spread(low), line.spread(high)
@@ -148,8 +148,8 @@ class RankQueries(ABC):
     @without_gradient
     def beats(self, row: Any, item: Any, other: Any) -> float:
         """P(``item`` scores higher than ``other``) in a row, in closed form."""
-        one = ranks.check_one(row, self.shape[0], "row")
-        two = [ranks.check_one(place, self.shape[1], name) for place, name in ((item, "item"), (other, "other"))]
+        one = check_one_index(row, self.shape[0], "row")
+        two = [check_one_index(place, self.shape[1], name) for place, name in ((item, "item"), (other, "other"))]
         mean, s = self.mean([one, one], two), self.joint([one, one], two).matrix
         lead = float(mean[0] - mean[1])
         spread = float((s[0, 0] + s[1, 1] - 2 * s[0, 1]).clamp_min(0)) ** 0.5
@@ -175,12 +175,11 @@ class RankQueries(ABC):
 
         :param noise: variance of a measurement; that of the observations with the least noise when left out.
         """
-        places, wanted = ranks.check_count(k, "k"), ranks.check_count(count, "count")
-        if noise is not None and not noise > 0:
-            raise InputError(f"noise: expected a positive number, got {noise!r}")
+        places, wanted = check_whole_number(k, "k"), check_whole_number(count, "count")
+        noise = None if noise is None else check_positive(noise, "noise")
         line = _Row(self, row, exclude)
         at_top = ranks.top_probability(line.samples(num_samples, seed), places)
-        error = float(self.conditional.noise.min()) if noise is None else float(noise)
+        error = float(self.conditional.noise.min()) if noise is None else noise
         names = getattr(exclude, "col_names", None)
         return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, wanted, places, names)
 
@@ -192,7 +191,7 @@ class _Row:
     """
 
     def __init__(self, posterior: RankQueries, row: Any, exclude: Any) -> None:
-        one, shape = ranks.check_one(row, posterior.shape[0], "row"), posterior.shape
+        one, shape = check_one_index(row, posterior.shape[0], "row"), posterior.shape
         self.items = ranks.candidates(one, exclude, shape).to(posterior.device)  # (C,)
         self.rows = torch.full_like(self.items, one)  # (C,)
         self.mean = posterior.mean(self.rows, self.items)  # (C,)
@@ -201,8 +200,8 @@ class _Row:
 
     def samples(self, num_samples: int, seed: int) -> Tensor:
         """(S, C)"""
-        count = ranks.check_count(num_samples, "num_samples")
-        generator = torch.Generator(self.items.device).manual_seed(ranks.check_seed(seed))
+        count = check_samples(num_samples, len(self.items))
+        generator = torch.Generator(self.items.device).manual_seed(check_seed(seed))
         return self.joint.sample(count, generator).to(self.mean)
 
     def spread(self, values: Tensor) -> Tensor:

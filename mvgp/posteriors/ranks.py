@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor, check_index, check_values
+from ..checks import check_between, check_index, check_matrix, check_one_index, check_values, check_whole_number
 from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
 
@@ -26,7 +26,7 @@ def top_probability(samples: Any, k: int) -> Tensor:
         [1.0, 0.75, 0.25]
 
     """
-    given, places = check_samples(samples), check_count(k, "k")
+    given, places = check_samples(samples), check_whole_number(k, "k")
     if places >= given.shape[1]:
         return torch.ones(given.shape[1], dtype=torch.float64, device=given.device)
     last = given.topk(places, dim=1).values[:, -1:]  # (S, 1) the score on place k
@@ -52,7 +52,7 @@ def rank_interval(samples: Any, level: float = 0.9, items: Any = None) -> tuple[
         ([1, 2, 2], [1, 3, 3])
 
     """
-    given, share = check_samples(samples), check_level(level)
+    given, share = check_samples(samples), check_between(level, "level")
     num_samples, num_items = given.shape
     chosen = given
     if items is not None:
@@ -79,8 +79,8 @@ def expected_hits(probabilities: Any, chosen: Any) -> float:
         1.25
 
     """
-    size = as_tensor(probabilities, "probabilities").numel()
-    given = check_values(probabilities, size, "probabilities", torch.float64)
+    given = check_values(probabilities, None, "probabilities", torch.float64)
+    size = len(given)
     bad = (given < 0) | (given > 1 + 1e-9)
     if bad.any():
         at = int(bad.nonzero()[0])
@@ -106,7 +106,7 @@ def beats(samples: Any, i: int, j: int) -> float:
 
     """
     given = check_samples(samples)
-    one, other = (given[:, check_one(place, given.shape[1], name)] for place, name in ((i, "i"), (j, "j")))
+    one, other = (given[:, check_one_index(place, given.shape[1], name)] for place, name in ((i, "i"), (j, "j")))
     return float((one > other).double().mean() + (one == other).double().mean() / 2)
 
 
@@ -129,49 +129,5 @@ def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
 
 def check_samples(samples: Any) -> Tensor:
     """(S, N) finite real numbers, at least one of them."""
-    given = as_tensor(samples, "samples")
-    if given.dim() != 2 or 0 in given.shape or given.is_complex():
-        raise InputError(
-            f"samples: expected real numbers of shape (S, N), got {given.dtype} of shape {tuple(given.shape)}"
-        )
-    bad = ~torch.isfinite(given)
-    if bad.any():
-        row, col = bad.nonzero()[0].tolist()
-        raise InputError(f"samples[{row}, {col}]: expected a finite number, got {given[row, col].item()}")
+    given = check_matrix(samples, "samples", shape="(S, N)")
     return given.contiguous()
-
-
-def check_count(count: Any, name: str) -> int:
-    """A positive whole number."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InputError(f"{name}: expected a positive whole number, got {count!r}")
-    return count
-
-
-def check_seed(seed: Any) -> int:
-    """A whole number."""
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise InputError(f"seed: expected a whole number, got {seed!r}")
-    return seed
-
-
-def check_accuracy(accuracy: Any) -> float:
-    """A positive number."""
-    if not isinstance(accuracy, int | float) or isinstance(accuracy, bool) or not accuracy > 0:
-        raise InputError(f"accuracy: expected a positive number, got {accuracy!r}")
-    return float(accuracy)
-
-
-def check_level(level: Any) -> float:
-    """A probability strictly between 0 and 1."""
-    if not isinstance(level, int | float) or not 0 < level < 1:
-        raise InputError(f"level: expected a number between 0 and 1, got {level!r}")
-    return float(level)
-
-
-def check_one(place: Any, size: int, name: str) -> int:
-    """A single position in [0, size)."""
-    found = check_index(place, size, name)
-    if len(found) != 1:
-        raise InputError(f"{name}: expected one position in [0, {size}), got {len(found)} of them")
-    return int(found[0])

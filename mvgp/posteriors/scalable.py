@@ -15,9 +15,9 @@ likelihood.
 from __future__ import annotations
 
 import copy
-import math
 from typing import Self
 
+from ..checks import check_positive
 from ..errors import InputError
 from .gaussian import GaussianPosterior
 from .no_covariance import NoCovariance
@@ -66,11 +66,10 @@ class ScalablePosterior(GaussianPosterior):
             (0.0, 4.0)
 
         """
-        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
-            raise InputError(f"scale: expected a positive number, got {scale!r}")
+        scale = check_positive(scale, "scale")
         found = copy.copy(self)
         if not isinstance(self.conditional, NoCovariance):
-            found.conditional = ScaledCovariance(unscaled(self.conditional)[0], float(scale))
+            found.conditional = ScaledCovariance(unscaled(self.conditional)[0], scale)
         return found
 
     def calibrated(self) -> Self:

@@ -27,6 +27,7 @@ from ..solvers import (
     solve_proximal,
     solve_ridge,
 )
+from ..solvers.certificate import dual_bound
 from ..solvers.losses import long_dot
 from ..solvers.low_rank import LowRank
 from ..solvers.ridge import RidgeSolution
@@ -94,6 +95,7 @@ class TraceProblem:
     :param problem: loss and kernels.
     :param lam_max: largest singular value of the loss's gradient at B = 0.
     :param noise: variance of an observation with weight 1.
+    :param flat: whether the prior has no variance at any observed cell, so that B = 0 is best.
     """
 
     prior: MatrixGP
@@ -101,6 +103,7 @@ class TraceProblem:
     problem: MeanProblem
     lam_max: float
     noise: float
+    flat: bool = False
 
 
 @torch.no_grad()
@@ -125,7 +128,9 @@ def trace_problem(
     loss = make_loss(prior, data, likelihood, ops[0].device, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
-    return TraceProblem(prior, conditional, problem, largest_value(problem, gradient), float(noise))
+    lam_max = largest_value(problem, gradient)
+    flat = lam_max == 0 and bool((gradient != 0).any())
+    return TraceProblem(prior, conditional, problem, lam_max, float(noise), flat=flat)
 
 
 @torch.no_grad()
@@ -143,7 +148,10 @@ def trace_posterior(
     problem = given.problem
     coefficients: Coefficients
     solution: MeanSolution | RidgeSolution
-    if isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
+    if given.flat:
+        solution = _nothing(problem, penalty, tolerance)
+        coefficients = LowRankCoefficients(solution.mean.left * solution.mean.values, solution.mean.right)
+    elif isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
         if not isinstance(problem.pattern, Pattern):
             raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
         if penalty.ridge == 0:
@@ -190,6 +198,17 @@ def trace_posterior(
     )
     posterior._noise = given.noise
     return posterior
+
+
+def _nothing(problem: MeanProblem, penalty: Penalty, tolerance: float) -> MeanSolution:
+    """B = 0, with the certificate that it is best: the loss does not depend on B."""
+    mean = LowRank.zero(problem)
+    psi = mean.psi(problem)
+    at = problem.loss(psi)
+    dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
+    certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
+    spare = torch.zeros(problem.shape[1], 0, dtype=problem.dtype, device=problem.device)
+    return MeanSolution(mean, psi, at, certificate, spare, 0.0)
 
 
 def _evidence_scale(given: TraceProblem, solution: MeanSolution | RidgeSolution) -> float:

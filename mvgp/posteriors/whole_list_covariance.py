@@ -17,6 +17,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
+from ..checks import check_positive
 from ..data import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError, SizeError
 from ..linalg import PairIndex
@@ -27,7 +28,6 @@ from .conditional import ConditionalCovariance
 from .joint import MOST_CELLS, Joint
 from .pair_variance import VarianceMethod, largest_factors, right_sides
 from .query import Query
-from .ranks import check_accuracy
 
 ACCURACY = 0.01  # relative, of a variance, unless another one is asked for
 GROUP = 64  # cells of a row that share their nearest observations
@@ -77,7 +77,7 @@ class WholeListCovariance:
         """(Q,): at most a share ``accuracy``, one per cent by default, above the variance given every cell."""
         if method not in ("auto", "bounded"):
             raise InputError(f"method: the covariance of whole lists has 'bounded' alone, got {method!r}")
-        wanted = ACCURACY if accuracy is None else check_accuracy(accuracy)
+        wanted = ACCURACY if accuracy is None else check_positive(accuracy, "accuracy")
         out = torch.empty_like(query.prior_variance())
         for row in query.pairs.active_rows.tolist():
             of_row = (query.pairs.rows == row).nonzero().squeeze(1)

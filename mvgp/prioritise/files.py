@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from ..checks import check_path
 from ..data import PositiveUnlabelled
 from ..errors import InputError, StorageError
 from ..metrics.sources import Ranker
@@ -24,6 +25,7 @@ def store(
     path: str | os.PathLike[str], rankers: Sequence[Ranker], known: PositiveUnlabelled, described: dict[str, Any]
 ) -> None:
     """Write it; what cannot be saved is an error before anything is written."""
+    path = check_path(path)
     for ranker in rankers:
         if not isinstance(ranker, GaussianPosterior):
             raise InputError(
@@ -42,7 +44,7 @@ def restore(
     path: str | os.PathLike[str], budget: Budget | None = None
 ) -> tuple[tuple[GaussianPosterior, ...], PositiveUnlabelled, dict[str, Any]]:
     """The posteriors, the known links, and texts and ids by name."""
-    granted = check_budget(budget)
+    path, granted = check_path(path), check_budget(budget)
     with told(path):
         content = Fields(read(path, granted), "content")
         if content.text("kind") != KIND:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..checks import check_flag, check_instance, check_seed
 from ..datasets import LinkSet
 from ..errors import InputError, SizeError
 from ..metrics import Ranker
@@ -68,8 +69,8 @@ def fit_prioritiser(
         ((3, 4), ['z'])
 
     """
-    if not isinstance(link_set, LinkSet):
-        raise InputError(f"link_set: expected mvgp.datasets.LinkSet, got {type(link_set).__name__}")
+    check_instance(link_set, "link_set", LinkSet, "mvgp.datasets.LinkSet")
+    seed, progress = check_seed(seed), check_flag(progress, "progress")
     sets = check_fit(model, negatives, strength, trace_share)
     strange = [name for name in OF_STUDIES if name in settings]
     if strange:
@@ -134,6 +135,9 @@ def prioritise(
         ('v', 2)
 
     """
+    check_instance(link_set, "link_set", LinkSet, "mvgp.datasets.LinkSet")
+    check_flag(include_known, "include_known")
+    uncertainty = None if uncertainty is None else check_flag(uncertainty, "uncertainty")
     found = None if rows is None else find_rows(rows, link_set.row_ids, link_set.row_names)  # before any fit
     check_top(top, link_set.shape[1])
     fitted = fit_prioritiser(link_set, seed=seed, progress=progress, **options)

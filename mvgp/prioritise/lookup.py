@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from ..checks import shown
 from ..errors import InputError
 
 SUGGESTIONS = 4
@@ -25,15 +26,20 @@ def find_rows(wanted: Sequence[str], ids: Sequence[str], names: Sequence[str]) -
 
     """
     if isinstance(wanted, str) or not isinstance(wanted, Sequence) or not all(isinstance(one, str) for one in wanted):
-        raise InputError(f"rows: expected a list of ids or names, got {wanted!r}")
+        raise InputError(f"rows: expected a list of ids or names, got {shown(wanted)}")
+    for given, name in ((ids, "ids"), (names, "names")):
+        if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
+            raise InputError(f"{name}: expected a list of strings, got {shown(given)}")
+    if len(ids) != len(names):
+        raise InputError(f"names: expected {len(ids)}, one for each id, got {len(names)}")
     by_id = {one: place for place, one in enumerate(ids)}
     by_name, by_folded = _places(names), _places([name.casefold() for name in names])
     found: dict[int, None] = {}
     for text in (one.strip() for one in wanted):
         places = [by_id[text]] if text in by_id else by_name.get(text) or by_folded.get(text.casefold(), [])
         if len(places) > 1:
-            shown = ", ".join(ids[place] for place in places[:SHOWN]) + (", ..." if len(places) > SHOWN else "")
-            raise InputError(f"row: {text!r} is the name of {len(places)} rows; give one of the ids {shown}")
+            some = ", ".join(ids[place] for place in places[:SHOWN]) + (", ..." if len(places) > SHOWN else "")
+            raise InputError(f"row: {text!r} is the name of {len(places)} rows; give one of the ids {some}")
         if not places:
             raise InputError(
                 f"row: expected the id or the name of one of {len(ids)} rows, got {text!r}{_hint(text, ids, names)}"

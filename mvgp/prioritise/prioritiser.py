@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from ..checks import check_flag, check_index, check_list, check_seed, check_whole_number
 from ..data import PositiveUnlabelled
-from ..data.checks import check_index
 from ..errors import InputError
 from ..metrics.sources import Ranker
 from ..metrics.tasks import TaskItems
-from ..posteriors.ranks import check_seed
 from ..selection import Choice
 from ..storage import Budget
 from .files import restore, store
@@ -92,10 +91,12 @@ class Prioritiser:
         """
         m, n = self.shape
         places = check_top(top, n)
+        include_known, uncertainty = check_flag(include_known, "include_known"), check_flag(uncertainty, "uncertainty")
         if uncertainty and not self.mixture.has_uncertainty:
             raise InputError(f"model {self.model!r} has scores and no uncertainty; ask with uncertainty=False")
-        check_seed(seed)
-        chosen = check_index(range(m) if rows is None else list(rows), m, "rows")
+        seed, num_samples = check_seed(seed), check_whole_number(num_samples, "num_samples")
+        progress = check_flag(progress, "progress")
+        chosen = check_index(range(m) if rows is None else check_list(rows, "rows", "numbers of rows"), m, "rows")
         return self._ranked(chosen, places, include_known, uncertainty, num_samples, seed, progress)
 
     def _ranked(

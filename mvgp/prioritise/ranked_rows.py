@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ..checks import check_whole_number
 from ..errors import InputError
-from ..posteriors.ranks import check_count
 from ..storage.atomic import replacing
 from ..text import to_cell, visible
 
@@ -192,7 +192,7 @@ def write_rows(rows: Iterable[RankedRow], file: IO[bytes]) -> int:
 
 def check_top(top: Any, most: int) -> int:
     """How many columns, at most all of them."""
-    found = check_count(top, "top")
+    found = check_whole_number(top, "top")
     if found > most:
         raise InputError(f"top: expected at most {most}, the number of columns, got {found}")
     return found

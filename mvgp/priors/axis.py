@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor
 
-from ..data.checks import as_tensor
+from ..checks import FLOATS, as_tensor, refuse_where
 from ..errors import InputError
 
 
@@ -64,7 +64,10 @@ class Axis(gpytorch.Module):
             raise InputError(
                 f"{self.name}_inputs: expected {self.inputs.shape[1]} columns as in the prior, got {found.shape[1]}"
             )
-        return found.to(self.inputs.dtype)
+        converted = found.to(self.inputs.dtype)
+        lost = ~torch.isfinite(converted) if converted.is_floating_point() else converted != found
+        refuse_where(lost, found, f"{self.name}_inputs", f"a number that fits into {self.inputs.dtype} as in the prior")
+        return converted
 
     def _evaluate(self, x1: Tensor, x2: Tensor | None) -> LinearOperator:
         found = self.kernel(x1, x2)
@@ -81,13 +84,14 @@ class Axis(gpytorch.Module):
 def checked_inputs(inputs: Any, name: str) -> Tensor:
     """(n, d) finite inputs, with their gradient; whole numbers stay whole (they may be node numbers)."""
     given = as_tensor(inputs, name, keep_gradient=True)
+    if given.dtype == torch.bool:
+        raise InputError(f"{name}: expected numbers, got booleans")
+    if given.is_floating_point() and given.dtype not in FLOATS:  # half precision fits into double
+        given = given.double()
     found = given.unsqueeze(1) if given.dim() == 1 else given
     if found.dim() != 2 or found.shape[0] == 0 or found.shape[1] == 0:
         raise InputError(f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(given.shape)}")
-    bad = ~torch.isfinite(found)
-    if bad.any():
-        at = bad.nonzero()[0].tolist()
-        raise InputError(f"{name}{at}: expected a finite number, got {found[tuple(at)].item()}")
+    refuse_where(~torch.isfinite(found), found, name, "a finite number")
     return found.contiguous()
 
 

@@ -11,7 +11,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..data.checks import check_index, refuse_gradient
+from ..checks import check_dtype, check_generator, check_index, refuse_gradient, refuse_where
 from ..errors import InputError
 from ..linalg import KroneckerLinearOperator, PairIndex, PairLinearOperator, root
 from .axis import Axis
@@ -62,7 +62,10 @@ class MatrixGP(gpytorch.models.GP):
         self.row_axis = Axis(row_kernel, row_inputs, "row")
         self.col_axis = Axis(col_kernel, col_inputs, "col")
         self.mean_module = ZeroMean() if mean is None else mean
-        self.to(dtype)
+        self.to(check_dtype(dtype))
+        for axis in (self.row_axis, self.col_axis):
+            name = f"{axis.name}_inputs"
+            refuse_where(~torch.isfinite(axis.inputs), axis.inputs, name, f"numbers within the range of {dtype}")
         self.mean_module.check_shape((len(self.row_axis), len(self.col_axis)))
         given = getattr(self.mean_module, "matrix", None)
         if given is not None and tuple(given.shape) != self.shape:
@@ -126,6 +129,7 @@ class MatrixGP(gpytorch.models.GP):
 
         It carries no gradient, as torch has it for ``sample``; ``prior(rows, cols).rsample()`` does.
         """
+        check_generator(generator)
         with torch.no_grad():
             row_root, col_root = root(self.row_axis.covariance()), root(self.col_axis.covariance())
             size = (row_root.shape[-1], col_root.shape[-1])

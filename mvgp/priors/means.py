@@ -8,7 +8,19 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from ..data.checks import as_tensor, refuse_gradient
+from ..checks import (
+    check_dtype,
+    check_float_tensor,
+    check_index,
+    check_instance,
+    check_matrix,
+    check_number,
+    check_shape,
+    check_values,
+    check_vector,
+    check_whole_number,
+    whole,
+)
 from ..errors import InputError
 
 
@@ -23,17 +35,20 @@ class MatrixMean(gpytorch.Module):
 
     def __init__(self, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
-        self.register_buffer("zero", torch.zeros((), dtype=dtype), persistent=False)
+        self.register_buffer("zero", torch.zeros((), dtype=check_dtype(dtype)), persistent=False)
 
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse a prior of a shape (M, N) that this is no mean of; every shape will do here."""
+        check_shape(shape)
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """(Q,) or (): :math:`a_m` at ``rows`` (Q,)."""
+        positions(rows, "rows")
         return self.zero
 
     def col_part(self, cols: Tensor | None) -> Tensor:
         """(Q,) or (): :math:`c_n` at ``cols`` (Q,)."""
+        positions(cols, "cols")
         return self.zero
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
@@ -42,11 +57,32 @@ class MatrixMean(gpytorch.Module):
 
     def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(Q,) or (): the mean at pairs, each (Q,), or None for new inputs."""
+        check_pairs(rows, cols)
         return self.row_part(rows) + self.col_part(cols)
 
     def forward(self, rows: Tensor, cols: Tensor) -> Tensor:
         """(Q,): the mean at pairs (``rows``, ``cols``), each (Q,)."""
+        check_instance(rows, "rows", Tensor, "a tensor of positions")
+        check_instance(cols, "cols", Tensor, "a tensor of positions")
         return self.at(rows, cols).expand(len(rows))
+
+
+def positions(given: Any, name: str, size: int | None = None) -> Tensor | None:
+    """(Q,) positions as they are, in [0, size) where a size is given; None for new inputs."""
+    if given is None:
+        return None
+    check_instance(given, name, Tensor, "a tensor of positions or None")
+    if given.dtype != torch.int64:
+        raise InputError(f"{name}: expected positions of torch.int64, got {given.dtype}")
+    found = check_vector(given, name, "a vector of positions")
+    return found if size is None else check_index(found, size, name)
+
+
+def check_pairs(rows: Any, cols: Any) -> None:
+    """As many rows as columns, unless one of the two is new."""
+    first, second = positions(rows, "rows"), positions(cols, "cols")
+    if first is not None and second is not None and len(first) != len(second):
+        raise InputError(f"rows and cols differ in length: {len(first)} and {len(second)}")
 
 
 class ZeroMean(MatrixMean):
@@ -61,8 +97,8 @@ class ConstantMean(MatrixMean):
 
     def __init__(self, constant: float = 0.0, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(dtype)
-        refuse_gradient(constant, "constant")
-        self.register_parameter("raw_constant", torch.nn.Parameter(torch.tensor(float(constant), dtype=dtype)))
+        start = check_values([check_number(constant, "constant")], 1, "constant", dtype)[0].clone()
+        self.register_parameter("raw_constant", torch.nn.Parameter(start))
 
     @property
     def constant(self) -> Tensor:
@@ -72,6 +108,7 @@ class ConstantMean(MatrixMean):
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """Constant"""
+        positions(rows, "rows")
         return self.constant
 
 
@@ -83,10 +120,12 @@ class RowBiasMean(MatrixMean):
 
     def __init__(self, bias: Any, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(dtype)
-        refuse_gradient(bias, "bias")
-        start = torch.zeros(bias, dtype=dtype) if isinstance(bias, int) else torch.as_tensor(bias, dtype=dtype)
-        if start.dim() != 1 or start.numel() == 0 or not torch.isfinite(start).all():
-            raise InputError(f"bias: expected one finite number for each row, got shape {tuple(start.shape)}")
+        if whole(bias) is not None:
+            start = torch.zeros(check_whole_number(bias, "bias", most=2**31 - 1), dtype=dtype)
+        else:
+            start = check_values(bias, None, "bias", dtype)
+        if start.numel() == 0:
+            raise InputError("bias: expected one finite number for each row, got none")
         self.register_parameter("raw_bias", torch.nn.Parameter(start.clone()))
 
     @property
@@ -97,14 +136,16 @@ class RowBiasMean(MatrixMean):
 
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse a prior with another number of rows."""
+        shape = check_shape(shape)
         if len(self.bias) != shape[0]:
             raise InputError(f"mean: expected a bias for each of {shape[0]} rows, got {len(self.bias)}")
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """bias_m"""
-        if rows is None:
+        known = positions(rows, "rows", len(self.bias))
+        if known is None:
             raise InputError("a row-bias mean has no bias for new row inputs; put those rows into the prior")
-        return self.bias[rows]
+        return self.bias[known]
 
 
 class GivenMean(MatrixMean):
@@ -117,30 +158,29 @@ class GivenMean(MatrixMean):
 
     def __init__(self, matrix: Any, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(dtype)
-        given = as_tensor(matrix, "matrix").to(dtype)
-        if given.dim() != 2 or not torch.isfinite(given).all():
-            raise InputError(f"matrix: expected finite numbers of shape (M, N), got shape {tuple(given.shape)}")
-        self.register_buffer("matrix", given, persistent=False)
+        self.register_buffer("matrix", check_matrix(matrix, "matrix", dtype), persistent=False)
 
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse a prior of another shape."""
-        if tuple(self.matrix.shape) != tuple(shape):
+        if tuple(self.matrix.shape) != check_shape(shape):
             raise InputError(f"mean: expected a matrix of shape {tuple(shape)}, got {tuple(self.matrix.shape)}")
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(R, C): the entries at ``rows`` x ``cols``."""
-        rows, cols = self._known(rows, cols)
-        return self.matrix[rows][:, cols]
+        known_rows, known_cols = self._known(rows, cols)
+        return self.matrix[known_rows][:, known_cols]
 
     def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(Q,): the entries at pairs."""
+        check_pairs(rows, cols)
         return self.matrix[self._known(rows, cols)]
 
-    @staticmethod
-    def _known(rows: Tensor | None, cols: Tensor | None) -> tuple[Tensor, Tensor]:
-        if rows is None or cols is None:
+    def _known(self, rows: Tensor | None, cols: Tensor | None) -> tuple[Tensor, Tensor]:
+        known_rows = positions(rows, "rows", self.matrix.shape[0])
+        known_cols = positions(cols, "cols", self.matrix.shape[1])
+        if known_rows is None or known_cols is None:
             raise InputError("a given mean has no entries for new inputs; put those rows and columns into the prior")
-        return rows, cols
+        return known_rows, known_cols
 
 
 class BiasedMean(MatrixMean):
@@ -155,16 +195,21 @@ class BiasedMean(MatrixMean):
     col_bias: Tensor
 
     def __init__(self, base: MatrixMean, row_bias: Tensor, col_bias: Tensor) -> None:
+        check_instance(base, "base", MatrixMean, "a mean of mvgp.priors")
+        check_float_tensor(row_bias, "row_bias", (None,))
+        check_float_tensor(col_bias, "col_bias", (None,), like=row_bias)
         super().__init__(row_bias.dtype)
         self.base = base
         self.register_buffer("row_bias", row_bias)
         self.register_buffer("col_bias", col_bias)
 
     def _row(self, rows: Tensor | None) -> Tensor:
-        return self.zero if rows is None else self.row_bias[rows]
+        known = positions(rows, "rows", len(self.row_bias))
+        return self.zero if known is None else self.row_bias[known]
 
     def _col(self, cols: Tensor | None) -> Tensor:
-        return self.zero if cols is None else self.col_bias[cols]
+        known = positions(cols, "cols", len(self.col_bias))
+        return self.zero if known is None else self.col_bias[known]
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """See :class:`MatrixMean`."""

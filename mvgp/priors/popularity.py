@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_number, check_shape, check_values, refuse_where
 from ..data import PositiveUnlabelled
-from ..data.checks import as_tensor
 from ..errors import InputError
-from .means import MatrixMean
+from .means import MatrixMean, positions
 
 
 class PopularityMean(MatrixMean):
@@ -37,15 +37,13 @@ class PopularityMean(MatrixMean):
         super().__init__(dtype)
         if isinstance(counts, PositiveUnlabelled):
             counts = torch.bincount(counts.cols, minlength=counts.shape[1])
-        given = as_tensor(counts, "counts").to(dtype)
-        if given.dim() != 1 or given.numel() == 0 or not bool(torch.isfinite(given).all()) or bool((given < 0).any()):
-            raise InputError(
-                f"counts: expected a finite number that is not negative for each column, got shape {tuple(given.shape)}"
-            )
-        if not isinstance(scale, int | float) or not abs(scale) < float("inf"):
-            raise InputError(f"scale: expected a finite number, got {scale!r}")
+        given = check_values(counts, None, "counts", dtype)
+        if given.numel() == 0:
+            raise InputError("counts: expected a finite number that is not negative for each column, got none")
+        refuse_where(given < 0, given, "counts", "a finite number that is not negative")
+        start = check_values([check_number(scale, "scale")], 1, "scale", dtype)[0].clone()
         self.register_buffer("counts", given.clone(), persistent=False)
-        self.register_parameter("raw_scale", torch.nn.Parameter(torch.tensor(float(scale), dtype=dtype)))
+        self.register_parameter("raw_scale", torch.nn.Parameter(start))
 
     @property
     def scale(self) -> Tensor:
@@ -55,11 +53,13 @@ class PopularityMean(MatrixMean):
 
     def col_part(self, cols: Tensor | None) -> Tensor:
         """(Q,): s log(1 + c_n)."""
-        if cols is None:
+        known = positions(cols, "cols", len(self.counts))
+        if known is None:
             raise InputError("a popularity mean has no count for new column inputs; put those columns into the prior")
-        return self.scale * self.counts[cols].log1p()
+        return self.scale * self.counts[known].log1p()
 
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse a prior with another number of columns."""
+        shape = check_shape(shape)
         if len(self.counts) != shape[1]:
             raise InputError(f"mean: expected a count for each of {shape[1]} columns, got {len(self.counts)}")

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from ..checks import check_path
 from ..errors import InputError
 from ..storage.atomic import replacing
 from ..storage.regular import check_output_directory, check_output_file
@@ -67,8 +68,8 @@ def write_report(
     for label, word in (("row_word", row_word), ("col_word", col_word)):
         if not isinstance(word, str) or not word.strip():
             raise InputError(f"{label}: expected a word, got {word!r}")
-    study_directory = Path(directory)
-    target = study_directory if out is None else Path(out)
+    study_directory = check_path(directory, "directory")
+    target = study_directory if out is None else check_path(out, "out")
     if target.is_file() or (target.suffix == ".html" and not target.is_dir()):
         raise InputError(f"{target}: expected a directory for report.html and its figures, got the path of a file")
     check_output_directory(target)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_instance, check_list
 from ..errors import InputError
 from ..metrics import Ranker
 
@@ -28,7 +29,9 @@ class AveragedRanker:
     """
 
     def __init__(self, posteriors: Sequence[Ranker]) -> None:
-        self.posteriors = tuple(posteriors)
+        self.posteriors = tuple(check_list(posteriors, "posteriors", "a list of rankers"))
+        for at, posterior in enumerate(self.posteriors):
+            check_instance(posterior, f"posteriors[{at}]", Ranker, "a ranker with shape and scores")
         shapes = {posterior.shape for posterior in self.posteriors}
         if len(shapes) != 1:
             raise InputError(f"posteriors: expected at least one, all of the same shape, got {sorted(shapes)}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..checks import check_flag, check_list, check_seed, check_share, check_whole_number, shown
 from ..errors import InputError
 from ..models import TraceGP
 from ..models.trace_gp import path_strengths
@@ -17,7 +18,7 @@ from .metric import resolve_metric
 from .negative_sets import NegativeSets, check_negatives
 from .records import PathRecord
 from .settings import Settings, digest_model, digest_splits
-from .splits import Split, check_seed, make_splits
+from .splits import Split, make_splits
 from .walk import walk
 
 
@@ -89,7 +90,8 @@ def choose(
     """
     check_model(model)
     wanted = _check_shares(trace_shares)
-    check_seed(seed)
+    seed, progress = check_seed(seed), check_flag(progress, "progress")
+    one_standard_error = check_flag(one_standard_error, "one_standard_error")
     splits = make_splits(data, by, folds, share, seed)
     judge = resolve_metric(metric, model.likelihood, data)
     model = copy.deepcopy(model)  # a choice is a snapshot
@@ -151,12 +153,10 @@ def check_model(model: Any) -> None:
 
 
 def _check_shares(trace_shares: Any) -> tuple[float, ...]:
-    try:
-        found = tuple(float(one) for one in trace_shares)
-    except (TypeError, ValueError):
-        found = ()
-    if not found or len(set(found)) < len(found) or not all(0 <= one <= 1 for one in found):
-        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {trace_shares!r}")
+    given = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
+    found = tuple(check_share(one, f"trace_shares[{at}]") for at, one in enumerate(given))
+    if not found or len(set(found)) < len(found):
+        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(given)}")
     return found
 
 
@@ -168,7 +168,4 @@ def _check_strengths(strengths: Any, lowest: float) -> tuple[float, ...]:
 
 
 def _check_limit(given: Any, name: str) -> int | None:
-    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
-        raise InputError(f"{name}: expected a positive whole number or None, got {given!r}")
-    found: int | None = given
-    return found
+    return None if given is None else check_whole_number(given, name)

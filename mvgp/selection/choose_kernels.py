@@ -11,6 +11,7 @@ import torch
 from gpytorch.kernels import ScaleKernel
 from tqdm import tqdm
 
+from ..checks import check_flag, check_not_negative, check_seed, check_whole_number
 from ..errors import InputError
 from ..models import TraceGP
 from ..posteriors.loss import Data
@@ -93,10 +94,9 @@ def choose_kernels(
     check_model(model)
     grid, further = _read(values, jumps)
     start = _check(model.prior, grid, further)
-    if not isinstance(errors, int | float) or not 0 <= errors < math.inf:
-        raise InputError(f"errors: expected a number that is not negative, got {errors!r}")
-    if not isinstance(sweeps, int) or isinstance(sweeps, bool) or sweeps < 0:
-        raise InputError(f"sweeps: expected a whole number of at least 0, got {sweeps!r}")
+    errors, sweeps = check_not_negative(errors, "errors"), check_whole_number(sweeps, "sweeps", 0)
+    keep_variance, progress = check_flag(keep_variance, "keep_variance"), check_flag(progress, "progress")
+    seed = check_seed(seed)
     splits = make_splits(data, by, folds, share, seed)
     known = _known(resume)
     found: list[KernelCandidate] = []

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 
+from ..checks import as_tensor
 from ..data import ObservedMatrix
-from ..data.checks import as_tensor
 from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
 from ..metrics import ranking_scores

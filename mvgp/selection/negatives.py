@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..checks import check_flag, check_memory, check_positive, check_seed, check_shape
 from ..data import ObservedMatrix, PositiveUnlabelled
-from ..data.checks import check_shape
 from ..data.positive_pairs import positive_pairs
 from ..errors import InputError
 from .draws import draw_distinct
-from .splits import check_seed
 
 
 def with_negatives(
@@ -42,8 +41,8 @@ def with_negatives(
 
     """
     rows, cols, shape, names = _read(links)
-    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0 < ratio < float("inf"):
-        raise InputError(f"ratio: expected a positive number, got {ratio!r}")
+    ratio, within_rows = check_positive(ratio, "ratio"), check_flag(within_rows, "within_rows")
+    check_memory(ratio * len(rows), "ratio", "as many negatives")
     positives = rows * shape[1] + cols  # (P,) sorted cell numbers
     taken = np.union1d(positives, _cells(forbidden, shape))
     rng = np.random.default_rng(check_seed(seed))

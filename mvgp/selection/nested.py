@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..checks import check_seed, check_whole_number, shown, whole
 from ..errors import InputError
 from ..models import TraceGP
 from ..posteriors.loss import Data
@@ -115,8 +116,9 @@ def nested_cross_validation(
 
     """
     check_model(model)
-    if not isinstance(folds, int) or isinstance(folds, bool):
-        raise InputError(f"folds: expected a whole number, as splits would hold outer test data, got {folds!r}")
+    if whole(folds) is None:
+        raise InputError(f"folds: expected a whole number, as splits would hold outer test data, got {shown(folds)}")
+    folds, seed = check_whole_number(folds, "folds"), check_seed(seed)
     splits = make_splits(data, by, outer_folds, outer_share, seed)
     judge = resolve_metric(metric, model.likelihood, data)
     found = []

@@ -9,8 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import (
+    check_between,
+    check_choice,
+    check_instance,
+    check_seed,
+    check_whole_number,
+    refuse_gradient,
+    shown,
+    whole,
+)
 from ..data import ObservedMatrix, PositiveUnlabelled
-from ..data.checks import refuse_gradient
 from ..errors import InputError
 from ..posteriors.loss import Data
 
@@ -25,6 +34,10 @@ class Split:
 
     train: Data
     held_out: Data
+
+    def __post_init__(self) -> None:
+        for name in ("train", "held_out"):
+            check_data(getattr(self, name), name)
 
 
 def split_pairs(data: Data, *, folds: int | None = None, share: float | None = None, seed: int = 0) -> list[Split]:
@@ -78,31 +91,24 @@ def make_splits(data: Data, by: str, folds: int | Sequence[Split], share: float,
     """The splits of a validation: one with ``share`` held out if ``folds`` is 1, K of them, or those given."""
     check_data(data)
     refuse_gradient(data, "data")
-    if not isinstance(folds, int) or isinstance(folds, bool):
+    check_choice(by, "by", ("pairs", "rows"))
+    number = whole(folds)
+    if number is None:
         return _given(data, folds)
-    if by not in ("pairs", "rows"):
-        raise InputError(f"by: expected 'pairs' or 'rows', got {by!r}")
+    folds = number
     split = split_pairs if by == "pairs" else split_rows
     return split(data, share=share, seed=seed) if folds == 1 else split(data, folds=folds, seed=seed)
 
 
-def check_data(data: Any) -> None:
+def check_data(data: Any, name: str = "data") -> None:
     """Whether it is data at all."""
-    if not isinstance(data, ObservedMatrix | PositiveUnlabelled):
-        raise InputError(f"data: expected an ObservedMatrix or PositiveUnlabelled, got {type(data).__name__}")
-
-
-def check_seed(seed: Any) -> int:
-    """A whole number of at least 0."""
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise InputError(f"seed: expected a whole number of at least 0, got {seed!r}")
-    return seed
+    check_instance(data, name, (ObservedMatrix, PositiveUnlabelled), "an ObservedMatrix or PositiveUnlabelled")
 
 
 def _given(data: Data, splits: Any) -> list[Split]:
     found = list(splits) if isinstance(splits, Sequence) else []
     if not found or not all(isinstance(split, Split) for split in found):
-        raise InputError(f"folds: expected a positive whole number or a list of Split, got {splits!r}")
+        raise InputError(f"folds: expected a positive whole number or a list of Split, got {shown(splits)}")
     for at, split in enumerate(found):
         for name, part in (("train", split.train), ("held_out", split.held_out)):
             if type(part) is not type(data) or part.shape != data.shape:
@@ -124,15 +130,13 @@ def _assign(count: int, folds: Any, share: Any, seed: Any, what: str) -> tuple[T
         raise InputError(f"expected either folds or share, got folds={folds!r} and share={share!r}")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(check_seed(seed)))
     if share is None:
-        if not isinstance(folds, int) or isinstance(folds, bool) or folds < 2:
-            raise InputError(f"folds: expected a whole number of at least 2, got {folds!r}")
+        folds = check_whole_number(folds, "folds", 2)
         if folds > count:
             raise InputError(f"folds: expected at most {count}, the number of {what}, got {folds}: one would be empty")
         fold = torch.empty(count, dtype=torch.long)
         fold[order] = torch.arange(count) % folds
         return fold, folds
-    if not isinstance(share, int | float) or not 0 < share < 1:
-        raise InputError(f"share: expected a number between 0 and 1, got {share!r}")
+    share = check_between(share, "share")
     held_out = round(share * count)
     if not 0 < held_out < count:
         part = "held-out" if held_out == 0 else "training"

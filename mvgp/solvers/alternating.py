@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..checks import as_reals, check_callable, check_flag, check_whole_number
 from ..errors import InputError
 from ..linalg.csr import Pattern
 from .biases import BiasedSquaredLoss
 from .certificate import Certificate
+from .checks import check_penalty, check_solve
 from .losses import SquaredLoss
 from .low_rank import LowRank
 from .penalties import Penalty
@@ -95,11 +97,14 @@ def solve_alternating(
         ([0.5, -0.5], True)
 
     """
-    if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
-        raise InputError(f"rounds: expected a positive whole number, got {rounds!r}")
+    tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    check_penalty(penalty)
+    check_callable(retarget, "retarget", "a function of scores (T,)")
+    rounds, row_bias = check_whole_number(rounds, "rounds"), check_flag(row_bias, "row_bias")
     pattern = problem.pattern
     if not isinstance(pattern, Pattern):
         raise InputError(f"problem: expected a Pattern of observed pairs, got {type(pattern).__name__}")
+    start = as_reals(start, "start", problem.dtype)
     if start.shape != (len(pattern),):
         raise InputError(f"start: expected targets of shape ({len(pattern)},), got {tuple(start.shape)}")
     weights: Tensor | None = getattr(problem.loss, "weights", None)

@@ -11,9 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..checks import check_float_tensor, check_not_negative, check_positive, check_shape
 from ..errors import InputError
 from ..linalg.cg import conjugate_gradients
-from .losses import LossValue, weighted_square
+from ..linalg.checks import check_positions
+from .losses import LossValue, check_loss_weights, check_psi, weighted_square
 
 
 class BiasedSquaredLoss:
@@ -43,11 +45,15 @@ class BiasedSquaredLoss:
     ) -> None:
         if row_penalty is None and col_penalty is None:
             raise InputError("expected a row penalty or a column penalty; without either use SquaredLoss")
-        if row_penalty is not None and not row_penalty >= 0:
-            raise InputError(f"row_penalty: expected a number that is not negative, got {row_penalty!r}")
-        if col_penalty is not None and not col_penalty > 0:
-            raise InputError(f"col_penalty: expected a positive number, got {col_penalty!r}")
-        self.targets, self.rows, self.cols, self.shape = targets, rows, cols, shape
+        row_penalty = None if row_penalty is None else check_not_negative(row_penalty, "row_penalty")
+        col_penalty = None if col_penalty is None else check_positive(col_penalty, "col_penalty")
+        self.targets, self.shape = check_float_tensor(targets, "targets", (None,), finite=True), check_shape(shape)
+        check_loss_weights(weights, len(targets))
+        self.rows = check_positions(rows, self.shape[0], "rows")
+        self.cols = check_positions(cols, self.shape[1], "cols")
+        if not len(rows) == len(cols) == len(targets):
+            lengths = f"{len(rows)}, {len(cols)} and {len(targets)}"
+            raise InputError(f"rows, cols, targets: expected the same length, got {lengths}")
         self.weights = torch.ones_like(targets) if weights is None else weights
         self.row_penalty, self.col_penalty = row_penalty, col_penalty
         self._row_mass = self._by_row(self.weights) + (row_penalty or 0.0)
@@ -72,7 +78,7 @@ class BiasedSquaredLoss:
 
     def biases(self, psi: Tensor) -> tuple[Tensor, Tensor]:
         """(M,) and (N,): the best row and column biases for ``psi`` (T,); zeros where there is none."""
-        left = self.weights * (self.targets - psi)
+        left = self.weights * (self.targets - check_psi(psi, len(self.targets)))
         row_bias, col_bias = psi.new_zeros(self.shape[0]), psi.new_zeros(self.shape[1])
         if self.col_penalty is None:
             return self._by_row(left) / self._row_mass, col_bias

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..linalg.roots import root
 from .certificate import Certificate, dual_bound
+from .checks import check_penalty, check_solve
 from .losses import LossValue
 from .low_rank import LowRank, from_images
 from .penalties import Penalty
@@ -26,6 +27,8 @@ def solve_dense(
     :param tolerance: on the relative duality gap.
     :param max_iterations: proximal steps.
     """
+    tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    check_penalty(penalty)
     row_root, col_root = root(problem.row_op).to_dense(), root(problem.col_op).to_dense()
     pattern = problem.pattern
     step = 1 / max(problem.lipschitz(), 1e-300)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..checks import check_iterations
 from ..errors import InputError
 from .certificate import Certificate, dual_bound
+from .checks import check_solve
 from .factored import FactoredProblem
 from .losses import LossValue
 from .low_rank import LowRank, from_images
@@ -35,6 +37,8 @@ def solve_hybrid(
     :param max_iterations: growth steps.
     :param local_iterations: of L-BFGS, in each.
     """
+    tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    local_iterations = check_iterations(local_iterations, "local_iterations")
     if not isinstance(penalty, SpectralElasticNet) or penalty.trace == 0:
         raise InputError("the hybrid solver takes a SpectralElasticNet with alpha > 0")
     factored = FactoredProblem(problem)

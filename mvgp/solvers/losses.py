@@ -12,6 +12,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ..checks import check_float_tensor, refuse_where
+
 PIECE = 1 << 16  # entries summed at a time
 
 
@@ -52,8 +54,22 @@ class Loss(Protocol):
         ...
 
 
+def check_loss_weights(weights: Tensor | None, length: int | None = None) -> Tensor | None:
+    """(T,) finite and positive, as they are, or None for 1."""
+    if weights is not None:
+        check_float_tensor(weights, "weights", (length,), finite=True)
+        refuse_where(weights <= 0, weights, "weights", "a positive number")
+    return weights
+
+
+def check_psi(psi: Tensor, length: int | None, name: str = "psi") -> Tensor:
+    """(T,) finite numbers at the observed pairs."""
+    return check_float_tensor(psi, name, (length,), finite=True)
+
+
 def weighted_square(step: Tensor, weights: Tensor | None) -> float:
     """Sum of w step^2, in double precision."""
+    check_psi(step, None if weights is None else len(weights), "step")
     return long_dot(step, step if weights is None else weights * step)
 
 
@@ -70,7 +86,8 @@ class SquaredLoss:
     """
 
     def __init__(self, targets: Tensor, weights: Tensor | None = None) -> None:
-        self.targets, self.weights = targets, weights
+        self.targets = check_float_tensor(targets, "targets", (None,), finite=True)
+        self.weights = check_loss_weights(weights, len(targets))
 
     @property
     def curvature(self) -> float:
@@ -79,11 +96,12 @@ class SquaredLoss:
 
     def bend(self, step: Tensor) -> float:
         """See :class:`Loss`."""
+        check_psi(step, len(self.targets), "step")
         return weighted_square(step, self.weights)
 
     def __call__(self, psi: Tensor) -> LossValue:
         """See :class:`Loss`."""
-        off = psi - self.targets
+        off = check_psi(psi, len(self.targets)) - self.targets
         gradient = off if self.weights is None else self.weights * off
         square = float((gradient.double() * off.double()).sum())
         return LossValue(square / 2, gradient, float((gradient.double() * self.targets.double()).sum()), square)

@@ -8,8 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..data.checks import refuse_gradient
-from ..errors import InputError
+from ..checks import check_float_tensor, check_not_negative, check_positive, check_share
 
 
 class Penalty(Protocol):
@@ -51,20 +50,13 @@ class SpectralElasticNet:
     alpha: float
 
     def __post_init__(self) -> None:
-        refuse_gradient(self.lam, "lam")
-        refuse_gradient(self.alpha, "alpha")
-        if not 0 <= self.lam < float("inf"):
-            raise InputError(f"lam: expected a finite number that is not negative, got {self.lam!r}")
-        if not 0 <= self.alpha <= 1:
-            raise InputError(f"alpha: expected a number from 0 to 1, got {self.alpha!r}")
+        check_not_negative(self.lam, "lam")
+        check_share(self.alpha, "alpha")
 
     @classmethod
     def from_noise(cls, noise: float, mu: float) -> SpectralElasticNet:
         """From the form (4): noise variance and multiplier mu of the trace norm."""
-        refuse_gradient(noise, "noise")
-        refuse_gradient(mu, "mu")
-        if not noise > 0 or not mu >= 0:
-            raise InputError(f"expected noise > 0 and mu >= 0, got noise={noise!r}, mu={mu!r}")
+        noise, mu = check_positive(noise, "noise"), check_not_negative(mu, "mu")
         return cls(noise * (1 + mu), mu / (1 + mu))
 
     @property
@@ -89,14 +81,17 @@ class SpectralElasticNet:
 
     def shrink(self, values: Tensor, step: float) -> Tensor:
         """(s - step l1)_+ / (1 + step l2)"""
+        values, step = _spectrum(values), check_not_negative(step, "step")
         return (values - step * self.trace).clamp_min(0) / (1 + step * self.ridge)
 
     def value(self, values: Tensor) -> float:
         """l1 sum s + l2 / 2 sum s^2"""
+        values = _spectrum(values)
         return float(self.trace * values.sum() + self.ridge / 2 * values.square().sum())
 
     def conjugate(self, values: Tensor, scale: float) -> float:
         """Sum of (y - l1)_+^2 / (2 l2); for l2 = 0 it is 0 or infinite."""
+        values, scale = _spectrum(values), check_not_negative(scale, "scale")
         over = (scale * values - self.trace).clamp_min(0)
         if self.ridge > 0:
             return float(over.square().sum() / (2 * self.ridge))
@@ -117,11 +112,8 @@ class TraceBall:
     ridge: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("radius", "ridge"):
-            value = getattr(self, name)
-            refuse_gradient(value, name)
-            if not 0 <= value < float("inf"):
-                raise InputError(f"{name}: expected a finite number that is not negative, got {value!r}")
+        check_not_negative(self.radius, "radius")
+        check_not_negative(self.ridge, "ridge")
 
     def _threshold(self, values: Tensor, total: float) -> float:
         """Tau >= 0 with sum (v - tau)_+ = total, or 0 when the sum of ``values`` is within it."""
@@ -135,21 +127,27 @@ class TraceBall:
 
     def shrink(self, values: Tensor, step: float) -> Tensor:
         """(s - tau)_+ / (1 + step ridge), tau such that the sum is at most the radius."""
-        grow = 1 + step * self.ridge
+        values = _spectrum(values)
+        grow = 1 + check_not_negative(step, "step") * self.ridge
         return (values - self._threshold(values, self.radius * grow)).clamp_min(0) / grow
 
     def value(self, values: Tensor) -> float:
         """Ridge / 2 sum s^2; infinite outside the ball (up to rounding)."""
-        if float(values.double().sum()) > self.radius * (1 + 1e-5):
+        if float(_spectrum(values).double().sum()) > self.radius * (1 + 1e-5):
             return float("inf")
         return float(self.ridge / 2 * values.square().sum())
 
     def conjugate(self, values: Tensor, scale: float) -> float:
         """Min over l1 >= 0 of l1 radius + sum (y - l1)_+^2 / (2 ridge); radius times y_1 without a ridge."""
-        scaled = scale * values.double()
+        scaled = check_not_negative(scale, "scale") * _spectrum(values).double()
         if scaled.numel() == 0:
             return 0.0
         if self.ridge == 0:
             return self.radius * float(scaled.max())
         level = self._threshold(scaled, self.radius * self.ridge)
         return level * self.radius + float((scaled - level).clamp_min(0).square().sum() / (2 * self.ridge))
+
+
+def _spectrum(values: Tensor) -> Tensor:
+    """(R,) singular values: finite numbers."""
+    return check_float_tensor(values, "values", (None,), finite=True)

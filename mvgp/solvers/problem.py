@@ -8,7 +8,10 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
+from ..checks import check_float_tensor, check_instance, shown
+from ..errors import InputError
 from ..linalg.bounds import spectral_bounds
+from ..linalg.checks import check_operator
 from ..linalg.complete_rows import CompleteRows, RowBlock
 from ..linalg.csr import BLOCK, Pattern
 from ..linalg.factor import Factor
@@ -30,6 +33,14 @@ class MeanProblem:
     def __init__(
         self, row_op: LinearOperator, col_op: LinearOperator, pattern: Pattern | CompleteRows, loss: Loss
     ) -> None:
+        check_instance(row_op, "row_op", LinearOperator, "a LinearOperator")
+        check_instance(col_op, "col_op", LinearOperator, "a LinearOperator")
+        check_instance(pattern, "pattern", (Pattern, CompleteRows), "a Pattern or CompleteRows")
+        for op, name, size in ((row_op, "row_op", pattern.shape[0]), (col_op, "col_op", pattern.shape[1])):
+            if tuple(check_operator(op, name).shape) != (size, size):
+                raise InputError(f"{name}: expected shape {(size, size)} as in the pattern, got {tuple(op.shape)}")
+        if isinstance(loss, type) or not callable(loss):
+            raise InputError(f"loss: expected a Loss, a function of psi, got {shown(loss)}")
         self.row_op, self.col_op, self.pattern, self.loss = row_op, col_op, pattern, loss
         self.dtype: torch.dtype = row_op.dtype
         self.device: torch.device = row_op.device
@@ -41,10 +52,12 @@ class MeanProblem:
 
     def rows_times(self, dense: Tensor) -> Tensor:
         """(M, b): K_M times (M, b), densely or lazily, whichever is cheaper."""
+        check_float_tensor(dense, "dense", (self.shape[0], None))
         return self._rows.apply(dense, self._lazy_rows)
 
     def cols_times(self, dense: Tensor) -> Tensor:
         """(N, b): K_N times (N, b)."""
+        check_float_tensor(dense, "dense", (self.shape[1], None))
         return self._cols.apply(dense, self._lazy_cols)
 
     @property

@@ -8,8 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ..checks import check_callable, check_instance
 from ..linalg.complete_rows import CompleteRows
 from .certificate import Certificate, dual_bound
+from .checks import check_penalty, check_solve
 from .conjugate import Factors, balanced, conjugate_steps
 from .core import core_step
 from .iterate import Iterate
@@ -61,6 +63,12 @@ def solve_proximal(
     :param exact_limit: longest short side up to which certificates use exact singular values; beyond it they hold with
         the probability that they state.
     """
+    tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    check_penalty(penalty)
+    if start is not None:
+        check_instance(start, "start", MeanSolution, "mvgp.solvers.MeanSolution")
+    if watch is not None:
+        check_callable(watch, "watch")
     now = _start(problem, penalty, start)
     iteration = 0
     if problem.dtype == torch.float64 and problem.shape[0] * problem.shape[1] >= LARGE and tolerance < ROUGH:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from ..errors import InputError
-from .losses import LossValue, weighted_square
+from ..checks import check_callable
+from ..likelihoods.checks import check_targets
+from .losses import LossValue, check_loss_weights, check_psi, weighted_square
 
 
 class RetargetedLoss:
@@ -36,7 +36,8 @@ class RetargetedLoss:
     """
 
     def __init__(self, retarget: Callable[[Tensor], Tensor], weights: Tensor | None = None) -> None:
-        self.retarget, self.weights = retarget, weights
+        self.retarget = check_callable(retarget, "retarget", "a function psi (T,) -> r (T,)")
+        self.weights = check_loss_weights(weights)
 
     @property
     def curvature(self) -> float:
@@ -49,7 +50,8 @@ class RetargetedLoss:
 
     def targets(self, psi: Tensor) -> Tensor:
         """(T,) r(psi), equation (8)."""
-        return checked_targets(self.retarget, psi)
+        check_psi(psi, None if self.weights is None else len(self.weights))
+        return check_targets(self.retarget(psi.detach()), psi)
 
     def __call__(self, psi: Tensor) -> LossValue:
         """See :class:`~mvgp.solvers.losses.Loss`."""
@@ -59,16 +61,3 @@ class RetargetedLoss:
         square = float((gradient.double() * off.double()).sum())
         linear = float((gradient.double() * targets.double()).sum())
         return LossValue(square / 2, gradient, linear, square)
-
-
-def checked_targets(retarget: Callable[[Tensor], Tensor], psi: Tensor) -> Tensor:
-    """(T,) r(psi) from a user's own projection, refused unless it is as many finite numbers as psi has."""
-    found = retarget(psi.detach())
-    if not isinstance(found, Tensor) or found.shape != psi.shape or not found.is_floating_point():
-        got = f"{found.dtype} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise InputError(f"retarget: expected targets of {psi.dtype} and shape {tuple(psi.shape)}, got {got}")
-    bad = ~torch.isfinite(found)
-    if bool(bad.any()):
-        at = int(bad.nonzero()[0])
-        raise InputError(f"retarget: expected finite targets, got {found[at].item()} for score {psi[at].item()}")
-    return found.to(psi.dtype)

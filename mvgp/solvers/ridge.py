@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..checks import check_instance, check_positive
 from ..linalg import PairIndex, PairLinearOperator
 from ..linalg.solvers import make_solver
 from .certificate import Certificate
+from .checks import check_solve
 from .losses import SquaredLoss
 from .problem import MeanProblem
 
@@ -50,6 +52,10 @@ def solve_ridge(
     :param max_iterations: of the solver.
     :param start: a solution of a neighbouring problem, for a warm start.
     """
+    tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    l2 = check_positive(l2, "l2")
+    if start is not None:
+        check_instance(start, "start", RidgeSolution, "a RidgeSolution")
     pattern = problem.pattern
     pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
     if isinstance(problem.loss, SquaredLoss):

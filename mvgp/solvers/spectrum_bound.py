@@ -99,7 +99,7 @@ def largest_value(
     From probes it is more than 1 % below the truth with a probability of at most ``failure``, unless ``max_steps`` end
     the runs before that is shown; as a rule it is right to many digits.
     """
-    if not bool((theta != 0).any()):
+    if not bool((theta != 0).any()) or 0.0 in (spectral_bounds(problem.row_op)[1], spectral_bounds(problem.col_op)[1]):
         return 0.0
     if has_exact_values(problem, exact_limit):
         return float(exact_values(problem, theta)[0][0])

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from ..likelihoods.checks import check_targets
 from .losses import LossValue, long_dot
-from .ranking import checked_targets
 
 CELLS = 1 << 20  # cells handled at a time
 
@@ -225,7 +225,7 @@ class WholeListRetargetedLoss(_WholeList):
         square, linear = 0.0, 0.0
         for cells, weight, retarget in self._pieces():
             part = psi[cells] if self.offset is None else psi[cells] + self.offset[cells]
-            target = checked_targets(retarget, part)
+            target = check_targets(retarget(part.detach()), part)
             off = part - target
             pull = off if weight is None else weight.to(off) * off
             seen = target if self.offset is None else target - self.offset[cells]  # the targets as psi sees them

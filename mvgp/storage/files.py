@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..checks import check_instance, check_path
 from ..errors import InputError, StorageError
 from ..posteriors import GaussianPosterior
 from .archive import read, told, write
@@ -35,6 +36,8 @@ def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
         (3, 3)
 
     """
+    path = check_path(path)
+    check_instance(posterior, "posterior", GaussianPosterior, "a posterior of mvgp")
     tree = on_cpu(describe_posterior(posterior))
     try:
         restore_prior(

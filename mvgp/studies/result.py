@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checks import check_path
 from ..errors import InputError
 from .directory import read_description
 from .study import Study
@@ -126,7 +127,7 @@ def load_study(directory: str | os.PathLike[str]) -> StudyResult:
         (True, True)
 
     """
-    path = Path(directory)
+    path = check_path(directory, "directory")
     found = read_description(path)
     if found is None:
         raise InputError(f"{path}: expected the directory of a study, got one without study.json")

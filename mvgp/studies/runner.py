@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..checks import check_flag, check_path
 from ..datasets import LinkSet
 from ..errors import InputError
 from .description import description
@@ -62,6 +63,8 @@ def run_study(
 
     """
     _check(link_set, study, jobs, dask)
+    directory = check_path(directory, "directory")
+    progress, keep_scores = check_flag(progress, "progress"), check_flag(keep_scores, "keep_scores")
     load = Workload(link_set, study)
     place = StudyDirectory(directory, study, link_set.digest())
     with connected(dask) as client, place.opened(), Progress(load.most, progress) as shown:

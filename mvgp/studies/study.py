@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ..baselines import BASELINE_NAMES
+from ..checks import check_instance
 from ..errors import InputError
 from ..models.trace_gp import path_strengths
 from ..selection import NegativeSets
@@ -176,6 +177,7 @@ class Study:
     @classmethod
     def from_json(cls, text: str) -> Study:
         """From the text of :meth:`to_json`."""
+        check_instance(text, "settings", str, "JSON")
         try:
             given = json.loads(text)
         except json.JSONDecodeError as error:

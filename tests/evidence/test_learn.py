@@ -235,7 +235,7 @@ BAD = [
     (lambda p, d: learn(DiffusionKernel(ROWS), gaussian(1.0), d), "model: expected mvgp.MatrixGP"),
     (lambda p, d: learn(p, gaussian(1.0), torch.zeros(M, N)), "data: expected mvgp.ObservedMatrix, got Tensor"),
     (lambda p, d: learn(p, gaussian(1.0), mvgp.ObservedMatrix([0], [0], [1.0], (N, M))), r"\(7, 11\).*\(11, 7\)"),
-    (lambda p, d: learn(p, gaussian(1.0), d, tolerance=0), "tolerance: expected a positive number"),
+    (lambda p, d: learn(p, gaussian(1.0), d, tolerance=0), "tolerance: expected a positive finite number"),
     (lambda p, d: learn(p, gaussian(1.0), d, max_steps=0), "max_steps: expected a positive whole number"),
     (lambda p, d: learn(p, gpytorch.likelihoods.BernoulliLikelihood(), d), "expected gpytorch's GaussianLikelihood"),
     (lambda p, d: learn(*frozen()), "nothing to learn"),

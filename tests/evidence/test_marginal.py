@@ -82,7 +82,7 @@ BAD = [
     ),
     (lambda p, d: log_marginal(p, gaussian(1.0), d, method="magic"), "method: expected"),
     (lambda p, d: log_marginal(p, gaussian(1.0), d, method="spectral"), "needs every cell observed"),
-    (lambda p, d: log_marginal(p, gaussian(1.0), d, tolerance=0.0), "tolerance: expected a positive number"),
+    (lambda p, d: log_marginal(p, gaussian(1.0), d, tolerance=0.0), "tolerance: expected a positive finite number"),
     (lambda p, d: log_marginal(p, gaussian(1.0), d, probe_tolerance=-1.0), "probe_tolerance: expected a positive"),
     (
         lambda p, d: log_marginal(p, gaussian(1.0), d, method="probes", probes=1),

@@ -145,7 +145,7 @@ BAD = [
     ),
     (
         lambda p: MatrixMarginalLogLikelihood(gaussian(1.0), p)(p([0], [1]), [1.0], weights=[0.0]),
-        r"weights\[0\]: expected a positive number",
+        r"weights\[0\]: expected a positive finite number",
     ),
     (
         lambda p: MatrixMarginalLogLikelihood(gaussian(1.0), p)(

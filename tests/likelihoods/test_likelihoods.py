@@ -354,7 +354,7 @@ def test_bad_input():
         BipartiteRankingLikelihood(target=OrderedSimplex()).loss(psi, torch.tensor([1, -1]), task, [1.0, 2.0])
     with pytest.raises(InputError, match="weight: OrderedSimplex takes none"):
         OrderedSimplex().projection(ranking.lists([1, -1], task), torch.ones(2))
-    with pytest.raises(InputError, match="num_levels: expected a whole number from 2 on, got 1"):
+    with pytest.raises(InputError, match="num_levels: expected a whole number of at least 2, got 1"):
         GradedRankingLikelihood(1)
     graded = GradedRankingLikelihood(3)
     with pytest.raises(InputError, match="labels: expected whole numbers from 0 to 2, got 3"):

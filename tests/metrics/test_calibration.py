@@ -166,10 +166,13 @@ def test_a_predictor_that_knows_no_noise_is_asked_for_it():
 BAD = [
     (lambda: coverage(torch.zeros(3), [1.0]), "predicted: expected a posterior or a pair .* got Tensor"),
     (lambda: coverage(([0.0], [1.0]), [1.0, 2.0]), r"predicted mean: expected shape \(2,\) .* got \(1,\)"),
-    (lambda: coverage(([0.0], [-1.0]), [1.0]), r"predicted std\[0\]: expected a number of at least 0, got -1.0"),
+    (
+        lambda: coverage(([0.0], [-1.0]), [1.0]),
+        r"predicted std\[0\]: expected a finite number that is not negative, got -1.0",
+    ),
     (lambda: coverage(([0.0], [1.0]), [float("nan")]), r"held_out\[0\]: expected a finite number"),
     (lambda: coverage(([], []), []), "held_out: expected at least one value"),
-    (lambda: coverage(([0.0], [1.0]), [1.0], noise=-1), "noise: expected a variance"),
+    (lambda: coverage(([0.0], [1.0]), [1.0], noise=-1), "noise: expected a finite number that is not negative"),
     (lambda: coverage(([0.0], [1.0]), [1.0], levels=[0.5, 1.0]), "levels: expected .* got 1.0"),
     (lambda: coverage(([0.0], [1.0]), [1.0], levels=[]), "levels: expected .* got none"),
     (lambda: coverage(([0.0], [1.0]), [1.0]).at(0.33), "level: expected one of .* got 0.33"),

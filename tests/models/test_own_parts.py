@@ -152,10 +152,10 @@ def test_large_lists_are_made_anew_in_every_call():
 @pytest.mark.parametrize(
     ("targets", "match"),
     [
-        (lambda psi: psi * torch.nan, "finite targets"),
+        (lambda psi: psi * torch.nan, "a finite target"),
         (lambda psi: psi[:-1], "shape"),
         (lambda psi: psi.long(), "int64"),
-        (lambda psi: None, "NoneType"),
+        (lambda psi: None, "None"),
     ],
 )
 @pytest.mark.parametrize("data", [LINKS, LABELS], ids=["whole lists", "labels"])

@@ -81,7 +81,7 @@ def test_the_table(fitted):
     assert [line.split()[2] for line in lines[1:]] == list(plan.names)
     torch.testing.assert_close(plan.std.square(), posterior.variance([1] * 5, plan.items), atol=1e-8, rtol=0)
     assert len(posterior.next_tests(1, count=100, num_samples=50)) == N
-    with pytest.raises(InputError, match="noise: expected a positive number"):
+    with pytest.raises(InputError, match="noise: expected a positive finite number"):
         posterior.next_tests(1, noise=0.0)
     with pytest.raises(InputError, match="count: expected a positive whole number"):
         posterior.next_tests(1, count=0)

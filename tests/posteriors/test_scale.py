@@ -183,5 +183,5 @@ def test_margin_and_scale_go_together():
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), "1", True, None])
 def test_what_is_no_scale(scale):
-    with pytest.raises(InputError, match="scale: expected a positive number"):
+    with pytest.raises(InputError, match="scale: expected a positive finite number"):
         FITS["full"](1.0).rescaled(scale)

@@ -239,14 +239,18 @@ def test_the_nearest_observations_are_used_when_there_are_many(monkeypatch):
 
 BAD = [
     (lambda p: p.variance([0], [0], method="magic"), InputError, "method: expected auto, spectral"),
-    (lambda p: p.variance([0], [0], accuracy=-1.0), InputError, "accuracy: expected a positive number, got -1.0"),
+    (
+        lambda p: p.variance([0], [0], accuracy=-1.0),
+        InputError,
+        "accuracy: expected a positive finite number, got -1.0",
+    ),
     (lambda p: p.variance([0], [0], method="spectral"), InputError, "every cell observed"),
     (lambda p: p.variances(method="magic"), InputError, "method: expected auto, exact or stochastic, got 'magic'"),
     (lambda p: p.variances(max_probes=0), InputError, "max_probes: expected a positive whole number, got 0"),
     (lambda p: p.variances(max_probes="a"), InputError, "max_probes: expected a positive whole number, got 'a'"),
-    (lambda p: p.variances(accuracy=0), InputError, "accuracy: expected a positive number, got 0"),
+    (lambda p: p.variances(accuracy=0), InputError, "accuracy: expected a positive finite number, got 0"),
     (lambda p: p.variances(seed="a"), InputError, "seed: expected a whole number, got 'a'"),
-    (lambda p: p.variance([0], [0], accuracy="a"), InputError, "accuracy: expected a positive number, got 'a'"),
+    (lambda p: p.variance([0], [0], accuracy="a"), InputError, "accuracy: expected a positive finite number, got 'a'"),
     (lambda p: p.interval([0], [0], level=2), InputError, "level: expected a number between 0 and 1"),
 ]
 
@@ -313,7 +317,7 @@ def test_what_whole_lists_cannot_do_is_refused(monkeypatch):
         beyond.variance([0], [0], method="cg")
     with pytest.raises(InputError, match="no stochastic variances"):
         beyond.variances(method="stochastic")
-    with pytest.raises(InputError, match="accuracy: expected a positive number"):
+    with pytest.raises(InputError, match="accuracy: expected a positive finite number"):
         beyond.variance([0], [0], accuracy=0.0)
     monkeypatch.setattr("mvgp.posteriors.whole_list_covariance.NEAREST", 5)
     monkeypatch.setattr("mvgp.posteriors.whole_list_covariance.DENSE_LIMIT", 10)

@@ -111,13 +111,13 @@ BAD = [
     (lambda: with_negatives(LINKS, within_rows=True), "asks for 2 negatives in row 0, which has 1 free cells"),
     (lambda: with_negatives(LINKS, forbidden=([1], [0])), "which has 2 free cells"),
     (lambda: with_negatives(LINKS, 0.1), "no negative at all"),
-    (lambda: with_negatives(LINKS, -1.0), "ratio: expected a positive number"),
+    (lambda: with_negatives(LINKS, -1.0), "ratio: expected a positive finite number"),
     (lambda: with_negatives(LINKS, seed=0.5), "seed"),
     (lambda: with_negatives(([0], [0])), r"expected PositiveUnlabelled or \(rows, cols, shape\)"),
     (lambda: with_negatives(([], [], (2, 2))), "at least one positive"),
     (lambda: with_negatives(([0, 0], [1, 1], (2, 2))), "duplicate pair"),
     (lambda: with_negatives(LINKS, forbidden=mvgp.PositiveUnlabelled([0], [0], (3, 3))), "forbidden: expected shape"),
-    (lambda: NegativeSets(0), "number of sets, got 0"),
+    (lambda: NegativeSets(0), "number of sets: expected a positive whole number, got 0"),
 ]
 
 
