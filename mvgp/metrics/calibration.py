@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..checks import as_tensor, check_not_negative, check_number, check_values
+from ..checks import as_tensor, check_not_negative, check_number, check_values, refuse_where
 from ..data import ObservedMatrix
 from ..errors import InputError
 
@@ -120,9 +120,7 @@ def _predictions(predicted: Any, held_out: Any, noise: float) -> tuple[Tensor, T
     )
     if size == 0:
         raise InputError("held_out: expected at least one value, got none")
-    if (std < 0).any():
-        at = int((std < 0).nonzero()[0])
-        raise InputError(f"predicted std[{at}]: expected a number of at least 0, got {std[at].item()}")
+    refuse_where(std < 0, std, "predicted std", "a finite number that is not negative")
     return values, mean, std.square() + noise
 
 
