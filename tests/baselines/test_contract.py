@@ -217,7 +217,10 @@ BAD = [
     (lambda: NeighbourVoting([(0, 1)]), "row_graph: expected mvgp.kernels.Graph, got list"),
     (lambda: NeighbourVoting(ROW_GRAPH, hops=0), "hops: expected a positive whole number"),
     (lambda: NeighbourVoting(ROW_GRAPH, decay=1.5), "decay: expected a number above 0 and at most 1, got 1.5"),
-    (lambda: NeighbourVoting(ROW_GRAPH, popularity_weight=-1), "popularity_weight: expected a finite number that is not negative"),
+    (
+        lambda: NeighbourVoting(ROW_GRAPH, popularity_weight=-1),
+        "popularity_weight: expected a finite number that is not negative",
+    ),
     (lambda: Katz(ROW_GRAPH, ROW_GRAPH).fit(LINKS), "col_graph: expected 17 nodes as in the links, got 12"),
     (lambda: Katz(ROW_GRAPH, COL_GRAPH, beta=-0.1), "beta: expected a positive finite number"),
     (lambda: Katz(ROW_GRAPH, COL_GRAPH, normalisation="rows"), "normalisation: expected one of none, symmetric, walk"),

@@ -127,7 +127,10 @@ HELD_OUT = mvgp.ObservedMatrix([0], [0], [1.0], (2, 3))
 BAD = [
     (lambda: coverage(torch.zeros(3), [1.0]), "predicted: expected a posterior or a pair .* got Tensor"),
     (lambda: coverage(([0.0], [1.0]), [1.0, 2.0]), r"predicted mean: expected shape \(2,\) .* got \(1,\)"),
-    (lambda: coverage(([0.0], [-1.0]), [1.0]), r"predicted std\[0\]: expected a finite number that is not negative, got -1.0"),
+    (
+        lambda: coverage(([0.0], [-1.0]), [1.0]),
+        r"predicted std\[0\]: expected a finite number that is not negative, got -1.0",
+    ),
     (lambda: coverage(([0.0], [1.0]), [float("nan")]), r"held_out\[0\]: expected a finite number"),
     (lambda: coverage(([], []), []), "held_out: expected at least one value"),
     (lambda: coverage(([0.0], [1.0]), [1.0], noise=-1), "noise: expected a finite number that is not negative"),

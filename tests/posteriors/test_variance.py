@@ -156,9 +156,17 @@ def test_the_nearest_observations_are_used_when_there_are_many(monkeypatch):
 
 BAD = [
     (lambda p: p.variance([0], [0], method="magic"), InputError, "method: expected auto, spectral"),
-    (lambda p: p.variance([0], [0], accuracy=-1.0), InputError, "accuracy: expected a positive finite number, got -1.0"),
+    (
+        lambda p: p.variance([0], [0], accuracy=-1.0),
+        InputError,
+        "accuracy: expected a positive finite number, got -1.0",
+    ),
     (lambda p: p.variance([0], [0], method="spectral"), InputError, "every cell observed"),
-    (lambda p: p.variances(method="magic"), InputError, "method: expected 'auto', 'exact' or 'stochastic', got 'magic'"),
+    (
+        lambda p: p.variances(method="magic"),
+        InputError,
+        "method: expected 'auto', 'exact' or 'stochastic', got 'magic'",
+    ),
     (lambda p: p.variances(max_probes=0), InputError, "max_probes: expected a positive whole number, got 0"),
     (lambda p: p.variances(max_probes="a"), InputError, "max_probes: expected a positive whole number, got 'a'"),
     (lambda p: p.variances(accuracy=0), InputError, "accuracy: expected a positive finite number, got 0"),
