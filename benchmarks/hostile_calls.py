@@ -1204,7 +1204,9 @@ def forgotten(cases: list[Case]) -> list[str]:
 
 def hostile_round(seed: int, count: int) -> list[Outcome]:
     """``count`` wrong calls, spread over all cases."""
-    cases = list(examples())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some packages warn of their threads
+        cases = list(examples())
     missing = forgotten(cases)
     if missing:
         raise SystemExit(f"public callables without a case: {', '.join(missing)}")

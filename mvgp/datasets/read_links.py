@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..checks import check_choice, check_flag, shown
+from ..checks import check_choice, shown
 from ..errors import InputError
 from .link_set import LinkSet
 from .link_tables import FilePath, LinkTables
@@ -87,7 +87,7 @@ def read_links(
 def check_options(filters: object, header: object, delimiter: object) -> None:
     """Whether they are among what there is."""
     check_choice(filters, "filters", FILTERS)
-    if header is not None:
-        check_flag(header, "header")
+    if header is not None and not isinstance(header, bool):
+        raise InputError(f"header: expected True, False or None, got {shown(header)}")
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"#\r\n'):
         raise InputError(f"delimiter: expected one character or None, got {shown(delimiter)}")

@@ -58,7 +58,7 @@ class RankedLevels(Distribution):
         if len(list_of) != scores.shape[-1]:
             raise InputError(f"list_of: expected {scores.shape[-1]} numbers, one for each score, got {len(list_of)}")
         check_instance(scale, "scale", Tensor, "a tensor")
-        check_weights(scale, len(list_of), name="scale", each="score")
+        check_weights(scale, len(list_of), name="scale", each="score", keep_gradient=True)
         if counts is not None:
             counts = check_whole(counts, "counts")
             if tuple(counts.shape) != (num_lists, num_levels) or bool((counts < 0).any()):

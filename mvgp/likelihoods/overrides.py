@@ -38,7 +38,7 @@ def check_gaussian(likelihood: Any, what: str) -> None:
     """
     if not isinstance(likelihood, GaussianLikelihood):
         raise InputError(
-            f"likelihood: {what} takes gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
+            f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
             "(for known noise of each entry, give the data weights)"
         )
     changed = overridden(likelihood, GaussianLikelihood, *GAUSSIAN_METHODS)

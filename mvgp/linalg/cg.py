@@ -47,8 +47,6 @@ def conjugate_gradients(
         check_callable(preconditioner, "preconditioner", "a function (T, C) -> (T, C)")
     check_float_tensor(rhs, "rhs", (None, None), finite=True)
     tolerance, max_iterations = check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
-    if rhs.numel() == 0:
-        raise InputError(f"rhs: expected at least one right-hand side, got shape {tuple(rhs.shape)}")
     scale = rhs.norm(dim=0)  # (C,)
     safe = torch.where(scale > 0, scale, torch.ones_like(scale))
     answer = torch.zeros_like(rhs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..checks import as_tensor, check_not_negative, check_number, check_values, without_gradient
+from ..checks import as_tensor, check_not_negative, check_number, check_values, refuse_where, without_gradient
 from ..data import ObservedMatrix
 from ..errors import InputError
 
@@ -125,9 +125,7 @@ def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Te
     )
     if size == 0:
         raise InputError("held_out: expected at least one value, got none")
-    if (std < 0).any():
-        at = int((std < 0).nonzero()[0])
-        raise InputError(f"predicted std[{at}]: expected a number of at least 0, got {std[at].item()}")
+    refuse_where(std < 0, std, "predicted std", "a finite number that is not negative")
     return values, mean, std.square() + (noise or 0.0)
 
 

@@ -32,6 +32,8 @@ from ..priors import MatrixGP
 from ..solvers import Penalty, SpectralElasticNet, TraceBall
 from .recipe import Recipe
 
+MOST_STRENGTHS = 10**6  # of a path
+
 
 @dataclass(frozen=True)
 class PathPoint:
@@ -192,8 +194,10 @@ def _check_start(start: TracePosterior | None, name: str) -> None:
 def path_strengths(strengths: int | Sequence[float], lowest: float) -> list[float]:
     """Decreasing strengths, as given or log-spaced from 1 to ``lowest``."""
     lowest = check_between(lowest, "lowest")
-    if whole(strengths) is not None:
-        number = check_whole_number(strengths, "strengths", most=10**6)
+    number = whole(strengths)
+    if number is not None:
+        if not 1 <= number <= MOST_STRENGTHS:
+            raise InputError(f"strengths: expected at least one strength and at most {MOST_STRENGTHS}, got {number}")
         return [lowest ** (k / max(number - 1, 1)) for k in range(number)]
     given = check_list(strengths, "strengths", "a positive whole number, or positive numbers in decreasing order")
     found = [check_positive(one, f"strengths[{at}]") for at, one in enumerate(given)]

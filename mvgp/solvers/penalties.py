@@ -122,7 +122,7 @@ class TraceBall:
         ordered = values.sort(descending=True).values.double()
         count = torch.arange(1, len(ordered) + 1, dtype=torch.float64, device=values.device)
         taus = (ordered.cumsum(0) - total) / count
-        last = int((ordered > taus).nonzero()[-1])
+        last = int((ordered >= taus).nonzero()[-1])  # the first one at least, even where rounding swallows the total
         return float(taus[last])
 
     def shrink(self, values: Tensor, step: float) -> Tensor:

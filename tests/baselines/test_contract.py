@@ -211,12 +211,12 @@ BAD = [
     (lambda: ImplicitALS(2.5), "factors: expected a positive whole number"),
     (lambda: ImplicitALS(alpha=0), "alpha: expected a positive finite number"),
     (lambda: ImplicitALS(regularisation=-1), "regularisation: expected a finite number that is not negative"),
-    (lambda: ImplicitALS(threads=0), "threads: expected a whole number of at least 1"),
+    (lambda: ImplicitALS(threads=0), "threads: expected a positive whole number"),
     (lambda: BPR(learning_rate=float("inf")), "learning_rate: expected a positive finite number"),
-    (lambda: BPR(iterations=True), "iterations: expected a whole number"),
+    (lambda: BPR(iterations=True), "iterations: expected a positive whole number"),
     (lambda: NeighbourVoting(COL_GRAPH).fit(LINKS), "row_graph: expected 12 nodes as in the links, got 17"),
     (lambda: NeighbourVoting([(0, 1)]), "row_graph: expected mvgp.kernels.Graph, got list"),
-    (lambda: NeighbourVoting(ROW_GRAPH, hops=0), "hops: expected a whole number of at least 1"),
+    (lambda: NeighbourVoting(ROW_GRAPH, hops=0), "hops: expected a positive whole number"),
     (lambda: NeighbourVoting(ROW_GRAPH, decay=1.5), "decay: expected a number above 0 and at most 1, got 1.5"),
     (
         lambda: NeighbourVoting(ROW_GRAPH, popularity_weight=-1),
@@ -230,7 +230,7 @@ BAD = [
     (lambda: Katz(ROW_GRAPH, None), "col_graph: expected mvgp.kernels.Graph, got NoneType"),
     (lambda: Propagation(COL_GRAPH, COL_GRAPH).fit(LINKS), "row_graph: expected 12 nodes"),
     (lambda: Propagation(ROW_GRAPH, COL_GRAPH, restart=0), "restart: expected a number above 0 and at most 1"),
-    (lambda: Propagation(ROW_GRAPH, COL_GRAPH, iterations=0), "iterations: expected a whole number"),
+    (lambda: Propagation(ROW_GRAPH, COL_GRAPH, iterations=0), "iterations: expected a positive whole number"),
     (lambda: Propagation(ROW_GRAPH, COL_GRAPH, normalise_links=1), "normalise_links: expected True or False"),
 ]
 

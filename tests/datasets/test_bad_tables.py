@@ -109,7 +109,7 @@ def test_a_name_of_a_column_that_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"filters": "all"}, "filters: expected one of 'paper', 'none', got 'all'"),
+        ({"filters": "all"}, "filters: expected 'paper' or 'none', got 'all'"),
         ({"header": "yes"}, "header: expected True, False or None, got 'yes'"),
         ({"delimiter": ",,"}, "delimiter: expected one character"),
         ({"pairs_columns": "ab"}, "pairs_columns: expected 2 names or places"),

@@ -245,11 +245,15 @@ BAD = [
         "accuracy: expected a positive finite number, got -1.0",
     ),
     (lambda p: p.variance([0], [0], method="spectral"), InputError, "every cell observed"),
-    (lambda p: p.variances(method="magic"), InputError, "method: expected auto, exact or stochastic, got 'magic'"),
+    (
+        lambda p: p.variances(method="magic"),
+        InputError,
+        "method: expected 'auto', 'exact' or 'stochastic', got 'magic'",
+    ),
     (lambda p: p.variances(max_probes=0), InputError, "max_probes: expected a positive whole number, got 0"),
     (lambda p: p.variances(max_probes="a"), InputError, "max_probes: expected a positive whole number, got 'a'"),
     (lambda p: p.variances(accuracy=0), InputError, "accuracy: expected a positive finite number, got 0"),
-    (lambda p: p.variances(seed="a"), InputError, "seed: expected a whole number, got 'a'"),
+    (lambda p: p.variances(seed="a"), InputError, "seed: expected a whole number of at least 0, got 'a'"),
     (lambda p: p.variance([0], [0], accuracy="a"), InputError, "accuracy: expected a positive finite number, got 'a'"),
     (lambda p: p.interval([0], [0], level=2), InputError, "level: expected a number between 0 and 1"),
 ]

@@ -154,7 +154,7 @@ def test_an_interrupted_search_goes_on_where_it_was(searched, monkeypatch):
         ({"values": {ROW: 2.0}}, "row_axis.kernel.time: expected a list of values to try, got 2.0"),
         ({"jumps": [{"likelihood.noise": 1.0}]}, "likelihood.noise.*expected the name of a parameter"),
         ({"jumps": {ROW: 2.0}}, "expected names with values"),
-        ({"errors": -1.0}, "errors: expected a number that is not negative"),
+        ({"errors": -1.0}, "errors: expected a finite number that is not negative"),
         ({"values": {}}, "at least one parameter"),
         ({"values": [1.0]}, "expected names with values"),
         ({"sweeps": -1}, "sweeps: expected a whole number"),
