@@ -669,7 +669,8 @@ def posterior_cases() -> Iterator[Case]:
     covariance = lambda: fitted("full").covariance()  # noqa: E731
     yield method(covariance, "zero_mean_mvn_samples", num_samples=2)
     yield method(covariance, "matmul", other=torch.ones(M * N, 1).double())
-    yield case(mvgp.load, lambda: {"path": saved()})
+    yield case(mvgp.load, lambda: {"path": saved(), "trial": True})
+    yield case(storage.Budget, lambda: {"kernels": 3, "iterations": 20, "memory_bytes": 2**20})
     yield case(storage.save, lambda: {"posterior": fitted("full"), "path": "there.mvgp"})
 
 

@@ -20,6 +20,8 @@ from mvgp.likelihoods import BipartiteRankingLikelihood, RankingLists, project_o
 from mvgp.metrics import auc, compare
 from mvgp.priors import ConstantMean, GivenMean, PopularityMean, RowBiasMean
 
+from . import randomness
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 NAN, INF = float("nan"), float("inf")
@@ -284,7 +286,7 @@ def test_a_prior_without_variance_gives_the_zero_mean_with_a_certificate(side, s
 
 
 def test_a_preconditioner_that_breaks_down_is_told():
-    generator = torch.Generator().manual_seed(0)
+    generator = randomness.generator(0)
     kernels = []
     for _ in range(2):
         a = torch.randn(30, 30, generator=generator, dtype=torch.float64)
@@ -297,7 +299,7 @@ def test_a_preconditioner_that_breaks_down_is_told():
         mvgp.FullGP(mvgp.MatrixGP(*kernels), likelihood, method="cg").fit(data)
 
 
-@pytest.mark.parametrize("bad", [5, "a", np.random.default_rng(0), torch.ones(1)])
+@pytest.mark.parametrize("bad", [5, "a", randomness.numpy_generator(0), torch.ones(1)])
 def test_samples_take_a_generator(bad):
     prior, likelihood = small()
     with pytest.raises(InputError, match=r"generator: expected a torch.Generator or None"):

@@ -122,6 +122,7 @@ def test_imports_point_downstream():
     order = [
         "errors",
         "checks",
+        "text",
         "linalg",
         "data",
         "kernels",

@@ -49,10 +49,12 @@ from mvgp.posteriors.ranks import beats, expected_hits
 from mvgp.priors import BiasedMean, ConstantMean, GivenMean, PopularityMean, RowBiasMean, ZeroMean
 from mvgp.selection import choose, choose_kernels, nested_cross_validation
 
+from . import randomness
+
 M, N, T = 4, 6, 11
 F64 = torch.float64
 GRAPH, RING = Graph([(0, 1), (1, 2), (2, 3)], M), Graph([(i, (i + 1) % N) for i in range(N)], N)
-GENERATOR = torch.Generator().manual_seed(3)
+GENERATOR = randomness.generator(3)
 
 
 def draw(*size, positive=False):
@@ -167,13 +169,13 @@ def variance_by_inputs(x):
 
 def sample_by_inputs(x):
     with torch.random.fork_rng():
-        torch.manual_seed(1)
+        randomness.seed_torch(1)
         return weighted_sum(prior_at(x)(ROWS, COLS).rsample(torch.Size([2])))
 
 
 def covariance_sample_by_inputs(x):
     with torch.random.fork_rng():
-        torch.manual_seed(1)
+        randomness.seed_torch(1)
         return weighted_sum(prior_at(x).covariance().zero_mean_mvn_samples(2))
 
 
@@ -184,7 +186,7 @@ def biased_mean(x):
 
 def expected(likelihood, x):
     with torch.random.fork_rng():
-        torch.manual_seed(1)
+        randomness.seed_torch(1)
         dist = gpytorch.distributions.MultivariateNormal(SCORES, torch.eye(T, dtype=F64))
         return weighted_sum(likelihood.expected_log_prob(LABELS, dist, task=TASK, weight=x, complete_lists=True))
 

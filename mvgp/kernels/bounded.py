@@ -94,7 +94,13 @@ def _raw(wanted: Tensor, constraint: Interval, name: str) -> Tensor:
         raise InputError(f"{name}: expected a value that fulfils {constraint!r}, got {wanted.tolist()!r}")
     at_end = (low == 0) | (high == 0)
     if not constraint.enforced or not bool(at_end.any()):
-        return torch.as_tensor(constraint.inverse_transform(wanted)).to(wanted).clone()
+        raw = torch.as_tensor(constraint.inverse_transform(wanted)).to(wanted).clone()
+        # gpytorch's inverse of softplus overflows where softplus is the identity: from about 700 on
+        raw = torch.where(torch.isfinite(raw), raw, wanted - constraint.lower_bound.to(wanted))
+        back = torch.as_tensor(constraint.transform(raw)).to(wanted)
+        if not bool(torch.isclose(back, wanted, rtol=1e-3, atol=0.0).all()):
+            raise InputError(f"{name}: expected a value that {constraint!r} can represent, got {wanted.tolist()!r}")
+        return raw
     if not bool(at_end.all()):
         raise InputError(
             f"{name}: expected values inside {constraint!r}, or all at an end of it, where they are constants, "
@@ -108,4 +114,4 @@ def _beside(wanted: Tensor, bound: Tensor) -> Tensor:
     bound = bound.to(wanted.device)
     rounded = wanted.to(bound.dtype)
     exact = torch.sign(wanted - bound.to(wanted.dtype))
-    return torch.where((rounded == bound) & (bound != 0), 0.0, exact)
+    return torch.where((rounded == bound) & (bound != 0) & torch.isfinite(bound), 0.0, exact)

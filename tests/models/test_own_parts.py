@@ -1,7 +1,6 @@
 """A user's own part of a likelihood or of a target set is used, on every kind of data, or refused by name."""
 
 import gpytorch
-import numpy as np
 import pytest
 import torch
 from linear_operator.operators import DiagLinearOperator
@@ -18,13 +17,15 @@ from mvgp.likelihoods import (
     RankingLists,
 )
 
+from .. import randomness
+
 SHAPE = (5, 7)
 LINKS = mvgp.PositiveUnlabelled([0, 0, 1, 3, 4], [1, 4, 2, 0, 6], SHAPE, weight=0.3)
 LABELS = mvgp.ObservedMatrix([0, 0, 1, 1, 3, 3], [1, 2, 2, 5, 0, 6], [1.0, -1.0, 1.0, -1.0, 1.0, -1.0], SHAPE)
 
 
 def prior():
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     matrices = [torch.from_numpy(rng.normal(size=(n, n))) for n in SHAPE]
     return mvgp.MatrixGP(*(PrecomputedKernel(m @ m.T + torch.eye(len(m)).double()) for m in matrices))
 

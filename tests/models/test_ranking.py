@@ -196,7 +196,7 @@ def test_what_does_not_go_together_is_refused():
         mvgp.FullGP(prior, ranking).fit(links)
     with pytest.raises(InputError, match="whole lists"):
         mvgp.FactorGP(prior, ranking, rank=2).fit(links)
-    with pytest.raises(InputError, match="OrderCone"):
+    with pytest.raises(InputError, match="OrderedSimplex takes none, got weights"):
         mvgp.TraceGP(prior, BipartiteRankingLikelihood(target=OrderedSimplex())).fit(links)
     with pytest.raises(InputError, match="needs a trace norm"):
         mvgp.TraceGP(prior, ranking, trace_share=0.0).fit(links)

@@ -98,7 +98,7 @@ def test_budgets_and_paths(fitted, tmp_path):
     assert repr(load_prioritiser(tmp_path / "kept.mvgp", budget=Budget())) == repr(fitted)
     with pytest.raises(StorageError, match="expected at most 1 kernels, got 2"):
         load_prioritiser(tmp_path / "kept.mvgp", budget=Budget(kernels=1))
-    with pytest.raises(InputError, match="path: expected the path of a file"):
+    with pytest.raises(InputError, match="path: expected a path"):
         load_prioritiser(True)
 
 

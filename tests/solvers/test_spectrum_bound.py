@@ -13,6 +13,8 @@ from mvgp.solvers.certificate import dual_bound
 from mvgp.solvers.spectrum import StepDual, random_images, subspace_pass
 from mvgp.solvers.spectrum_bound import LanczosRuns, bound_spectrum, exact_values, largest_value
 
+from .. import randomness
+
 M, N = 60, 150
 
 
@@ -33,7 +35,7 @@ def gradient_at_zero(problem):
 
 def hidden_direction(problem_of):
     """A matrix whose top right singular vector is orthogonal to every start block of fixed seed."""
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     plain = problem_of(torch.zeros(M, N, dtype=torch.float64))
     blocks = torch.cat([random_images(plain, count, seed=0) for count in (60, 16, 8)], dim=1)  # (N, 84)
     basis, _ = torch.linalg.qr(torch.cat([blocks, torch.from_numpy(rng.normal(size=(N, 2)))], dim=1))
@@ -78,10 +80,10 @@ def rotated(rng, values):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", sorted(spectra(np.random.default_rng(0))))
+@pytest.mark.parametrize("kind", sorted(spectra(randomness.numpy_generator(0))))
 def test_random_probes_bound_the_largest_singular_value(kind, seed):
     """At every number of steps: never above from below, never below from above. (Chance of failure 1e-8 each.)"""
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     problem = complete_problem(rotated(rng, spectra(rng)[kind]))
     theta = gradient_at_zero(problem)
     truth = float(exact_values(problem, theta)[0][0]) ** 2
@@ -104,7 +106,7 @@ def smooth_kernel(rng, size):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("alpha", [0.3, 0.8, 1.0, "ball", "ball with ridge"])
 def test_certificates_from_probes_are_not_below_exact_ones(alpha, seed):
-    rng = np.random.default_rng(seed)
+    rng = randomness.numpy_generator(seed)
     k_rows, k_cols = smooth_kernel(rng, M), smooth_kernel(rng, N)
     matrix = torch.from_numpy(rng.normal(size=(M, 3)) @ rng.normal(size=(3, N)) + rng.normal(size=(M, N)))
     problem = complete_problem(matrix, k_rows, k_cols)
@@ -128,7 +130,7 @@ def test_certificates_from_probes_are_not_below_exact_ones(alpha, seed):
 @pytest.mark.parametrize("known", [0, 2, 5])
 def test_bounds_with_a_known_part_are_upper_bounds_one_by_one(known):
     """Sorted, every value is at least the singular value in its place."""
-    rng = np.random.default_rng(known)
+    rng = randomness.numpy_generator(known)
     problem = complete_problem(rotated(rng, spectra(rng)["bulk"]) * 3, smooth_kernel(rng, M), smooth_kernel(rng, N))
     theta = gradient_at_zero(problem)
     truth = exact_values(problem, theta)[0]
@@ -146,7 +148,7 @@ def test_bounds_with_a_known_part_are_upper_bounds_one_by_one(known):
 
 
 def test_single_precision_and_zero_gradients():
-    rng = np.random.default_rng(0)
+    rng = randomness.numpy_generator(0)
     matrix = rotated(rng, spectra(rng)["spike"])
     problem = complete_problem(matrix, dtype=torch.float32)
     assert math.isclose(largest_value(problem, gradient_at_zero(problem), exact_limit=0), 1e4, rel_tol=1e-5)

@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import math
-import random
 import signal
 import struct
 import time
@@ -27,6 +26,7 @@ from mvgp.linalg import PairIndex
 from mvgp.posteriors import full
 from mvgp.posteriors.no_covariance import NoCovariance
 
+from .. import randomness
 from . import examples
 from .forgery import members, packed, sealed, signed
 from .test_parts import MEANS, ON_INPUTS, ON_NODES, WIDE, fit
@@ -110,7 +110,7 @@ def save_all(folder, names=None):
 
 def _questions(posterior):
     rows, cols = CELLS
-    seeded = lambda: torch.Generator().manual_seed(5)  # noqa: E731
+    seeded = lambda: randomness.generator(5)  # noqa: E731
     yield "scores", lambda: posterior.scores()
     yield "mean", lambda: posterior.mean(rows, cols)
     yield "variance", lambda: posterior.variance(rows, cols)
@@ -644,7 +644,8 @@ class Round:
 
 def make(number, seed, saved):
     """The file with that number: the posterior it was, the change, its bytes."""
-    rng = random.Random(f"{seed} {number}")
+    digest = hashlib.sha256(f"{seed} {number}".encode()).digest()
+    rng = randomness.python_generator(int.from_bytes(digest[:6], "big"))
     base = saved[number % len(saved)]
     kind, data = damaged(base, rng) if rng.random() < 0.3 else forged(base, rng, saved)
     return base, kind, data

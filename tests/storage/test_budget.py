@@ -5,7 +5,6 @@ import pathlib
 import stat
 import struct
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,6 +14,7 @@ from mvgp.kernels import DiffusionKernel, Graph, graph
 from mvgp.linalg import chebyshev
 from mvgp.storage import Budget, archive, kernels
 
+from .. import randomness
 from . import examples
 from .forgery import manifest, members, packed, sealed, signed
 
@@ -206,7 +206,7 @@ def test_a_large_posterior_needs_no_trial_beyond_its_size(tmp_path):
     size = 2000
     links = [(at, at + 1) for at in range(size - 1)]
     prior = mvgp.MatrixGP(DiffusionKernel(Graph(links, size)), examples.precomputed(5))
-    cells = torch.from_numpy(np.random.default_rng(0).permutation(size * 5)[:3500])
+    cells = torch.from_numpy(randomness.numpy_generator(0).permutation(size * 5)[:3500])
     data = mvgp.ObservedMatrix(cells // 5, cells % 5, torch.sin(cells.double()), (size, 5))
     posterior = mvgp.FullGP(prior, examples.gaussian()).fit(data)
     posterior.save(tmp_path / "file")
