@@ -64,7 +64,7 @@ class TraceGP(Recipe):
     :param col_bias: penalty of a bias of each column (popularity of an item), positive; None for no bias.
     :param solver: ``proximal`` for any size, ``dense`` and ``hybrid`` for comparison.
     :param tolerance: relative duality gap; 1e-4 in double precision, 1e-3 in single.
-    :param max_iterations: of the solver.
+    :param max_iterations: of the solver; 2,000 when left out, 20,000 for ``dense``, 200 for ``hybrid``.
     :param strict: whether missing the tolerance is an error rather than a warning.
 
     Example:
@@ -92,7 +92,7 @@ class TraceGP(Recipe):
         col_bias: float | None = None,
         solver: Solver = "proximal",
         tolerance: float | None = None,
-        max_iterations: int = 2000,
+        max_iterations: int | None = None,
         strict: bool = False,
     ) -> None:
         super().__init__(prior, likelihood)
@@ -107,7 +107,9 @@ class TraceGP(Recipe):
         self.col_bias = None if col_bias is None else check_positive(col_bias, "col_bias")
         self.solver: Solver = check_choice(solver, "solver", ("proximal", "dense", "hybrid"))
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
-        self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
+        usual = {"proximal": 2000, "dense": 20_000, "hybrid": 200}[self.solver]
+        self.max_iterations = usual if max_iterations is None else check_iterations(max_iterations)
+        self.strict = check_flag(strict, "strict")
 
     def fit(self, data: ObservedMatrix | PositiveUnlabelled, *, start: TracePosterior | None = None) -> TracePosterior:
         """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""

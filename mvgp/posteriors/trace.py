@@ -166,9 +166,9 @@ def trace_posterior(
         if solver == "proximal":
             solution = solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=warm)
         elif solver == "dense":
-            solution = solve_dense(problem, penalty, tolerance=tolerance)
+            solution = solve_dense(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
         else:
-            solution = solve_hybrid(problem, penalty, tolerance=tolerance)
+            solution = solve_hybrid(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
         mean = solution.mean
         coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
     certificate = solution.certificate

@@ -7,7 +7,7 @@ import torch
 
 import mvgp
 from mvgp.errors import ConvergenceError, InputError
-from mvgp.kernels import DiffusionKernel, Graph
+from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 from mvgp.models.trace_gp import path_strengths
 from mvgp.priors import ConstantMean, GivenMean
 
@@ -287,3 +287,16 @@ BAD = [
 def test_bad_input_is_refused(call, message):
     with pytest.raises(InputError, match=message):
         call(make_prior())
+
+
+@pytest.mark.parametrize("solver", ["proximal", "dense", "hybrid"])
+def test_the_limit_of_iterations_holds_for_every_solver(solver):
+    """It used to be ignored by two of them."""
+    matrices = [torch.eye(size, dtype=torch.float64) + 0.5 for size in (6, 9)]
+    prior = mvgp.MatrixGP(*(PrecomputedKernel(matrix) for matrix in matrices))
+    values = torch.sin(torch.arange(54, dtype=torch.float64)).reshape(6, 9)
+    data = mvgp.ObservedMatrix.from_dense(values)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    model = mvgp.TraceGP(prior, likelihood, strength=0.05, solver=solver, max_iterations=1, tolerance=1e-12)
+    with pytest.warns(RuntimeWarning, match="after 1 iterations"):
+        assert model.fit(data).certificate.iterations == 1
