@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
@@ -76,3 +78,23 @@ def conic_optimum(k_rows, k_cols, rows, cols, targets, weights, *, trace=0.0, ri
         problem = cp.Problem(cp.Minimize(objective), [cp.normNuc(b) <= radius])
     problem.solve(solver="CLARABEL", tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
     return float(problem.value)
+
+
+def certified_distance(prior, *posteriors):
+    r"""How far scores of certified means of one problem can be apart, whatever the problem; infinity without a ridge.
+
+    The objective is strongly convex in the coefficients B with the ridge as its constant, so that
+    :math:`\|B - B^*\| \le \sqrt{2\, gap / ridge}`, and a score is the inner product of B with a matrix of norm
+    :math:`\sqrt{K_{mm} G_{nn}}`.
+    """
+    spread = math.prod(float(axis.covariance().diagonal().detach().max()) for axis in (prior.row_axis, prior.col_axis))
+    if not all(one.penalty.ridge > 0 for one in posteriors):
+        return math.inf
+    return sum(math.sqrt(2 * max(one.certificate.gap, 0.0) / one.penalty.ridge * spread) for one in posteriors)
+
+
+def assert_same_optimum(*posteriors):
+    """Of certified means of one problem: no objective is below the lower bound of another (weak duality)."""
+    lowest = min(one.certificate.primal for one in posteriors)
+    highest = max(one.certificate.dual for one in posteriors)
+    assert lowest >= highest - 1e-10 * abs(highest), (lowest, highest)

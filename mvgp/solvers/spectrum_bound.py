@@ -138,7 +138,7 @@ def bound_spectrum(
 
     :param theta: (T,) gradient on the observed pairs.
     :param found: leading triplets of Y from a subspace pass.
-    :param edge: those with larger values are the known part; at the optimum, where the values of the mean end.
+    :param edge: those with larger values, up to rounding, are the known part; at the optimum, the values of the mean.
     :param dual_of: the dual bound (11) from singular values of Y; it does not grow with them.
     :param goal: runs end as soon as the dual bound reaches it, or it is seen that it cannot.
     :param failure: probability that the bounds do not hold.
@@ -150,7 +150,8 @@ def bound_spectrum(
     if has_exact_values(problem, exact_limit):
         values, images = exact_values(problem, theta, leading=min(2 * PROBES, *problem.shape))
         return SpectrumBound(values, 0.0, images, True)
-    known = KnownPart.of(problem, theta, found, int((found.values > edge).sum()))
+    # at the optimum the values of the mean are the edge, up to rounding: they are known, too
+    known = KnownPart.of(problem, theta, found, int((found.values > edge * (1 - 1e-6)).sum()))
     runs = LanczosRuns(problem, theta, known, failure)
     while True:
         runs.extend(max(8, runs.steps // 2))

@@ -209,7 +209,8 @@ class WholeListRetargetedLoss(_WholeList):
             positive[self.positions[start:stop] - first] = True
             weight = None
             if self.weight != 1:
-                weight = torch.where(positive, 1.0, self.weight).to(torch.float64)
+                weight = torch.ones(last - first, dtype=torch.float64, device=self.positions.device)
+                weight[~positive] = self.weight  # torch.where of two numbers would round it to single precision
             if self._kept is not None and number < len(self._kept):
                 retarget = self._kept[number]
             else:

@@ -17,7 +17,7 @@ from mvgp.solvers import RetargetedLoss
 from mvgp.solvers.whole_list import WholeListRankingLoss, WholeListSquaredLoss
 
 from .. import randomness
-from ..oracles import random_edges
+from ..oracles import assert_same_optimum, certified_distance, random_edges
 
 SHAPE = (24, 40)
 
@@ -116,12 +116,16 @@ def test_whole_lists_equal_the_same_lists_spelled_out(share, kind):
     if kind == "squared":
         likelihood = gpytorch.likelihoods.GaussianLikelihood()
         plain = plain.with_values((plain.values + 1) / 2)
-    model = mvgp.TraceGP(
-        make_prior(), likelihood, strength=0.2, trace_share=share, tolerance=1e-7, max_iterations=40_000, strict=True
-    )
+    prior = make_prior()
+    model = mvgp.TraceGP(prior, likelihood, strength=0.2, trace_share=share, tolerance=1e-5, strict=True)
     one, two = model.fit(links), model.fit(plain)
-    assert one.certificate.primal == pytest.approx(two.certificate.primal, rel=2e-7)
-    assert (one.scores() - two.scores()).abs().max() < 2e-3
+    assert_same_optimum(one, two)
+    assert one.penalty.trace == pytest.approx(two.penalty.trace, rel=1e-4)
+    # with a Hilbert norm, or the squared loss with weights of at least 0.1, the mean is unique, and the gaps bound it
+    limit = certified_distance(prior, one, two)
+    if kind == "squared":
+        limit = min(limit, sum((2 * fit.certificate.gap / links.weight) ** 0.5 for fit in (one, two)))
+    assert (one.scores() - two.scores()).abs().max() <= limit
     assert torch.allclose(one.variance([0, 3, 5], [1, 7, 39]), two.variance([0, 3, 5], [1, 7, 39]), atol=1e-7)
 
 
@@ -146,10 +150,15 @@ def test_ranking_models_agree_where_theory_says_so(weights):
 
 
 def test_ranking_finds_planted_structure():
+    """Four groups of rows like four groups of columns, every column in as many rows as any other.
+
+    One link of three is held out. A column of 20 links, or a row of 30, loses all of them with a chance below
+    120 * 3^-20 + 80 * 3^-30 < 4e-8; otherwise its group is known, and members of the group come before the others.
+    Labels turned around, or lists of columns for rows, would give an AUC of 0.5 or less.
+    """
     rng = randomness.numpy_generator(3)
     shape = (80, 120)
-    scores = rng.normal(size=(shape[0], 3)) @ rng.normal(size=(3, shape[1]))
-    pairs = np.argwhere(scores > np.quantile(scores, 0.85))
+    pairs = np.argwhere(np.arange(shape[0])[:, None] % 4 == np.arange(shape[1]) % 4)
     pairs = pairs[rng.permutation(len(pairs))]
     train, test = pairs[: len(pairs) * 2 // 3], pairs[len(pairs) * 2 // 3 :]
     prior = mvgp.MatrixGP(*(DiffusionKernel(Graph(random_edges(rng, n, 2 * n), n)) for n in shape))
@@ -161,7 +170,8 @@ def test_ranking_finds_planted_structure():
 
     model = mvgp.TraceGP(prior, BipartiteRankingLikelihood(), trace_share=1.0)
     found = {round(p.strength, 2): auc(p.posterior) for p in model.path(links, strengths=[0.5, 0.3, 0.2, 0.1])}
-    assert max(found.values()) > auc(count) + 0.1
+    assert max(found.values()) > 0.9
+    assert auc(count) < 0.7
 
 
 def test_a_given_mean_is_part_of_the_scores():
