@@ -92,8 +92,9 @@ def test_chosen_rows_keep_their_order():
     rows = [7, 0, 3]
     part = metrics.ranking_scores(scores, positives, exclude=excluded, k=5, rows=rows)
     assert part.tasks.tolist() == rows
-    torch.testing.assert_close(part.auc, whole.auc[rows])
-    torch.testing.assert_close(part.ndcg, whole.ndcg[rows])
+    # a row of the draw may have no positives, and then no figures
+    torch.testing.assert_close(part.auc, whole.auc[rows], equal_nan=True)
+    torch.testing.assert_close(part.ndcg, whole.ndcg[rows], equal_nan=True)
 
 
 def test_forms_of_scores_and_positives_agree():
