@@ -67,7 +67,9 @@ def _check_values(values: Tensor, constraint: Interval | None, where: str, may_b
     if constraint is None:
         return
     found = constraint.transform(values)
-    inside = torch.isfinite(found)
+    # rounding may put a number on its bound, but what has to be positive is not 0, save for those that may be
+    at_zero = (constraint.lower_bound == 0) & (found == 0) & ~(values == -torch.inf)
+    inside = torch.isfinite(found) & (found >= constraint.lower_bound) & (found <= constraint.upper_bound) & ~at_zero
     if not bool(inside.all()):
         raise StorageError(
             f"{where}.values: expected numbers within their constraint, got {found[~inside].flatten()[0].item()}"

@@ -105,7 +105,7 @@ WRONG = {
     "raw, nan": ("full, cg", at(*SHIFT, "values"), lambda x: x * math.nan, "raw_shift.values: expected finite numbers, got nan"),
     "raw, infinite": ("full, cg", at(*SHIFT, "values"), lambda x: x * 0 + math.inf, "raw_shift.values: expected finite numbers"),
     "raw, minus infinity": ("full, cg", at("prior", "row", "kernel", "parameters", "raw_time", "values"), lambda x: x * 0 - math.inf, "raw_time.values: expected finite"),
-    "lengthscale": ("full", at("prior", "col", "kernel", "parameters", "raw_lengthscale", "values"), lambda x: x * 0 - 1e4, "expected a kernel with finite values"),
+    "lengthscale": ("full", at("prior", "col", "kernel", "parameters", "raw_lengthscale", "values"), lambda x: x * 0 - 1e4, "raw_lengthscale.values: expected numbers within their constraint, got 0.0"),
     "bound, infinite": ("full, cg", at(*SHIFT, "constraint", "lower"), lambda x: x - math.inf, "lower: expected a finite bound of Positive"),
     "negative": ("full, cg", at(*SHIFT, "constraint"), lambda c: {"kind": "LessThan", "lower": c["lower"] - math.inf, "upper": c["lower"] - 1}, "raw_shift: expected a number that is not negative"),
     "graph, below": ("full, cg", at(*GRAPH), lambda g: {**g, "ends": g["ends"] * 0}, "expected links above the diagonal"),
@@ -137,6 +137,17 @@ def test_each_part_is_checked(name, tmp_path):
     with pytest.raises(StorageError, match=message) as caught:
         mvgp.load(tmp_path / "changed")
     assert str(caught.value).startswith(f"{tmp_path / 'changed'}: ")
+
+
+def test_a_positive_parameter_is_not_zero(tmp_path):
+    """A raw number far below 0 stands for 0, with which an RBF kernel has no answer at new inputs."""
+    tree = content_of("full", tmp_path)
+    kernel = theirs.RBFKernel().double()
+    kernel.raw_lengthscale.data.fill_(-1e8)
+    tree["prior"]["col"]["kernel"] = kernels.describe_kernel(kernel, "kernel")
+    archive.write(tmp_path / "file", tree)
+    with pytest.raises(StorageError, match="expected numbers within their constraint, got 0.0"):
+        mvgp.load(tmp_path / "file")
 
 
 def test_a_kernel_that_is_no_covariance_on_its_inputs(tmp_path):
