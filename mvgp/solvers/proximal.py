@@ -180,7 +180,7 @@ class _Certifier:
     ) -> None:
         self.problem, self.penalty, self.tolerance = problem, penalty, tolerance
         self.exact_limit, self.confirm = exact_limit, confirm
-        self.confirmations = 0
+        self.failure = 0.0  # of all confirmations so far
         self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough
 
     def __call__(self, now: Iterate, iterations: int) -> tuple[Triplets, Certificate]:
@@ -204,8 +204,9 @@ class _Certifier:
             failure=FAILURE,
             exact_limit=self.exact_limit,
         )
-        self.confirmations += bound.failure > 0
-        certificate = self._certificate(now, bound.values, iterations, self.confirmations * FAILURE)
+        self.failure += bound.failure
+        found = bound.found
+        certificate = self._certificate(now, bound.values, iterations, self.failure)
         if not certificate.converged:
             self.stalled += not bound.is_sharp
             if bound.images.shape[1]:

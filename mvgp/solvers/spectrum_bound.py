@@ -35,9 +35,11 @@ from ..linalg.bounds import spectral_bounds
 from .low_rank import orthonormal, scaled_gram
 from .penalties import Penalty
 from .problem import MeanProblem, times
-from .spectrum import Triplets
+from .spectrum import StepDual, Triplets, subspace_pass
 
 PROBES = 8  # random vectors; a bound fails only if it fails for all of them
+MOST_ATTEMPTS = 8  # at a bound, each with more of the spectrum known
+MOST_MET = 512  # dimension of the space in which singular values are looked at to see that a goal is out of reach
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,14 @@ class SpectrumBound:
 
     :param values: (k,) double precision, with as many repetitions as the bound allows for.
     :param failure: probability that one of them is too small; 0 where they are exact.
+    :param found: the leading triplets it rests on, those included that were met on the way.
     :param images: (N, p) right images of the largest directions met outside the known ones.
     :param is_sharp: False where the singular values met would have reached the goal, but their bounds did not.
     """
 
     values: Tensor
     failure: float
+    found: Triplets
     images: Tensor
     is_sharp: bool
 
@@ -140,32 +144,41 @@ def bound_spectrum(
     :param found: leading triplets of Y from a subspace pass.
     :param edge: those with larger values, up to rounding, are the known part; at the optimum, the values of the mean.
     :param dual_of: the dual bound (11) from singular values of Y; it does not grow with them.
-    :param goal: runs end as soon as the dual bound reaches it, or it is seen that it cannot.
-    :param failure: probability that the bounds do not hold.
+    :param goal: runs end as soon as the dual bound reaches it, or the singular values met so far show that it cannot.
+    :param failure: probability that the bounds of one attempt do not hold. Values above the edge that an attempt meets
+        outside the known part blur its bounds; then they become known, and fresh random vectors start another attempt.
     :param max_steps: of each Lanczos run.
     :param exact_limit: longest short side up to which the singular values are computed exactly.
     """
     if not bool((theta != 0).any()):
-        return SpectrumBound(torch.zeros(0, dtype=torch.float64), 0.0, found.right_image[:, :0], True)
+        return SpectrumBound(torch.zeros(0, dtype=torch.float64), 0.0, found, found.right_image[:, :0], True)
     if has_exact_values(problem, exact_limit):
         values, images = exact_values(problem, theta, leading=min(2 * PROBES, *problem.shape))
-        return SpectrumBound(values, 0.0, images, True)
-    # at the optimum the values of the mean are the edge, up to rounding: they are known, too
-    known = KnownPart.of(problem, theta, found, int((found.values > edge * (1 - 1e-6)).sum()))
-    runs = LanczosRuns(problem, theta, known, failure)
-    while True:
-        runs.extend(max(8, runs.steps // 2))
-        upper = runs.upper_square()
-        # no more eigenvalues of that size than the squared Frobenius norm of Y has room for
-        count = min(problem.shape) - known.left.shape[1]
-        if upper > 0:
-            count = max(min(count, math.ceil(max(runs.frobenius_square - known.square, 0.0) / upper)), 1)
-        values, dual = known.best_values(upper, count, edge, dual_of, goal)
-        if dual >= goal:
-            return SpectrumBound(values, failure, runs.leading_images(2), True)
-        _, reachable = known.best_values(runs.largest_square(), 1, edge, dual_of, goal)
-        if reachable < goal or runs.is_exhausted or runs.steps >= max_steps:
-            return SpectrumBound(values, failure, runs.leading_images(2), reachable < goal)
+        return SpectrumBound(values, 0.0, found, images, True)
+    stated = 0.0
+    for attempt in range(MOST_ATTEMPTS):
+        # at the optimum the values of the mean are the edge, up to rounding: they are known, too
+        known = KnownPart.of(problem, theta, found, int((found.values > edge * (1 - 1e-6)).sum()))
+        runs, stated = LanczosRuns(problem, theta, known, failure, attempt), stated + failure
+        patience = max(24, known.left.shape[1] // (2 * PROBES)) if attempt < MOST_ATTEMPTS - 1 else max_steps
+        while True:
+            runs.extend(max(8, runs.steps // 2))
+            upper = runs.upper_square()
+            # no more eigenvalues of that size than the squared Frobenius norm of Y has room for
+            count = min(problem.shape) - known.left.shape[1]
+            if upper > 0:
+                count = max(min(count, math.ceil(max(runs.frobenius_square - known.square, 0.0) / upper)), 1)
+            values, dual = known.best_values(upper, count, edge, dual_of, goal)
+            if dual >= goal:
+                return SpectrumBound(values, stated, found, runs.leading_images(2), True)
+            squares, images = runs.met(edge)
+            is_out_of_reach = dual_of(known.lower_values(squares)) < goal
+            if is_out_of_reach or runs.is_exhausted or runs.steps >= max_steps:
+                return SpectrumBound(values, stated, found, images, is_out_of_reach)
+            if runs.steps >= patience and int((squares > edge**2).sum()) >= PROBES:
+                break  # the bound suffers from values above the edge that are not known yet: take them in
+        found = subspace_pass(problem, StepDual(problem, theta), torch.cat([found.right_image, images], dim=1))
+    raise AssertionError("unreachable: the last attempt has no patience to lose")
 
 
 @dataclass(frozen=True)
@@ -203,6 +216,17 @@ class KnownPart:
         """||Y V||_F^2"""
         return float(self.inside.trace() + self.leak.trace())
 
+    def lower_values(self, squares: Tensor) -> Tensor:
+        r"""Values whose dual bound is not below that of Y, from Ritz values of :math:`D^T D`.
+
+        The blocks on the diagonal of :math:`Y^T Y` are majorised by its eigenvalues, the Ritz values by those of their
+        block, and the conjugate of the penalty is a convex function of the squares.
+
+        :param squares: (q,) of one subspace.
+        """
+        inside = torch.linalg.eigvalsh(self.inside + self.leak).clamp_min(0)
+        return torch.cat([inside, squares.to(inside)]).sqrt()
+
     def best_values(
         self, rest: float, count: int, edge: float, dual_of: Callable[[Tensor], float], goal: float
     ) -> tuple[Tensor, float]:
@@ -236,12 +260,15 @@ class LanczosRuns:
     :param theta: (T,) gradient on the observed pairs.
     :param known: what is left out of D; None for D = Y.
     :param failure: probability that :meth:`upper_square` is below the largest eigenvalue.
+    :param attempt: other numbers start from other random vectors.
     """
 
-    def __init__(self, problem: MeanProblem, theta: Tensor, known: KnownPart | None, failure: float) -> None:
+    def __init__(
+        self, problem: MeanProblem, theta: Tensor, known: KnownPart | None, failure: float, attempt: int = 0
+    ) -> None:
         self.problem, self.known = problem, known
         self.matrix, self.matrix_t = problem.sparse(theta)
-        generator = torch.Generator().manual_seed(_seed_of(theta))
+        generator = torch.Generator().manual_seed(_seed_of(theta, attempt))
         start = torch.randn(problem.shape[1], PROBES, generator=generator, dtype=torch.float64)
         dual = start.to(problem.dtype).to(problem.device)
         dual = self._outside(dual, problem.cols_times(dual))
@@ -376,6 +403,29 @@ class LanczosRuns:
             total = np.where(over, np.inf, total)
         return np.asarray((total <= limit).any(0))
 
+    def met(self, edge: float) -> tuple[Tensor, Tensor]:
+        """Ritz values (squares) in the span of all runs, and right images (N, p) of their vectors above ``edge``.
+
+        At least two vectors for each run. Bases that have grown nearly dependent count once.
+        """
+        steps = min(self.steps, MOST_MET // PROBES)  # the first steps of each run
+        basis = self.basis[:, :steps].reshape(PROBES * steps, -1)  # (s q, N)
+        image = self.basis_image[:, : steps + 1].reshape(PROBES * (steps + 1), -1)
+        gram = (basis @ image.T).double().view(PROBES * steps, PROBES, steps + 1)
+        diagonal, beside = (torch.from_numpy(part[:, :steps].copy()).to(gram) for part in (self.diagonal, self.beside))
+        moved = gram[:, :, :-1] * diagonal + gram[:, :, 1:] * beside  # (s q, s, q): <b, D^T D b'> by the recurrence
+        moved[:, :, 1:] += gram[:, :, : steps - 1] * beside[:, :-1]
+        own, moved = gram[:, :, :-1].reshape(PROBES * steps, -1), moved.reshape(PROBES * steps, -1)
+        sizes, turn = torch.linalg.eigh((own + own.mT) / 2)
+        kept = sizes > 1e-3
+        turn = turn[:, kept] / sizes[kept].sqrt()
+        small = turn.mT @ moved @ turn
+        squares, vectors = torch.linalg.eigh((small + small.mT) / 2)
+        count = min(max(int((squares > edge**2).sum()), 2 * PROBES), len(squares))
+        wanted = (turn @ vectors[:, -count:]).flip(1).to(basis)  # (s q, p)
+        own_image = self.basis_image[:, :steps].reshape(PROBES * steps, -1)
+        return squares.clamp_min(0), (wanted.mT @ own_image).T.contiguous()
+
     def leading_images(self, count: int) -> Tensor:
         """(N, s count): right images of the leading Ritz vectors of each run."""
         _, vectors = self._ritz()
@@ -384,10 +434,10 @@ class LanczosRuns:
         return images.reshape(-1, images.shape[-1]).T.contiguous()
 
 
-def _seed_of(theta: Tensor) -> int:
+def _seed_of(theta: Tensor, attempt: int) -> int:
     """A seed that is fresh for every gradient, and the same for the same one: a fit can be repeated bit for bit."""
     part = theta.detach()[:: max(1, theta.numel() // 1_000_000)].contiguous().cpu()
-    digest = hashlib.blake2b(part.numpy().tobytes(), digest_size=8).digest()
+    digest = hashlib.blake2b(part.numpy().tobytes(), digest_size=8, salt=attempt.to_bytes(8, "big")).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
