@@ -23,12 +23,11 @@ from bench_mesh import DATA, load
 from common import verdict
 
 import mvgp
-from mvgp.datasets import LinkSet
-from mvgp.evidence import learn_grid
+from mvgp.hyperparameters import Split, choose, choose_kernels, learn_grid, split_pairs
 from mvgp.kernels import DiffusionKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.metrics import compare, ranking_scores
-from mvgp.selection import Split, choose, choose_kernels, split_pairs
+from mvgp.prioritise.tables import LinkSet
 
 STRENGTHS = [0.7, 0.5, 0.35, 0.25, 0.18, 0.125]
 SEARCH = {  # what is tried, beside 1

@@ -1,9 +1,9 @@
 """Issue 7: what users would pick instead, on the split of ``bench_mesh.py``: settings by validation, then test scores.
 
-Each recipe of ``mvgp.baselines.candidates`` is fitted to the training part without the validation pairs; the one with
+Each recipe of ``mvgp.prioritise.baselines.candidates`` is fitted to the training part without the validation pairs; the one with
 the best validation MAP@100 is refitted to the whole training part and scored on the test pairs, once.
 
-Usage: bench_peers.py [--save FILE] [name ...] with names from ``mvgp.baselines.BASELINE_NAMES``; FILE gets the AUC and
+Usage: bench_peers.py [--save FILE] [name ...] with names from ``mvgp.prioritise.baselines.BASELINE_NAMES``; FILE gets the AUC and
 the AP@100 of each test disease, by name (``torch.load``).
 """
 
@@ -16,9 +16,9 @@ import torch
 from bench_mesh import DATA, Task
 from common import peak_gib, verdict
 
-from mvgp.baselines import BASELINE_NAMES, candidates
-from mvgp.datasets import LinkSet
 from mvgp.metrics import ranking_scores
+from mvgp.prioritise.baselines import BASELINE_NAMES, candidates
+from mvgp.prioritise.tables import LinkSet
 
 KNOWN = {"als": 0.189, "ease": 0.187}  # MAP@100 of settings chosen on the test pairs: what ours should come near
 

@@ -6,7 +6,7 @@ import torch
 from common import compare, power_law_graph, random_pairs
 
 from mvgp.linalg import cost
-from mvgp.linalg.csr import BLOCK, NARROW, Pattern
+from mvgp.linalg.patterns import BLOCK, NARROW, Pattern
 
 
 def main() -> bool:

@@ -21,21 +21,11 @@ from bench_trace_solver import planted
 from common import peak_gib, power_law_graph, verdict
 
 from mvgp.kernels import DiffusionKernel
-from mvgp.likelihoods import BipartiteRankingLikelihood
-from mvgp.linalg import csr
-from mvgp.linalg.csr import Pattern
-from mvgp.solvers import (
-    MeanProblem,
-    RetargetedLoss,
-    SpectralElasticNet,
-    conjugate,
-    core,
-    problem,
-    solve_hybrid,
-    solve_proximal,
-    spectrum,
-)
-from mvgp.solvers.spectrum import leading_values, random_images
+from mvgp.likelihoods import BipartiteRankingLikelihood, RetargetedLoss
+from mvgp.linalg import patterns as csr
+from mvgp.linalg.patterns import Pattern
+from mvgp.mean import MeanProblem, SpectralElasticNet, conjugate, core, problem, solve_hybrid, solve_proximal, spectrum
+from mvgp.mean.spectrum import leading_values, random_images
 
 TOLERANCE = 1e-3
 STRENGTH = 0.5  # of (b)

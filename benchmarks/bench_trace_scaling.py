@@ -12,10 +12,10 @@ import torch
 from bench_trace_solver import planted
 from common import verdict
 
-from mvgp.solvers import LowRank, SpectralElasticNet
-from mvgp.solvers.conjugate import conjugate_steps
-from mvgp.solvers.iterate import Iterate
-from mvgp.solvers.spectrum import StepDual, random_images, subspace_pass
+from mvgp.mean import LowRank, SpectralElasticNet
+from mvgp.mean.certificate import Iterate
+from mvgp.mean.conjugate import conjugate_steps
+from mvgp.mean.spectrum import StepDual, random_images, subspace_pass
 
 BASE = {"rows": 4000, "cols": 8000, "pairs": 300_000, "rank": 100}
 STEPS = 4

@@ -11,11 +11,12 @@ import torch
 from common import power_law_graph, random_pairs, verdict
 
 from mvgp.kernels import DiffusionKernel
-from mvgp.linalg.csr import Pattern
-from mvgp.solvers import MeanProblem, SpectralElasticNet, SquaredLoss, solve_proximal
-from mvgp.solvers.certificate import dual_bound
-from mvgp.solvers.factored import FactoredProblem
-from mvgp.solvers.spectrum import leading_values, random_images
+from mvgp.likelihoods import SquaredLoss
+from mvgp.linalg.patterns import Pattern
+from mvgp.mean import MeanProblem, SpectralElasticNet, solve_proximal
+from mvgp.mean.certificate import dual_bound
+from mvgp.mean.factored import FactoredProblem
+from mvgp.mean.spectrum import leading_values, random_images
 
 
 class Clock:

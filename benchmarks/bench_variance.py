@@ -25,7 +25,7 @@ from common import peak_gib, power_law_graph, random_pairs, verdict
 import mvgp
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood
-from mvgp.linalg.quadratic_form import quadratic_form
+from mvgp.linalg.conjugate_gradients import quadratic_form
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "omim_humannet"
 SHAPE, COUNT, LINKS = (4495, 13_614), 448_000, (13_922, 433_224)

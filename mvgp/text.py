@@ -1,4 +1,4 @@
-r"""Text that comes from data: made harmless for terminals and for the cells of tables.
+"""Text that comes from data: made harmless for terminals and for the cells of tables.
 
 A name may hold anything: escape sequences that rewrite a terminal, marks that turn the direction of writing around, a
 ``=`` at its beginning that a spreadsheet takes for a formula. In tables it is neutralised so that :func:`from_cell` has

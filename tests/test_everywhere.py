@@ -2,7 +2,7 @@
 
 import json
 
-from . import everywhere
+from tests import everywhere
 
 
 def test_counts_of_the_last_line():

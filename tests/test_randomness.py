@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from . import randomness
+from tests import randomness
 
 TESTS = Path(__file__).parent
 SEEDING = {"manual_seed", "default_rng", "Generator", "SeedSequence", "RandomState", "Random", "SystemRandom"}

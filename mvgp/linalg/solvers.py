@@ -1,4 +1,4 @@
-r"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, conjugate gradients otherwise."""
+"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, conjugate gradients otherwise."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from torch import Tensor
 
 from ..errors import InputError, NotPositiveSemidefiniteError
 from . import cost
-from .bounds import spectral_bounds
-from .cg import conjugate_gradients
-from .evidence import Evidence, Solution
-from .leading import EXACT_LIMIT, leading_eigenpairs
-from .observed import PairLinearOperator
+from .conjugate_gradients import Evidence, Solution, conjugate_gradients
+from .pair_operator import PairLinearOperator
 from .pairs import PairIndex
-from .psd import eigenpairs
-from .spectral import SpectralLinearOperator
-from .woodbury import WoodburyPreconditioner
+from .preconditioner import EXACT_LIMIT, WoodburyPreconditioner, leading_eigenpairs
+from .spectra import SpectralLinearOperator, eigenpairs, spectral_bounds
 
 Method = Literal["auto", "cholesky", "spectral", "cg"]
 CHOLESKY_LIMIT = 3000  # observed pairs up to which the dense factorisation is used

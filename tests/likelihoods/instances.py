@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy.optimize import isotonic_regression
 
-from .. import randomness
+from tests import randomness
 
 
 def random_lists(seed, num_tasks, largest=12, contiguous=False, ties=False):

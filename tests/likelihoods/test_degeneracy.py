@@ -5,12 +5,11 @@ import pytest
 import torch
 from linear_operator import to_linear_operator
 
-from mvgp.likelihoods import BipartiteRankingLikelihood, OrderCone, OrderedSimplex
-from mvgp.linalg.csr import Pattern
-from mvgp.solvers import MeanProblem, RetargetedLoss, SpectralElasticNet, SquaredLoss, solve_proximal
-from mvgp.solvers.alternating import solve_alternating
-
-from .. import randomness
+from mvgp.likelihoods import BipartiteRankingLikelihood, OrderCone, OrderedSimplex, RetargetedLoss, SquaredLoss
+from mvgp.linalg.patterns import Pattern
+from mvgp.mean import MeanProblem, SpectralElasticNet, solve_proximal
+from mvgp.mean.alternating import solve_alternating
+from tests import randomness
 
 M, N = 6, 10
 

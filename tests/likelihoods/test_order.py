@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvgp.errors import InputError
-from mvgp.likelihoods import LevelProjection, OrderProjection, RankingLists, project_levels, project_order, shelves
-
-from .. import randomness
-from .instances import conic_projection, isotonic_projection, pairs_in_order, random_lists
+from mvgp.likelihoods import LevelProjection, OrderProjection, RankingLists, project_levels, project_order
+from mvgp.likelihoods import thresholds as shelves
+from tests import randomness
+from tests.likelihoods.instances import conic_projection, isotonic_projection, pairs_in_order, random_lists
 
 
 @pytest.mark.parametrize("weighted", [False, True])

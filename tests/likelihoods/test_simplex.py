@@ -6,9 +6,8 @@ import torch
 
 from mvgp.errors import InputError
 from mvgp.likelihoods import RankingLists, SimplexProjection, project_ordered_simplex
-
-from .. import randomness
-from .instances import conic_projection, pairs_in_order, random_lists
+from tests import randomness
+from tests.likelihoods.instances import conic_projection, pairs_in_order, random_lists
 
 
 @pytest.mark.parametrize("seed", range(25))

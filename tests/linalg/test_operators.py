@@ -20,12 +20,10 @@ from mvgp.linalg import (
     SpectralLinearOperator,
     chebyshev,
 )
-from mvgp.linalg.gram import Features
-from mvgp.linalg.pair_product import Plan
-from mvgp.linalg.side_by_side import SideBySideLinearOperator
-
-from .. import randomness
-from ..oracles import matrix_function
+from mvgp.linalg.pair_operator import Plan
+from mvgp.linalg.stacked import Features, SideBySideLinearOperator
+from tests import randomness
+from tests.oracles import matrix_function
 
 
 def whole_basis(op):
@@ -285,7 +283,7 @@ def test_pairwise_plan():
 
 
 def test_products_are_cut_into_chunks(monkeypatch):
-    from mvgp.linalg import pair_product
+    from mvgp.linalg import pair_operator as pair_product
 
     monkeypatch.setattr(pair_product, "GRID_BYTES", 1)
     index = TestPairs.index

@@ -8,22 +8,13 @@ from linear_operator.operators import to_linear_operator
 import mvgp
 from mvgp.errors import ConvergenceError, InputError, MvgpError, NotPositiveSemidefiniteError
 from mvgp.kernels import PrecomputedKernel
-from mvgp.linalg import (
-    Evidence,
-    PairIndex,
-    PairLinearOperator,
-    Solution,
-    SpectralLinearOperator,
-    conjugate_gradients,
-    leading,
-)
-from mvgp.linalg.bounds import spectral_bounds
-from mvgp.linalg.factor import Factor
-from mvgp.linalg.psd import eigenpairs
+from mvgp.linalg import Evidence, PairIndex, PairLinearOperator, Solution, SpectralLinearOperator, conjugate_gradients
+from mvgp.linalg import preconditioner as leading
+from mvgp.linalg.pair_operator import Factor
+from mvgp.linalg.preconditioner import WoodburyPreconditioner
 from mvgp.linalg.solvers import CholeskySolver, make_solver
-from mvgp.linalg.woodbury import WoodburyPreconditioner
-
-from .. import randomness
+from mvgp.linalg.spectra import eigenpairs, spectral_bounds
+from tests import randomness
 
 
 def spd(size, condition, seed=0):
@@ -102,7 +93,7 @@ def test_missing_the_tolerance_speaks_up():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("gram", ["grid", "pairs"])
 def test_woodbury_inverts_what_its_eigenpairs_span(weighted, gram, monkeypatch):
-    from mvgp.linalg import woodbury
+    from mvgp.linalg import preconditioner as woodbury
 
     if gram == "pairs":
         monkeypatch.setattr(woodbury, "GRAM_ENTRIES", 0)

@@ -8,8 +8,7 @@ import torch
 
 import mvgp
 from mvgp.posteriors import FullPosterior
-
-from ..storage import examples
+from tests.storage import examples
 
 HOW = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda found: pickle.loads(pickle.dumps(found))}
 

@@ -14,19 +14,12 @@ from linear_operator.operators import LinearOperator
 
 import mvgp
 from mvgp.errors import ConvergenceError, InputError
-from mvgp.kernels import (
-    DiffusionKernel,
-    Graph,
-    GraphMaternKernel,
-    PrecomputedKernel,
-    RegularizedLaplacianKernel,
-)
+from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, PrecomputedKernel, RegularizedLaplacianKernel
 from mvgp.linalg import SpectralKroneckerLinearOperator
 from mvgp.posteriors import PosteriorCovarianceLinearOperator
 from mvgp.priors import ConstantMean, RowBiasMean
-
-from .. import randomness
-from ..oracles import assert_moments, dense_posterior, random_edges
+from tests import randomness
+from tests.oracles import assert_moments, dense_posterior, random_edges
 
 M, N = 7, 11
 RNG = randomness.numpy_generator(0)

@@ -23,13 +23,12 @@ import torch
 import mvgp
 from mvgp.errors import InputError, MvgpError, SizeError, StorageError
 from mvgp.linalg import PairIndex
-from mvgp.posteriors import full
-from mvgp.posteriors.no_covariance import NoCovariance
-
-from .. import randomness
-from . import examples
-from .forgery import members, packed, sealed, signed
-from .test_parts import MEANS, ON_INPUTS, ON_NODES, WIDE, fit
+from mvgp.posteriors import fitted as full
+from mvgp.posteriors.covariance import NoCovariance
+from tests import randomness
+from tests.storage import examples
+from tests.storage.forgery import members, packed, sealed, signed
+from tests.storage.test_parts import MEANS, ON_INPUTS, ON_NODES, WIDE, fit
 
 SECONDS = 5.0  # of the processor; a file that takes more is a hang
 EXTRA = 500 * 2**20  # bytes of memory beyond what there was before the file
