@@ -34,13 +34,13 @@ def main() -> bool:
         error = (means - truth[fresh[1], fresh[0]]).square().mean().sqrt() / truth.std()
         print(
             f"{dtype}: exact sample {sample_time:.1f} s, fit {fit_time:.1f} s, one row {row_time:.2f} s, "
-            f"20,000 means {pair_time:.1f} s, 4 variances {variance_time:.1f} s; {posterior.evidence}"
+            f"20,000 means {pair_time:.1f} s, 4 variances {variance_time:.1f} s; {posterior.solve_report}"
         )
         plan = posterior.conditional.solver.op.plan
         print(f"  plan {plan}; relative RMSE of unseen cells {error:.3f}; mean variance {variance.mean():.3f}")
         print(f"  scores finite: {bool(torch.isfinite(scores).all())}; peak memory so far {peak_gib():.2f} GiB")
         cleared &= verdict(
-            "correct digits of the residual", -torch.tensor(posterior.evidence.residual).log10().item(), 5
+            "correct digits of the residual", -torch.tensor(posterior.solve_report.residual).log10().item(), 5
         )
         cleared &= verdict("GiB below the limit of 6", 6 - peak_gib(), 0)
         del truth, posterior, scores

@@ -64,7 +64,7 @@ RECORDS = [
     "ChoiceInterrupted",
     "ContractResult",
     "CoverageCurve",
-    "Evidence",
+    "SolveReport",
     "FactorPosterior",
     "FileReport",
     "FullPosterior",

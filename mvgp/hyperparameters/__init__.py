@@ -1,4 +1,4 @@
-"""Evidence for hyperparameters: marginal likelihoods with gradients, learning, leave-one-out."""
+"""Hyperparameters: marginal likelihoods with gradients, learning, leave-one-out, validation along paths."""
 
 from .complete_grid import LearnedGrid, learn_grid
 from .kernel_search import KernelCandidate, KernelChoice, KernelChoiceInterrupted, choose_kernels

@@ -16,7 +16,7 @@ from ..checks import check_choice, check_iterations, check_seed, check_tolerance
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
 from ..likelihoods.ranking import check_gaussian
-from ..linalg.conjugate_gradients import Evidence, Solution, conjugate_gradients
+from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.preconditioner import EXACT_LIMIT
 from ..linalg.solvers import CHOLESKY_LIMIT, make_solver
@@ -45,8 +45,8 @@ class LogMarginal:
     :param method: ``cholesky``, ``spectral`` or ``probes``.
     :param quadratic: :math:`r^T A^{-1} r`.
     :param log_det: :math:`\log\det A`.
-    :param evidence: how well A x = r was solved.
-    :param probe_evidence: how well A x = z was solved for the probes, if there were any.
+    :param solve_report: how well A x = r was solved.
+    :param probe_report: how well A x = z was solved for the probes, if there were any.
     """
 
     value: Tensor
@@ -54,13 +54,13 @@ class LogMarginal:
     method: str
     quadratic: float
     log_det: float
-    evidence: Evidence
-    probe_evidence: Evidence | None = None
+    solve_report: SolveReport
+    probe_report: SolveReport | None = None
 
     @property
     def converged(self) -> bool:
         """Whether all linear systems were solved to their tolerance."""
-        return self.evidence.converged and (self.probe_evidence is None or self.probe_evidence.converged)
+        return self.solve_report.converged and (self.probe_report is None or self.probe_report.converged)
 
 
 def log_marginal(
@@ -190,10 +190,10 @@ def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tole
     quadratic, log_det = half.square().sum(), 2 * chol.diagonal().log().sum()
     with torch.no_grad():
         alpha = torch.cholesky_solve(residual.unsqueeze(1), chol)
-        evidence = Evidence("cholesky", _relative(matrix @ alpha, residual), tolerance)
-        Solution(alpha, evidence).checked()
+        solve_report = SolveReport("cholesky", _relative(matrix @ alpha, residual), tolerance)
+        Solution(alpha, solve_report).checked()
     value = -0.5 * (quadratic + log_det + len(residual) * math.log(2 * math.pi))
-    return LogMarginal(value, 0.0, "cholesky", float(quadratic.detach()), float(log_det.detach()), evidence)
+    return LogMarginal(value, 0.0, "cholesky", float(quadratic.detach()), float(log_det.detach()), solve_report)
 
 
 def _complete(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
@@ -208,7 +208,7 @@ def _complete(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, t
     quadratic = float(residual.detach() @ alpha.squeeze(1))
     plain = residual.new_tensor(-0.5 * (quadratic + len(residual) * math.log(2 * math.pi)))
     value = with_derivative(plain, covariance, residual, noise, alpha, None) - 0.5 * log_det
-    return LogMarginal(value, 0.0, "spectral", quadratic, float(log_det.detach()), solution.evidence)
+    return LogMarginal(value, 0.0, "spectral", quadratic, float(log_det.detach()), solution.solve_report)
 
 
 def _probed(
@@ -247,7 +247,7 @@ def _probed(
         value = with_derivative(value, covariance, residual, noise, solution.value, found.vectors)
     error = 0.5 * found.standard_error
     return LogMarginal(
-        value, error, "probes", quadratic, float(found.value), solution.evidence, probe_evidence=found.evidence
+        value, error, "probes", quadratic, float(found.value), solution.solve_report, probe_report=found.solve_report
     )
 
 
@@ -369,7 +369,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         each = noise.expand(len(residual))
         self._reference = Reference.build(covariance, each, probes=self.probes, seed=self.seed)
         found = self._probe(covariance, residual, noise, self._reference, self.max_iterations)
-        used = max(e.iterations for e in (found.evidence, found.probe_evidence) if e is not None)
+        used = max(e.iterations for e in (found.solve_report, found.probe_report) if e is not None)
         self._limit = min(self.max_iterations, int(SLACK * used) + GRACE)
         return found
 

@@ -31,7 +31,7 @@ from ..checks import (
     refuse_where,
 )
 from ..errors import InputError
-from ..linalg.conjugate_gradients import Evidence, Solution
+from ..linalg.conjugate_gradients import Solution, SolveReport
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.preconditioner import WoodburyPreconditioner
@@ -246,14 +246,14 @@ class LogDeterminant:
     :param each: (P,) the estimate from each probe alone; without a gradient.
     :param standard_error: of the value, from the spread over the probes.
     :param vectors: (T, C) with :math:`\sum_c x_c^T dA\, x_c` the derivative of the value; None unless asked for.
-    :param evidence: how well A x = z was solved for the probes z.
+    :param solve_report: how well A x = z was solved for the probes z.
     """
 
     value: Tensor
     each: Tensor
     standard_error: float
     vectors: Tensor | None
-    evidence: Evidence
+    solve_report: SolveReport
 
 
 def log_determinant(
@@ -326,8 +326,8 @@ def _estimate(
         values.append(found)
         if derivative:
             vectors.append(log_derivative(run, eigenvalues, eigenvectors) / count**0.5)
-    evidence = Evidence("cg", residual, tolerance, products)
-    Solution(reference.probes, evidence).checked()
+    solve_report = SolveReport("cg", residual, tolerance, products)
+    Solution(reference.probes, solve_report).checked()
     each = reference.log_det + torch.cat(values)
     error = float(each.std()) / count**0.5
-    return LogDeterminant(each.mean(), each, error, torch.cat(vectors, dim=1) if derivative else None, evidence)
+    return LogDeterminant(each.mean(), each, error, torch.cat(vectors, dim=1) if derivative else None, solve_report)

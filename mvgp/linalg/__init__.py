@@ -1,7 +1,7 @@
 """Lazy linear algebra: operators, roots and solvers, without a notion of priors or data."""
 
 from .chebyshev import ChebyshevLinearOperator
-from .conjugate_gradients import Evidence, Solution, conjugate_gradients
+from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from .kronecker import KroneckerLinearOperator, SpectralKroneckerLinearOperator
 from .pair_operator import PairLinearOperator
 from .pairs import PairIndex
@@ -11,12 +11,12 @@ from .stacked import GramLinearOperator
 
 __all__ = [
     "ChebyshevLinearOperator",
-    "Evidence",
     "GramLinearOperator",
     "KroneckerLinearOperator",
     "PairIndex",
     "PairLinearOperator",
     "Solution",
+    "SolveReport",
     "SpectralKroneckerLinearOperator",
     "SpectralLinearOperator",
     "conjugate_gradients",

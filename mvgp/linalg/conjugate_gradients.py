@@ -20,7 +20,7 @@ from ..errors import ConvergenceError, InputError
 
 
 @dataclass(frozen=True)
-class Evidence:
+class SolveReport:
     """How well a linear system was solved.
 
     :param method: ``cholesky``, ``spectral`` or ``cg``.
@@ -46,11 +46,11 @@ class Solution:
     """The answer of a linear system, with its evidence.
 
     :param value: (T, C).
-    :param evidence: for it.
+    :param solve_report: for it.
     """
 
     value: Tensor
-    evidence: Evidence
+    solve_report: SolveReport
 
     def checked(self, *, strict: bool = True) -> Solution:
         """Itself, if the tolerance was met.
@@ -59,7 +59,7 @@ class Solution:
 
         :param strict: False to warn instead.
         """
-        found = self.evidence
+        found = self.solve_report
         if found.converged:
             return self
         steps = f" after {found.iterations} iterations" if found.iterations else ""
@@ -100,7 +100,7 @@ def conjugate_gradients(
         >>> import torch
         >>> from mvgp.linalg import conjugate_gradients
         >>> found = conjugate_gradients(lambda x: 2 * x, torch.ones(3, 1), tolerance=1e-6)
-        >>> found.value.flatten().tolist(), found.evidence.converged
+        >>> found.value.flatten().tolist(), found.solve_report.converged
         ([0.5, 0.5, 0.5], True)
 
     """
@@ -129,7 +129,7 @@ def conjugate_gradients(
         if (relative[open_] > 0.5 * before[open_]).all():
             break  # rounding, not the number of iterations, is what stands in the way
     worst = float(relative.max()) if relative.numel() else 0.0
-    return Solution(answer, Evidence("cg", worst, tolerance, products))
+    return Solution(answer, SolveReport("cg", worst, tolerance, products))
 
 
 def _run(

@@ -21,7 +21,7 @@ from ..checks import check_instance
 from ..errors import SizeError
 from .chebyshev import ChebyshevLinearOperator
 from .spectra import SpectralLinearOperator, eigenpairs
-from .stacked import GramLinearOperator, SideBySideLinearOperator
+from .stacked import GramLinearOperator, HorizontalStackLinearOperator
 
 DENSE_LIMIT = 8192  # largest operator without structure whose dense eigenpairs are computed
 
@@ -57,7 +57,7 @@ def root(op: LinearOperator) -> LinearOperator:
     if isinstance(op, KroneckerProductLinearOperator) and not isinstance(op, TriangularLinearOperator):
         return KroneckerProductLinearOperator(*[root(factor) for factor in op.linear_ops])
     if isinstance(op, SumLinearOperator):
-        return SideBySideLinearOperator(*[root(term) for term in op.linear_ops])
+        return HorizontalStackLinearOperator(*[root(term) for term in op.linear_ops])
     if op.shape[-1] > DENSE_LIMIT:
         raise SizeError(
             f"the root of a {type(op).__name__} of size {op.shape[-1]} needs dense eigenpairs, which are computed up "

@@ -1,4 +1,4 @@
-"""SideBySideLinearOperator: operators next to one another, and stacked when transposed."""
+"""HorizontalStackLinearOperator: operators next to one another, and stacked when transposed."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _csr(matrix: Any) -> Tensor:
     return csr_tensor(starts, ends, torch.from_numpy(found.data.copy()), shape)
 
 
-class SideBySideLinearOperator(LinearOperator):
+class HorizontalStackLinearOperator(LinearOperator):
     """[A, B, ...], (..., N, D_A + D_B + ...), from operators (..., N, D).
 
     :param parts: at least one, of the same batch shape and number of rows.
@@ -188,8 +188,8 @@ class SideBySideLinearOperator(LinearOperator):
         products = [part._matmul(piece) for part, piece in zip(self.parts, pieces, strict=True)]
         return torch.stack(torch.broadcast_tensors(*products)).sum(0)
 
-    def _expand_batch(self, batch_shape: Any) -> SideBySideLinearOperator:
-        return SideBySideLinearOperator(*(part._expand_batch(batch_shape) for part in self.parts))
+    def _expand_batch(self, batch_shape: Any) -> HorizontalStackLinearOperator:
+        return HorizontalStackLinearOperator(*(part._expand_batch(batch_shape) for part in self.parts))
 
     def to_dense(self) -> Tensor:
         """(..., N, D)"""
@@ -211,7 +211,7 @@ class StackedLinearOperator(LinearOperator):
         return torch.Size((*first[:-2], sum(part.shape[-2] for part in self.parts), first[-1]))
 
     def _transpose_nonbatch(self) -> LinearOperator:
-        return SideBySideLinearOperator(*(part._transpose_nonbatch() for part in self.parts))
+        return HorizontalStackLinearOperator(*(part._transpose_nonbatch() for part in self.parts))
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         return torch.cat([part._matmul(rhs) for part in self.parts], dim=-1 if rhs.dim() == 1 else -2)

@@ -67,7 +67,7 @@ def solve_ridge(
         solution = solver.solve(target, min(tolerance, 1e-6) if problem.dtype == torch.float64 else 1e-5)
         alpha = solution.value.squeeze(1)
         psi = PairLinearOperator(problem.row_op, problem.col_op, pairs)._matmul(alpha)
-        return RidgeSolution(alpha, psi, _certify(problem, psi, alpha, l2, tolerance, solution.evidence.iterations))
+        return RidgeSolution(alpha, psi, _certify(problem, psi, alpha, l2, tolerance, solution.solve_report.iterations))
 
     op = PairLinearOperator(problem.row_op, problem.col_op, pairs)
     lipschitz = problem.lipschitz()

@@ -34,7 +34,7 @@ from ..linalg.pair_operator import PairLinearOperator
 from .certificate import Certificate
 
 
-def increasing_root(
+def bracketed_newton(
     function: Callable[[float], tuple[float, float]], low: float, high: float, first: float | None = None
 ) -> float:
     """Where a piecewise linear, nondecreasing function is 0: Newton's method inside a bracket.
@@ -283,7 +283,7 @@ def _search(now: _Point, target: _Point, labels: Tensor, costs: Tensor) -> _Poin
     high = 1.0
     while derivative(high)[0] < 0 and high < 2.0**20:
         high *= 2
-    t = increasing_root(derivative, 0.0, high, first=1.0)
+    t = bracketed_newton(derivative, 0.0, high, first=1.0)
     image = now.image + t * step_image
     return _Point(now.a + t * step, image, best_bias(image, labels, costs))
 
@@ -297,7 +297,7 @@ def best_bias(image: Tensor, labels: Tensor, costs: Tensor) -> float:
         cost = torch.where(labels * left > 0, costs, torch.zeros_like(costs))
         return -long_dot(cost, left), float(cost.double().sum())
 
-    return increasing_root(derivative, float(reach.min()), float(reach.max()))
+    return bracketed_newton(derivative, float(reach.min()), float(reach.max()))
 
 
 def _dual_bound(theta: Tensor, theta_image: Tensor, labels: Tensor, costs: Tensor) -> float:

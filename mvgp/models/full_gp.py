@@ -47,7 +47,7 @@ def full_posterior(
         conditional.ops,
         SparseCoefficients(data.pattern.to(target.device), alpha),
         conditional,
-        evidence=solution.evidence,
+        solve_report=solution.solve_report,
         evidence_scale=long_dot(target, alpha) / max(len(alpha), 1),
     )
     posterior._noise = float(noise)

@@ -147,7 +147,7 @@ class PairwiseSVM(gpytorch.Module):
             found = solve_hinge(op, labels, costs, tolerance=tolerance)
         else:
             found = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
-        self._speak_up(found.certificate)
+        self._warn_or_raise(found.certificate)
         prior.mean_module = ConstantMean(found.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
         coefficients = SparseCoefficients(data.pattern.to(labels.device), found.coefficients)
         return PairRanker(prior, ops, coefficients, pairs, bias=found.bias, certificate=found.certificate)
@@ -175,7 +175,7 @@ class PairwiseSVM(gpytorch.Module):
             ratio = float(self.positive_weight)
         return labels, torch.where(positive, ratio * weights, weights)
 
-    def _speak_up(self, certificate: Certificate) -> None:
+    def _warn_or_raise(self, certificate: Certificate) -> None:
         if certificate.converged:
             return
         message = (

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..checks import check_positive
 from ..errors import InputError
-from ..linalg.conjugate_gradients import Evidence
+from ..linalg.conjugate_gradients import SolveReport
 from ..mean.certificate import Certificate, MeanSolution
 from ..mean.penalties import Penalty
 from ..mean.problem import LowRank
@@ -94,7 +94,7 @@ class FullPosterior(ScalablePosterior):
 
     .. math:: \psi = b + K_{*T} (K_{TT} + D)^{-1} (r - b_T), \qquad S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}
 
-    :param evidence: how well the linear system of the mean was solved; None for a ranking, which has a certificate.
+    :param solve_report: how well the linear system of the mean was solved; None for a ranking, which has a certificate.
     :param certificate: of a ranking: how far its mean is from the optimum; None otherwise.
     :param evidence_scale: see :mod:`~mvgp.posteriors.fitted`.
     """
@@ -102,13 +102,13 @@ class FullPosterior(ScalablePosterior):
     def __init__(
         self,
         *parts: Any,
-        evidence: Evidence | None = None,
+        solve_report: SolveReport | None = None,
         certificate: Certificate | None = None,
         evidence_scale: float | None = None,
     ) -> None:
         super().__init__(*parts)
         self._evidence_scale = evidence_scale
-        self.evidence, self.certificate = evidence, certificate
+        self.solve_report, self.certificate = solve_report, certificate
 
 
 class TracePosterior(ScalablePosterior):

@@ -1,4 +1,4 @@
-"""Evidence, certificates and penalties as plain descriptions: numbers by name."""
+"""SolveReport, certificates and penalties as plain descriptions: numbers by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError, StorageError
-from ..linalg.conjugate_gradients import Evidence
+from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
 from ..linalg.patterns import Pattern
 from ..linalg.roots import root
@@ -229,7 +229,7 @@ def _two(given: Fields, names: tuple[str, str], prior: MatrixGP, rank: int | Non
     return [left, given.finite(names[1], prior.dtype, (prior.shape[1], left.shape[1]))]
 
 
-def describe_evidence(found: Evidence) -> Tree:
+def describe_solve_report(found: SolveReport) -> Tree:
     """How well a linear system was solved."""
     return {
         "method": found.method,
@@ -239,9 +239,9 @@ def describe_evidence(found: Evidence) -> Tree:
     }
 
 
-def restore_evidence(given: Fields) -> Evidence:
-    """The inverse of :func:`describe_evidence`."""
-    return Evidence(
+def restore_solve_report(given: Fields) -> SolveReport:
+    """The inverse of :func:`describe_solve_report`."""
+    return SolveReport(
         given.label("method"), given.number("residual", 0), given.positive("tolerance"), given.whole("iterations")
     )
 

@@ -23,15 +23,15 @@ from .covariances import (
     describe_certificate,
     describe_coefficients,
     describe_covariance,
-    describe_evidence,
     describe_low_rank,
     describe_penalty,
+    describe_solve_report,
     restore_certificate,
     restore_coefficients,
     restore_covariance,
-    restore_evidence,
     restore_low_rank,
     restore_penalty,
+    restore_solve_report,
 )
 from .fields import Fields
 from .priors import describe_prior, restore_prior
@@ -123,7 +123,7 @@ def _restore_kind(kind: str, own: Fields, parts: Any) -> GaussianPosterior:
         certificate = restore_certificate(own.fields("certificate")) if own.has("certificate") else None
         return FullPosterior(
             *parts,
-            evidence=restore_evidence(own.fields("evidence")) if own.has("evidence") else None,
+            solve_report=restore_solve_report(own.fields("evidence")) if own.has("evidence") else None,
             certificate=certificate,
             evidence_scale=scale,
         )
@@ -162,7 +162,7 @@ def _evidence_scale(own: Fields) -> float | None:
 def _describe_own(posterior: GaussianPosterior) -> Tree:
     if isinstance(posterior, FullPosterior):
         return {
-            "evidence": None if posterior.evidence is None else describe_evidence(posterior.evidence),
+            "evidence": None if posterior.solve_report is None else describe_solve_report(posterior.solve_report),
             "certificate": describe_certificate(posterior.certificate),
             "evidence_scale": posterior._evidence_scale,
             "noise": posterior._noise,

@@ -175,7 +175,7 @@ def test_preconditioning_makes_the_error_small(monkeypatch):
         reference = Reference.build(covariance, noise, precondition=precondition)
         found[precondition] = log_determinant(covariance, noise, reference, tolerance=1e-6)
     assert spread[True] < 0.02 * spread[False]
-    assert found[True].evidence.iterations < 0.2 * found[False].evidence.iterations
+    assert found[True].solve_report.iterations < 0.2 * found[False].solve_report.iterations
     # a form of signs is beyond t of its standard deviations with a chance of at most exp(-(t / e + 1)), for t > e
     # (hypercontractivity), and so is the mean of 16 of them: 60 is 1e-10
     with torch.no_grad():

@@ -21,7 +21,7 @@ from mvgp.linalg import (
     chebyshev,
 )
 from mvgp.linalg.pair_operator import Plan
-from mvgp.linalg.stacked import Features, SideBySideLinearOperator
+from mvgp.linalg.stacked import Features, HorizontalStackLinearOperator
 from tests import randomness
 from tests.oracles import matrix_function
 
@@ -144,7 +144,7 @@ class TestSideBySide(RectangularLinearOperatorTestCase, unittest.TestCase):
     def create_linear_op(self):
         generator = randomness.generator(2)
         parts = [torch.randn(5, width, generator=generator) for width in (3, 2, 4)]
-        return SideBySideLinearOperator(*(to_linear_operator(part) for part in parts))
+        return HorizontalStackLinearOperator(*(to_linear_operator(part) for part in parts))
 
     def evaluate_linear_op(self, op):
         return torch.cat([part.to_dense() for part in op.parts], dim=-1)

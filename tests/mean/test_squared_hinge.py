@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvgp.linalg import PairIndex, PairLinearOperator
-from mvgp.mean.support_vectors import best_bias, increasing_root, solve_hinge, solve_squared_hinge
+from mvgp.mean.support_vectors import best_bias, bracketed_newton, solve_hinge, solve_squared_hinge
 from tests import randomness
 
 M, N, T = 9, 12, 40
@@ -117,5 +117,5 @@ def test_increasing_root_of_a_broken_line():
     def broken(t):  # flat, then steep
         return (t - 1.0, 1.0) if t < 0.9 else (-0.1 + 1000 * (t - 0.9), 1000.0)
 
-    assert increasing_root(broken, -5.0, 50.0) == pytest.approx(0.9001)
-    assert increasing_root(lambda t: (0.0, 0.0), 0.0, 2.0) == 1.0
+    assert bracketed_newton(broken, -5.0, 50.0) == pytest.approx(0.9001)
+    assert bracketed_newton(lambda t: (0.0, 0.0), 0.0, 2.0) == 1.0

@@ -136,7 +136,7 @@ def _questions(posterior):
     if hasattr(posterior, "certificate") and posterior.certificate is not None:
         yield "certificate", lambda: torch.tensor([posterior.certificate.relative_gap, posterior.certificate.rank])
     if getattr(posterior, "evidence", None) is not None:
-        yield "evidence", lambda: torch.tensor([posterior.evidence.residual, posterior.evidence.tolerance])
+        yield "evidence", lambda: torch.tensor([posterior.solve_report.residual, posterior.solve_report.tolerance])
     if hasattr(posterior, "factors"):
         yield "factors", lambda: torch.cat([part.flatten() for part in posterior.factors])
     if hasattr(posterior, "rescaled"):

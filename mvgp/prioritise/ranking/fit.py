@@ -54,7 +54,7 @@ def fit_prioritiser(
     :param seed: of negatives and of the validation.
     :param progress: whether to show bars.
     :param settings: other settings of :class:`mvgp.prioritise.studies.Study`, such as ``strengths``, ``noise``,
-        ``time``, ``dtype``, ``validation_share`` or ``split``, which says whether the validation holds out pairs or rows.
+        ``time``, ``dtype``, ``validation_share`` or ``split``, whether validation holds out pairs or rows.
 
     Example:
         >>> from mvgp.prioritise.tables import LinkSet
