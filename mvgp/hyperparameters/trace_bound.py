@@ -1,7 +1,8 @@
 r"""Learning hyperparameters of the trace-constrained GP: warm-started fits inside L-BFGS.
 
 Maximised is :math:`\mathcal{L} - \mu \|B\|_*`, the bound less its penalty, over B (the fit) and the
-hyperparameters; mu is held fixed, and with it the trade between the bound and the trace norm. The Hilbert part of the penalty follows the noise, form (4).
+hyperparameters; mu is held fixed, and with it the trade between the bound and the trace norm.
+The Hilbert part of the penalty follows the noise, form (4).
 
 The evidence bound of the trace-constrained posterior, with gradients to the hyperparameters.
 
