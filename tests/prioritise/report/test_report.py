@@ -3,7 +3,6 @@
 import builtins
 import errno
 import re
-import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.prioritise.report import write_report
+from mvgp.prioritise.report.figures import Figure
 from mvgp.prioritise.report.markup import embedded_json
 from mvgp.prioritise.studies import Study, run_study
 from mvgp.prioritise.tables import LinkSet
@@ -49,7 +49,7 @@ class Outline(HTMLParser):
 @pytest.fixture
 def no_png(monkeypatch):
     """PNG files take most of the time; tests of other things do without."""
-    monkeypatch.setattr(sys.modules["mvgp.prioritise.report.page"], "png_file", lambda figure: b"PNG")
+    monkeypatch.setattr(Figure, "png", lambda figure: b"PNG")
 
 
 @pytest.fixture(scope="module")

@@ -104,10 +104,11 @@
     const lines = all(".series[data-points]", panel).map((series) => {
       const values = series.dataset.points.split(" ").map((pair) => pair.split(",").map(Number));
       const path = one(".line", series);
-      const pixels = path ? path.getAttribute("d").slice(1).split("L").map((pair) => Number(pair.split(" ")[0])) : [];
+      const pixels = path ? path.getAttribute("d").match(/-?[\d.]+ -?[\d.]+/g).map((pair) => Number(pair.split(" ")[0])) : [];
       return { series, values, pixels };
     }).filter((line) => line.pixels.length);
     if (!lines.length) return;
+    const { x: left, width } = panel.viewBox.baseVal;
     const ruler = document.createElementNS("http://www.w3.org/2000/svg", "path");
     ruler.setAttribute("stroke", "var(--muted)");
     ruler.setAttribute("stroke-width", "1");
@@ -117,7 +118,7 @@
     panel.addEventListener("pointerleave", hide);
     panel.addEventListener("pointermove", (event) => {
       const box = panel.getBoundingClientRect();
-      const x = (event.clientX - box.left) * panel.viewBox.baseVal.width / box.width;
+      const x = left + (event.clientX - box.left) * width / box.width;
       const seen = lines.filter((line) => !line.series.classList.contains("off"));
       const pixels = seen.flatMap((line) => line.pixels);
       if (!pixels.length) { hide(); return; }
@@ -136,7 +137,7 @@
       }
       reading.hidden = false;
       const frame = figure.getBoundingClientRect();
-      const pointer = box.left - frame.left + at * box.width / panel.viewBox.baseVal.width;
+      const pointer = box.left - frame.left + (at - left) * box.width / width;
       const room = frame.width - reading.offsetWidth;
       const right = pointer + 14;
       reading.style.left = `${Math.max(0, right <= room ? right : Math.min(room, pointer - reading.offsetWidth - 14))}px`;
