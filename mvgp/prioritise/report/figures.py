@@ -11,6 +11,7 @@ import math
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -152,22 +153,16 @@ class Figure:
         self.name, self.title, self.panels, self.legend = name, title, tuple(panels), tuple(legend)
         self._labels: list[str] = []  # texts and series of the drawing, in the order of the ids of their elements
         self._series: list[Series] = []
-        try:
-            from matplotlib import rc_context
-        except ImportError as error:
-            raise InputError("figures: expected matplotlib, got none; pip install 'mvgp[cli]'") from error
-        with rc_context(STYLE):
+        file = io.BytesIO()
+        with _style():
             self.canvas = self._draw()
-            file = io.BytesIO()
             self.canvas.savefig(file, format="svg", metadata={"Date": None})
         self._svg = self._tidy(ElementTree.fromstring(file.getvalue()))
 
     def png(self) -> bytes:
         """The figure as a PNG file."""
-        from matplotlib import rc_context
-
         file = io.BytesIO()
-        with rc_context(STYLE):
+        with _style():
             self.canvas.savefig(file, format="png", dpi=PNG_DPI, metadata={"Software": None})
         return file.getvalue()
 
@@ -209,7 +204,7 @@ class Figure:
         if self.legend:
             legend = canvas.legend(
                 [Line2D([], [], **_line_style(index)) for index in range(len(self.legend))],
-                [_printable(name) for name in self.legend],
+                ["name"] * len(self.legend),  # the real ones follow: matplotlib leaves out those that begin with _
                 loc="upper left",
                 bbox_to_anchor=(LEFT / width, 1 - (HEIGHT + 5) / height),
                 ncols=columns,
@@ -224,8 +219,8 @@ class Figure:
 
     def _draw_panel(self, axes: Axes, panel: Panel) -> None:
         axes.patch.set_visible(False)
-        self._label(axes.set_title(_printable(panel.title)), panel.title)
-        self._label(axes.set_xlabel(_printable(panel.x_label)), panel.x_label)
+        self._label(axes.set_title(""), panel.title)
+        self._label(axes.set_xlabel(""), panel.x_label)
         axes.xaxis.set_label_coords(0.5, -(BOTTOM - 5) / (HEIGHT - TOP - BOTTOM))
         axes.xaxis.label.set_verticalalignment("bottom")
         axes.set(xscale="log" if panel.x_log else "linear", yscale="log" if panel.y_log else "linear")
@@ -260,7 +255,8 @@ class Figure:
                 axes.plot(x, y, **dot, gid=gid)
 
     def _label(self, artist: Text, label: str) -> None:
-        """Remember the whole text of a label: matplotlib's font may lack some of its letters."""
+        """Set a text, and remember it whole: matplotlib's font may lack some of its letters."""
+        artist.set_text(_printable(label))
         artist.set_gid(f"label-{len(self._labels)}")
         self._labels.append(label)
 
@@ -308,6 +304,15 @@ class Figure:
                 group.set("data-points", " ".join(f"{x:.6g},{y:.6g}" for x, y in points))
             if kind == "mark" and series.tips:
                 group.insert(0, _title(series.tips[int(point)]))
+
+
+def _style() -> AbstractContextManager[None]:
+    """Give the settings of matplotlib for a report, whatever the user's own are."""
+    try:
+        from matplotlib.style import context
+    except ImportError as error:
+        raise InputError("figures: expected matplotlib, got none; pip install 'mvgp[cli]'") from error
+    return context(["default", STYLE])
 
 
 def _set_axes(axes: Axes, panel: Panel) -> None:

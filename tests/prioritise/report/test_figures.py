@@ -76,7 +76,7 @@ def some_figure(label="model"):
     return Figure("one", label, panels, (label,) * 17)
 
 
-@pytest.mark.parametrize("label", ["plain", "<script>&\"'", "\u202e名前 $x_1$ \x00\ud800 \\frac", "x" * 300])
+@pytest.mark.parametrize("label", ["plain", "<script>&\"'", "\u202e名前 $x_1$ \x00\ud800 \\frac", "x" * 300, "_hidden"])
 def test_every_form_takes_any_label(label):
     figure = some_figure(label)
     shown = label.replace("\x00", "\ufffd").replace("\ud800", "\ufffd")
@@ -118,6 +118,17 @@ def test_files_have_colours_and_pages_variables():
     assert not re.search("#[0-9a-f]{6}", page)
     assert "#1b1f24" in figure.svg().decode()
     assert "stroke-dasharray: 7,3" in page  # the ninth series is dashed
+
+
+def test_settings_of_the_user_change_nothing():
+    matplotlib = pytest.importorskip("matplotlib")
+    figure = some_figure()
+    with matplotlib.rc_context(
+        {"axes.grid": True, "lines.linewidth": 9, "axes.facecolor": "red", "svg.fonttype": "path"}
+    ):
+        other = some_figure()
+        assert other.svg() == figure.svg()
+        assert other.png() == figure.png()
 
 
 def test_a_png_has_a_white_background():
