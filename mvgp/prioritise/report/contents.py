@@ -254,12 +254,6 @@ class StudyContents:
     saved: datetime
     tables: dict[str, Table]
 
-    def leading_metric(self, table: str) -> str | None:
-        """The metric that is shown first: average precision at the largest k, else the first; None if none."""
-        metrics = self.tables[table].distinct("metric")
-        by_k = {int(name[4:]): name for name in metrics if name.startswith("MAP@") and name[4:].isdecimal()}
-        return by_k[max(by_k)] if by_k else next(iter(metrics), None)
-
     @property
     def num_folds(self) -> int:
         """Number of folds behind the metrics; 0 if there are none yet."""

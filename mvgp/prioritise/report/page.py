@@ -15,20 +15,11 @@ from ...checks import check_path
 from ...errors import InputError
 from ...storage.files import check_output_directory, check_output_file, replacing
 from ...version import __version__
-from . import sections
 from .contents import TABLES, StudyContents, read_study
 from .figures import DARK, LIGHT, css_variables, dashes
 from .markup import Words, render
+from .sections import SECTIONS
 
-TITLES = {
-    "metrics": "Metrics",
-    "comparisons": "Paired comparisons",
-    "curves": "Precision and recall",
-    "path": "Regularisation path",
-    "calibration": "Calibration of P(top k)",
-    "candidates": "Candidates",
-    "about": "How it was made",
-}
 FIGURES = ("curves", "calibration", "path-*")  # names of all figures of sections
 
 
@@ -39,9 +30,9 @@ def write_report(
     row_word: str = "disease",
     col_word: str = "gene",
 ) -> Path:
-    """Write the report of a study: ``report.html``, ``figures/*.svg`` and ``figures/*.png``, and its path.
+    """Write the report of a study: ``report.html``, ``figures/*.svg`` and ``figures/*.png``; return the page's path.
 
-    The page is whole, it needs no network. Everything is prepared before the first file is replaced: after an error
+    The page needs no network. Everything is prepared before the first file is replaced: after an error
     an older report is as it was. Figures and copies of tables that only the older one had are removed.
 
     :param directory: of the study, with ``study.json`` and ``tables/*.tsv``; a table that is not there is a section
@@ -72,32 +63,17 @@ def write_report(
         raise InputError(f"{target}: expected a directory for report.html and its figures, got the path of a file")
     check_output_directory(target)
     study, words = read_study(study_directory), Words(row_word, col_word)
-    shown = _sections(study, words)
+    shown = {name: show(study.tables[name]) for name, (_, show) in SECTIONS.items() if study.tables.get(name)}
     contents = {"report.html": _page(study, words, shown)}
     for figure in (figure for section in shown.values() for figure in section.get("figures", ())):
         contents[f"figures/{figure.name}.svg"] = figure.svg()
         contents[f"figures/{figure.name}.png"] = figure.png()
-    if target.resolve() != study_directory.resolve():
+    elsewhere = target.resolve() != study_directory.resolve()
+    if elsewhere:
         contents |= {f"tables/{name}.tsv": table.content for name, table in study.tables.items()}
     _write(target, contents)
-    _remove_old(target, contents, copies=target.resolve() != study_directory.resolve())
+    _remove_old(target, contents, copies=elsewhere)
     return target / "report.html"
-
-
-def _sections(study: StudyContents, words: Words) -> dict[str, dict[str, Any]]:
-    """Compute what each section shows, for those whose table has lines."""
-    tables = {name: study.tables[name] for name in TITLES if study.tables.get(name)}
-    compute = {
-        "metrics": sections.metrics,
-        "comparisons": sections.comparisons,
-        "curves": sections.curves,
-        "path": sections.path,
-        "calibration": sections.calibration,
-    }
-    shown = {name: compute[name](study, table) for name, table in tables.items() if name in compute}
-    if "candidates" in tables:
-        shown["candidates"] = sections.candidates(tables["candidates"], words)
-    return {**shown, "about": {}}
 
 
 def _page(study: StudyContents, words: Words, shown: Mapping[str, Mapping[str, Any]]) -> bytes:
@@ -108,8 +84,8 @@ def _page(study: StudyContents, words: Words, shown: Mapping[str, Mapping[str, A
         "page.html",
         study=study,
         words=words,
-        titles=TITLES,
-        sections=shown,
+        titles={**{name: title for name, (title, _) in SECTIONS.items()}, "about": "How it was made"},
+        sections={**shown, "about": {}},
         version=__version__,
         css=css,
         script=script,
@@ -122,7 +98,7 @@ def _page(study: StudyContents, words: Words, shown: Mapping[str, Mapping[str, A
 
 
 def _remove_old(target: Path, contents: Mapping[str, bytes], *, copies: bool) -> None:
-    """Files of an older report that are no part of this one; whatever has another name is not ours.
+    """Remove files of an older report that are no part of this one; files with other names are not ours.
 
     :param copies: whether the tables in ``target`` are copies.
     """

@@ -1,23 +1,23 @@
-"""What each section of the report shows; the template of the same name shows it."""
+"""Sections of the report: a function computes what a section shows, the template of its name shows it."""
 
 from __future__ import annotations
 
 import math
 import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from .contents import StudyContents, Table
+from .contents import Table
 from .figures import Figure, Panel, Series
-from .markup import Words, num_decimals
+from .markup import num_decimals
 
 Row = dict[str, Any]
 MEASURES = (("precision", "Precision"), ("recall", "Recall"), ("map", "Mean average precision"))
 LABEL_LENGTH = 40  # characters of a name in a figure
 
 
-def metrics(study: StudyContents, table: Table) -> dict[str, Any]:
+def metrics(table: Table) -> dict[str, Any]:
     """Mean and standard deviation over folds of every metric and model."""
     names, models = table.distinct("metric"), table.distinct("model")
     values = {(row["model"], row["metric"]): row for row in table}
@@ -25,11 +25,17 @@ def metrics(study: StudyContents, table: Table) -> dict[str, Any]:
         metric: max((row["mean"] for row in table if row["metric"] == metric and row["mean"] is not None), default=None)
         for metric in names
     }
-    leaders = _leaders(values, models, dict.fromkeys([study.leading_metric("metrics"), "AUC"]))
+    leaders = _leaders(values, models, dict.fromkeys([_leading_metric(names), "AUC"]))
     return {"names": names, "models": models, "values": values, "best": best, "leaders": leaders}
 
 
-def _leaders(values: dict[tuple[str, str], Row], models: list[str], names: Iterable[Any]) -> list[tuple[str, Any, Any]]:
+def _leading_metric(names: list[str]) -> str:
+    """Choose the metric that is shown first: average precision at the largest k, else the first of them."""
+    by_k = {int(name[4:]): name for name in names if name.startswith("MAP@") and name[4:].isdecimal()}
+    return by_k[max(by_k)] if by_k else names[0]
+
+
+def _leaders(values: dict[tuple[str, str], Row], models: list[str], names: Iterable[str]) -> list[tuple[str, Any, Any]]:
     """Find the two best models of some metrics, each as (mean, model)."""
     leaders = []
     for metric in names:
@@ -40,7 +46,7 @@ def _leaders(values: dict[tuple[str, str], Row], models: list[str], names: Itera
     return leaders
 
 
-def comparisons(study: StudyContents, table: Table) -> dict[str, Any]:
+def comparisons(table: Table) -> dict[str, Any]:
     """Every pair of models on every metric; with JavaScript one metric at a time."""
     widest = {
         metric: max(abs(row[side] or 0) for row in rows for side in ("low", "high", "difference")) or 1.0
@@ -48,8 +54,8 @@ def comparisons(study: StudyContents, table: Table) -> dict[str, Any]:
     }
     return {
         "lines": [_comparison(row, widest[row["metric"]]) for row in table],
-        "metrics": table.distinct("metric"),
-        "chosen": study.leading_metric("comparisons"),
+        "metrics": list(widest),
+        "chosen": _leading_metric(list(widest)),
         "models": list(dict.fromkeys([*table.distinct("model_a"), *table.distinct("model_b")])),
     }
 
@@ -62,7 +68,7 @@ def _comparison(row: Row, widest: float) -> Row:
     return {**row, "interval": interval, "excludes_zero": row["low"] > 0 or row["high"] < 0}
 
 
-def curves(study: StudyContents, table: Table) -> dict[str, Any]:
+def curves(table: Table) -> dict[str, Any]:
     """Curves with bands over folds, and their numbers for some k."""
     models = {model: sorted(rows, key=lambda row: row["k"]) for (model,), rows in table.groups("model").items()}
     panels = [
@@ -97,7 +103,7 @@ def _band(values: list[float], errors: list[float]) -> tuple[list[float], list[f
     return [max(0.0, value - error) for value, error in pairs], [min(1.0, value + error) for value, error in pairs]
 
 
-def path(study: StudyContents, table: Table) -> dict[str, Any]:
+def path(table: Table) -> dict[str, Any]:
     """One figure for each model that has a path."""
     figures: list[Figure] = []
     models = []
@@ -166,7 +172,7 @@ def _file_name(model: str, taken: set[str]) -> str:
     return file
 
 
-def calibration(study: StudyContents, table: Table) -> dict[str, Any]:
+def calibration(table: Table) -> dict[str, Any]:
     """A reliability diagram, the number of candidates in each bin, and the numbers."""
     models = {model: sorted(rows, key=lambda row: row["low"]) for (model,), rows in table.groups("model").items()}
     shares = [_reliability(index, model, rows) for index, (model, rows) in enumerate(models.items())]
@@ -197,7 +203,7 @@ def _counts(index: int, model: str, rows: list[Row]) -> Series:
     return Series(index, _shortened(model), x, y, marks="dot", tips=tips)
 
 
-def candidates(table: Table, words: Words) -> dict[str, Any]:
+def candidates(table: Table) -> dict[str, Any]:
     """The list of the first row for a page without JavaScript, and all lists as data for the script."""
     (model, _), rows = next(iter(table.groups("model", "row_id").items()))
     rows = sorted(rows, key=lambda row: row["rank"])
@@ -209,11 +215,11 @@ def candidates(table: Table, words: Words) -> dict[str, Any]:
         "first": rows,
         "score_digits": num_decimals(row["score"] for row in rows),
         "std_digits": num_decimals(row["std"] for row in rows),
-        "data": _candidate_data(table, words),
+        "data": _candidate_data(table),
     }
 
 
-def _candidate_data(table: Table, words: Words) -> dict[str, Any]:
+def _candidate_data(table: Table) -> dict[str, Any]:
     """Give each id and name once; a candidate is [column, rank, score, std, P(top k), held out]."""
     columns: dict[tuple[str, str], int] = {}
     models = table.distinct("model")
@@ -225,8 +231,18 @@ def _candidate_data(table: Table, words: Words) -> dict[str, Any]:
             numbers = [None if row[key] is None else float(f"{row[key]:.5g}") for key in ("score", "std", "p_top")]
             items.append([column, row["rank"], *numbers, row["held_out"]])
         lists.append([models.index(model), row_id, rows[0]["row_name"], rows[0]["k"], items])
-    return {"words": [words.row, words.col], "models": models, "columns": list(columns), "lists": lists}
+    return {"models": models, "columns": list(columns), "lists": lists}
 
 
 def _shortened(name: str) -> str:
     return name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Table], dict[str, Any]]]] = {
+    "metrics": ("Metrics", metrics),
+    "comparisons": ("Paired comparisons", comparisons),
+    "curves": ("Precision and recall", curves),
+    "path": ("Regularisation path", path),
+    "calibration": ("Calibration of P(top k)", calibration),
+    "candidates": ("Candidates", candidates),
+}

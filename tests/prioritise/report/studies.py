@@ -7,27 +7,13 @@ import numpy as np
 from tests import randomness
 
 METRICS = ("AUC", "P@10", "R@10", "MAP@10", "nDCG@10", "P@100", "R@100", "MAP@100", "nDCG@100")
-SYLLABLES = (
-    "aba",
-    "cor",
-    "dys",
-    "fen",
-    "gly",
-    "hemi",
-    "ker",
-    "lio",
-    "myo",
-    "neph",
-    "osteo",
-    "phen",
-    "ret",
-    "syn",
-    "tro",
-)
+SYLLABLES = ("aba", "cor", "dys", "fen", "gly", "hemi", "ker", "lio", "myo", "neph", "osteo", "phen", "ret", "syn", "tro")  # fmt: skip
 NASTY = "<script>window.hacked = 1</script>\"'&"
 
 
 def write_table(directory, name, header, rows):
+    """A table; its header is a list of names or a text with spaces between them."""
+    header = header.split() if isinstance(header, str) else header
     folder = directory / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     lines = ["\t".join(header), *("\t".join("" if cell is None else str(cell) for cell in row) for row in rows)]
@@ -96,65 +82,37 @@ def write_study(
     write_table(
         directory,
         "comparisons",
-        [
-            "metric",
-            "model_a",
-            "model_b",
-            "mean_a",
-            "mean_b",
-            "difference",
-            "low",
-            "high",
-            "t_pvalue",
-            "wilcoxon_pvalue",
-            "wins",
-            "losses",
-            "ties",
-            "tasks",
-        ],
+        "metric model_a model_b mean_a mean_b difference low high t_pvalue wilcoxon_pvalue wins losses ties tasks",
         _comparisons(models, figures, generator),
     )
     write_table(
         directory,
         "curves",
-        ["model", "k", "precision", "precision_std", "recall", "recall_std", "map", "map_std"],
+        "model k precision precision_std recall recall_std map map_std",
         _curves(models, quality, folds),
     )
     write_table(
         directory,
         "path",
-        [
-            "model",
-            "fold",
-            "trace_share",
-            "strength",
-            "metric",
-            "score",
-            "standard_error",
-            "rank",
-            "relative_gap",
-            "iterations",
-            "seconds",
-            "chosen",
-        ],
+        "model fold trace_share strength metric score standard_error rank relative_gap iterations seconds chosen",
         _path(models[:2], folds, generator),
     )
     write_table(
         directory,
         "choices",
-        ["model", "fold", "setting", "score"],
+        "model fold setting score",
         [[m, f, "trace_share 0.8, strength 0.07", 0.2 + 0.001 * f] for m in models[:2] for f in range(folds)],
     )
     write_table(
         directory,
         "grids",
-        ["model", "fold", "place", "setting", "metric", "score", "standard_error", "seconds", "chosen"],
+        "model fold place setting metric score standard_error seconds chosen",
         [[models[-1], 0, n, f"cost {10**n}", "MAP@100", 0.1 + n / 100, "", 1.5, n // 2] for n in range(3)],
     )
     write_table(
         directory,
         "calibration",
-        ["model", "low", "high", "mean_probability", "share", "count"],
+        "model low high mean_probability share count",
         _calibration(models[:2], generator),
     )
     write_candidates(directory, rows, top, generator)
@@ -183,12 +141,7 @@ def write_candidates(directory, rows, top, generator, model="whole"):
                     int(generator.random() < 0.1),
                 ]
             )
-    write_table(
-        directory,
-        "candidates",
-        ["row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "model", "held_out"],
-        lines,
-    )
+    write_table(directory, "candidates", "row_id row_name rank col_id col_name score std p_top k model held_out", lines)
 
 
 def _comparisons(models, figures, generator):

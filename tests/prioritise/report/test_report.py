@@ -144,7 +144,7 @@ def test_hostile_names_are_text(tmp_path):
         tmp_path, models=(NASTY, "</title>$css ${css} {{x}}", long), folds=2, rows=1, top=2,
         title=f"</title>{NASTY}", data={"source": f"</script>{NASTY}", "digest": "\ud800\x00"}, settings={NASTY: NASTY}, versions={"v": "</style>"},
     )  # fmt: skip
-    header = ["row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "model", "held_out"]
+    header = "row_id row_name rank col_id col_name score std p_top k model held_out"
     rows = [
         [f"</script>{NASTY}", NASTY, 1, "<!--", "\u202eevil\u2028", 1.5, "", "", "", NASTY, 1],
         ["名", "", 2, long, "", -0.5, 0.1, 0.25, 9, "other", 0],
@@ -179,20 +179,7 @@ def test_models_with_like_names_have_files_of_their_own(tmp_path):
 @pytest.mark.usefixtures("no_png")
 def test_fits_without_a_strength_are_told(tmp_path):
     write_study(tmp_path, models=("a", "b"), folds=1, rows=1, top=1)
-    header = [
-        "model",
-        "fold",
-        "trace_share",
-        "strength",
-        "metric",
-        "score",
-        "standard_error",
-        "rank",
-        "relative_gap",
-        "iterations",
-        "seconds",
-        "chosen",
-    ]
+    header = "model fold trace_share strength metric score standard_error rank relative_gap iterations seconds chosen"
     rows = [
         ["a", 0, "", "", "AUC", 0.5, "", "", "", "", "", 1],
         ["b", 0, 1, 0, "AUC", 0.5, "", 3, 0, 1, 1, 0],
