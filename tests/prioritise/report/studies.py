@@ -69,8 +69,8 @@ def write_study(
     figures = {}
     lines = []
     for model, level in zip(models, quality, strict=True):
-        for place, metric in enumerate(METRICS):
-            values = level * (1 if metric == "AUC" else 0.1 + 0.03 * place) + generator.normal(0, 0.004, folds)
+        for index, metric in enumerate(METRICS):
+            values = level * (1 if metric == "AUC" else 0.1 + 0.03 * index) + generator.normal(0, 0.004, folds)
             figures[model, metric] = values.mean()
             std = repr(float(values.std(ddof=1))) if folds > 1 else None
             lines.append(
@@ -124,17 +124,17 @@ def write_candidates(directory, rows, top, generator, model="whole"):
     for row in range(rows):
         name = " ".join(generator.choice(SYLLABLES, 2)).capitalize() + f" syndrome {row + 1}"
         genes = generator.choice(13614, top, replace=False)
-        for place in range(top):
-            score, chance = 3.0 / (1 + 0.1 * place) + generator.normal(0, 0.01), 1 / (1 + np.exp(0.3 * (place - 8)))
+        for index in range(top):
+            score, chance = 3.0 / (1 + 0.1 * index) + generator.normal(0, 0.01), 1 / (1 + np.exp(0.3 * (index - 8)))
             lines.append(
                 [
                     f"OMIM:{100000 + row}",
                     name,
-                    place + 1,
-                    genes[place],
-                    f"GEN{genes[place]}",
+                    index + 1,
+                    genes[index],
+                    f"GEN{genes[index]}",
                     f"{score:.10g}",
-                    f"{0.2 + 0.01 * place:.10g}",
+                    f"{0.2 + 0.01 * index:.10g}",
                     f"{chance:.10g}",
                     20,
                     model,
@@ -146,8 +146,8 @@ def write_candidates(directory, rows, top, generator, model="whole"):
 
 def _comparisons(models, figures, generator):
     for metric in METRICS:
-        for place, a in enumerate(models):
-            for b in models[place + 1 :]:
+        for index, a in enumerate(models):
+            for b in models[index + 1 :]:
                 mean_a, mean_b = figures[a, metric], figures[b, metric]
                 half = 0.01 + 0.02 * generator.random()
                 gap = mean_a - mean_b
@@ -192,11 +192,11 @@ def _path(models, folds, generator):
         for fold in range(folds):
             for share in (1.0, 0.8, 0.6, 0.4) if model == models[0] else (1.0,):
                 strengths = np.logspace(0, -3, 16 - fold % 3)
-                for place, strength in enumerate(np.logspace(0, -3, 16)[: len(strengths)]):
+                for index, strength in enumerate(np.logspace(0, -3, 16)[: len(strengths)]):
                     score = 0.2 * np.exp(-((np.log10(strength) + 1.8) ** 2)) * (0.8 + 0.2 * share) + generator.normal(
                         0, 0.002
                     )
-                    chosen = int(place == 9 and share == (0.8 if model == models[0] else 1.0))
+                    chosen = int(index == 9 and share == (0.8 if model == models[0] else 1.0))
                     yield [
                         model,
                         fold,
@@ -205,7 +205,7 @@ def _path(models, folds, generator):
                         "MAP@100",
                         f"{score:.10g}",
                         "0.004",
-                        1 + place * 4,
+                        1 + index * 4,
                         f"{10 ** (-3 - 3 * generator.random()):.10g}",
                         40,
                         1.5,

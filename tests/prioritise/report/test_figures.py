@@ -23,7 +23,7 @@ def ticks_and_labels(axis):
 
 
 def drawn_axes(x, y, **options):
-    series = [Series(0, "s", [one], [other], marks="dot") for one, other in zip(x, y, strict=True)]
+    series = [Series(0, "s", [point[0]], [point[1]], marks="dot") for point in zip(x, y, strict=True)]
     return Figure("f", "f", [Panel("p", "x", series, **options)]).canvas.axes[0]
 
 
@@ -73,7 +73,7 @@ def some_figure(label="model"):
     ]
     single = Series(0, label, [2], [0.2], line=False, marks="ring", tips=[label])
     panels = [Panel(label, label, [*lines, single], x_log=True, from_zero=True), Panel("b", "k", [single])]
-    return Figure("one", label, panels, (label,) * 17)
+    return Figure("name", label, panels, (label,) * 17)
 
 
 @pytest.mark.parametrize("label", ["plain", "<script>&\"'", "\u202e名前 $x_1$ \x00\ud800 \\frac", "x" * 300, "_hidden"])

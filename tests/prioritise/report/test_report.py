@@ -192,6 +192,19 @@ def test_fits_without_a_strength_are_told(tmp_path):
     Outline(page)
 
 
+@pytest.mark.usefixtures("no_png")
+def test_little_to_draw_is_drawn_or_told(tmp_path):
+    write_study(tmp_path, models=("a", "b"), folds=1, rows=1, top=1)
+    header = "model fold trace_share strength metric score standard_error rank relative_gap iterations seconds chosen"
+    rows = [["a", 0, 1, 0.1, "AUC", "", "", "", "", "", "", 0], ["b", 0, 1, 0.1, "AUC", 0.5, "", 0, 0, 1, 1, 1]]
+    write_table(tmp_path, "path", header, rows)
+    write_table(tmp_path, "calibration", "model low high mean_probability share count", [["a", 0, 1, "", "", 0]])
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "<bdi>a</bdi>: no fit with a positive strength and a known value" in page
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"curves", "path-b", "calibration"}
+    Outline(page)
+
+
 def test_the_same_study_gives_the_same_bytes(study, page):
     figures = {path.name: path.read_bytes() for path in (study / "figures").iterdir()}
     assert write_report(study).read_text(encoding="utf-8") == page
