@@ -3,7 +3,7 @@
     python benchmarks/hostile_files.py --count 20000 --seed 0 --jobs 1
 
 Every file ends in one of four ways: refused by a StorageError; loaded with the numbers of the original, bit for bit;
-loaded with other numbers that are a consistent posterior (a changed number under a right seal is no damage); or FAILED:
+loaded with other numbers that are a consistent posterior (a changed number under a right checksum is no damage); or FAILED:
 a raw exception, an answer that is missing, not finite or contradicts another one, more than 5 s of processor time or
 more than 500 MB of memory. Exit code 1 if any failed.
 """

@@ -1,4 +1,8 @@
-"""JSON from a file that anybody may have changed: bounded in size, depth and digits."""
+"""Files: regular ones only, written whole or not at all, and JSON from a file that anybody may have changed.
+
+What is not a regular file is refused before it is opened, on either side. A new file is written beside its place and
+then moved there. JSON is bounded in size, depth and digits.
+"""
 
 from __future__ import annotations
 
@@ -149,29 +153,32 @@ def _draft(draft: str, path: str) -> IO[bytes]:
         raise InputError(f"{path}: expected a directory that can be written to, got {error}") from error
 
 
-MOST_BYTES = 2**26
-DEEPEST = 50
-DIGITS = 19  # of a whole number: those of 64 bits
-
-
-def read_json(path: str | os.PathLike[str], what: str = "JSON") -> Any:
+def read_json(
+    path: str | os.PathLike[str],
+    what: str = "JSON",
+    *,
+    max_bytes: int = 2**26,
+    max_depth: int = 50,
+    max_digits: int = 19,
+) -> Any:
     """What a file says; ``FileNotFoundError`` if there is none, :class:`~mvgp.errors.InputError` if it is no such JSON.
 
-    Whole numbers have at most 19 digits, numbers are finite, and nothing is nested more than 50 deep.
-
     :param what: is expected, for messages.
+    :param max_bytes: size of the file.
+    :param max_depth: lists and objects inside one another.
+    :param max_digits: digits of a whole number; 64 bits have 19.
     """
     try:
         with open_regular(path) as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(max_bytes + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise InputError(f"{path}: expected {what}, got {error.strerror or error}") from error
-    if len(content) > MOST_BYTES:
-        raise InputError(f"{path}: expected {what} of at most {MOST_BYTES:,} bytes, got more")
+    if len(content) > max_bytes:
+        raise InputError(f"{path}: expected {what} of at most {max_bytes:,} bytes, got more")
     try:
-        found = json.loads(content.decode(), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+        return parse_json(content, max_depth=max_depth, max_digits=max_digits)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: expected text in UTF-8, got {error}") from error
     except json.JSONDecodeError as error:
@@ -179,36 +186,44 @@ def read_json(path: str | os.PathLike[str], what: str = "JSON") -> Any:
         raise InputError(f"{where}: expected {what}, got {error.msg}") from error
     except ValueError as error:
         raise InputError(f"{path}: expected {what}, got {error}") from error
+
+
+def parse_json(text: bytes | str, *, max_depth: int, max_digits: int = 4000) -> Any:
+    """JSON of finite numbers and distinct keys; anything else is a ``ValueError``."""
+
+    def whole(digits: str) -> int:
+        if len(digits.lstrip("-")) > max_digits:
+            raise ValueError(f"a whole number of {len(digits)} digits")
+        return int(digits)
+
+    try:
+        tree = json.loads(
+            text.decode() if isinstance(text, bytes) else text,
+            parse_int=whole,
+            parse_float=_finite,
+            parse_constant=_finite,
+            object_pairs_hook=_distinct,
+        )
     except RecursionError:
-        found = None
-        deep = True
-    else:
-        deep = _deep(found)
-    if deep:
-        raise InputError(f"{path}: expected {what}, nested at most {DEEPEST} deep, got more")
-    return found
-
-
-def _whole(text: str) -> int:
-    if len(text.lstrip("-")) > DIGITS:
-        raise ValueError(f"a whole number of {len(text)} digits")
-    return int(text)
+        raise ValueError(f"more than {max_depth} parts inside one another") from None
+    level = [tree]  # by levels, so that deep ones end no stack
+    for _ in range(max_depth + 1):
+        level = [part for part in level if isinstance(part, dict | list)]
+        if not level:
+            return tree
+        level = [part for parent in level for part in (parent.values() if isinstance(parent, dict) else parent)]
+    raise ValueError(f"more than {max_depth} parts inside one another")
 
 
 def _finite(text: str) -> float:
-    found = float(text)
-    if not math.isfinite(found):
+    number = float(text)
+    if not math.isfinite(number):
         raise ValueError(f"{text[:20]} for a finite number")
-    return found
+    return number
 
 
-def _deep(found: Any) -> bool:
-    waiting = [(found, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        if not isinstance(value, dict | list):
-            continue
-        if depth >= DEEPEST:
-            return True
-        waiting += [(one, depth + 1) for one in (value.values() if isinstance(value, dict) else value)]
-    return False
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    parts = dict(pairs)
+    if len(parts) < len(pairs):
+        raise ValueError("a key that occurs twice")
+    return parts
