@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from ..errors import StorageError
 
 LARGEST = 1.7e308  # a number, whole or not, that fits in double precision
+T = TypeVar("T")
 
 
 class Fields:
@@ -30,7 +31,7 @@ class Fields:
         """Refuse missing parts, and those of other names: nothing in a file is ignored."""
         for name in names:
             self._get(name)
-        unknown = set(self._tree) - set(names)
+        unknown = self.keys() - set(names)
         if unknown:
             known = ", ".join(names) or "none"
             raise StorageError(f"{self.where}: expected the parts {known}, got {sorted(unknown)!r:.200}")
@@ -48,30 +49,30 @@ class Fields:
         return self._tree[name]
 
     def has(self, name: str) -> bool:
-        """Whether a part is there and not None."""
+        """Whether a part that may be None is not."""
         return self._get(name) is not None
+
+    def optional(self, name: str, read: Callable[[Fields, str], T]) -> T | None:
+        """None, or what a method of this class returns: ``parts.optional("noise", Fields.positive)``."""
+        return read(self, name) if self.has(name) else None
 
     def fields(self, name: str) -> Fields:
         """Named parts inside."""
         return Fields(self._get(name), f"{self.where}.{name}")
 
-    def items(self, name: str) -> list[Any]:
-        """A list of anything."""
-        value = self._get(name)
-        if not isinstance(value, list):
-            raise self._wrong(name, "a list", value)
-        return value
+    def each(self, name: str, read: Callable[[Fields, str], T]) -> list[T]:
+        """A list, each item by a method of this class: ``parts.each("weights", Fields.positive)``."""
+        items = self._get(name)
+        if not isinstance(items, list):
+            raise self._wrong(name, "a list", items)
+        numbered = Fields({f"{name}[{index}]": item for index, item in enumerate(items)}, self.where)
+        return [read(numbered, f"{name}[{index}]") for index in range(len(items))]
 
-    def each(self, name: str) -> list[Fields]:
-        """A list of named parts."""
-        return [Fields(part, f"{self.where}.{name}[{index}]") for index, part in enumerate(self.items(name))]
-
-    def text(self, name: str, choices: Iterable[str] | None = None) -> str:
-        """A text, one of ``choices`` if they are given."""
+    def text(self, name: str, choices: Collection[str] | None = None) -> str:
+        """A text, one of ``choices`` if there are any."""
         value = self._get(name)
-        allowed = None if choices is None else list(choices)
-        if not isinstance(value, str) or (allowed is not None and value not in allowed):
-            raise self._wrong(name, "a text" if allowed is None else f"one of {', '.join(allowed)}", value)
+        if not isinstance(value, str) or (choices is not None and value not in choices):
+            raise self._wrong(name, "a text" if choices is None else f"one of {', '.join(choices)}", value)
         return value
 
     def label(self, name: str, longest: int = 100) -> str:
@@ -90,16 +91,27 @@ class Fields:
 
     def whole(self, name: str, minimum: int = 0, maximum: int = 2**62) -> int:
         """A whole number from ``minimum`` to ``maximum``."""
-        return _whole(self._get(name), minimum, maximum, f"{self.where}.{name}")
+        value = self._get(name)
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise self._wrong(name, f"a whole number from {minimum} to {maximum}", value)
+        return value
 
-    def wholes(self, name: str, minimum: int = 0, maximum: int = 2**62) -> list[int]:
-        """A list of them."""
-        items = enumerate(self.items(name))
-        return [_whole(item, minimum, maximum, f"{self.where}.{name}[{index}]") for index, item in items]
+    def number(self, name: str, minimum: float = -math.inf, maximum: float = math.inf) -> float:
+        """A finite number from ``minimum`` to ``maximum``; a whole one stays whole."""
+        value = self._get(name)
+        if type(value) not in (int, float):
+            raise self._wrong(name, "a number", value)
+        if not abs(value) <= LARGEST:
+            raise self._wrong(name, "a finite number", value)
+        if not minimum <= value <= maximum:
+            limit = f"at least {minimum:g}" if value < minimum else f"at most {maximum:g}"
+            raise self._wrong(name, f"a number of {limit}", value)
+        number: float = value
+        return number
 
-    def number(self, name: str, minimum: float = -math.inf) -> float:
-        """A finite number from ``minimum``; a whole one stays whole."""
-        return _number(self._get(name), minimum, f"{self.where}.{name}")
+    def not_negative(self, name: str) -> float:
+        """A finite number from 0."""
+        return self.number(name, 0)
 
     def positive(self, name: str) -> float:
         """A finite number above 0."""
@@ -107,30 +119,6 @@ class Fields:
         if type(value) in (int, float) and not value > 0:
             raise self._wrong(name, "a positive number", value)
         return self.number(name)
-
-    def not_negative(self, name: str) -> float:
-        """A finite number from 0."""
-        return self.number(name, 0)
-
-    def optional_positive(self, name: str) -> float | None:
-        """A positive number or None."""
-        return self.positive(name) if self.has(name) else None
-
-    def optional_not_negative(self, name: str) -> float | None:
-        """A number from 0, or None."""
-        return self.not_negative(name) if self.has(name) else None
-
-    def optional_probability(self, name: str) -> float | None:
-        """A number from 0 to 1, or None."""
-        value = self.optional_not_negative(name)
-        if value is not None and value > 1:
-            raise self._wrong(name, "a probability", value)
-        return value
-
-    def numbers(self, name: str) -> list[float]:
-        """A list of finite numbers."""
-        items = enumerate(self.items(name))
-        return [_number(item, -math.inf, f"{self.where}.{name}[{index}]") for index, item in items]
 
     def array(self, name: str, dtype: torch.dtype | None = None, shape: tuple[int | None, ...] | None = None) -> Tensor:
         """A tensor of a type and a shape; None in a shape stands for any size."""
@@ -140,12 +128,10 @@ class Fields:
         if dtype is not None and value.dtype != dtype:
             raise self._wrong(name, f"an array of {dtype}", value.dtype)
         if shape is not None:
-            fits = len(shape) == value.dim() and all(
-                expected in (None, size) for expected, size in zip(shape, value.shape, strict=True)
-            )
-            if not fits:
-                sizes = ", ".join("any" if size is None else str(size) for size in shape)
-                raise self._wrong(name, f"an array of shape ({sizes})", tuple(value.shape))
+            sizes = zip(shape, value.shape, strict=False)
+            if len(shape) != value.dim() or any(expected not in (None, size) for expected, size in sizes):
+                expected = ", ".join("any" if size is None else str(size) for size in shape)
+                raise self._wrong(name, f"an array of shape ({expected})", tuple(value.shape))
         return value
 
     def finite(self, name: str, dtype: torch.dtype, shape: tuple[int | None, ...]) -> Tensor:
@@ -161,20 +147,3 @@ class Fields:
         if value.numel() and not 0 <= int(value.min()) <= int(value.max()) < size:
             raise self._wrong(name, f"positions in [0, {size})", (int(value.min()), int(value.max())))
         return value
-
-
-def _whole(value: Any, minimum: int, maximum: int, where: str) -> int:
-    if type(value) is not int or not minimum <= value <= maximum:
-        raise StorageError(f"{where}: expected a whole number from {minimum} to {maximum}, got {value!r:.100}")
-    return value
-
-
-def _number(value: Any, minimum: float, where: str) -> float:
-    if type(value) not in (int, float):
-        raise StorageError(f"{where}: expected a number, got {value!r:.100}")
-    if not abs(value) <= LARGEST:
-        raise StorageError(f"{where}: expected a finite number, got {value!r:.100}")
-    if value < minimum:
-        raise StorageError(f"{where}: expected a number of at least {minimum:g}, got {value!r:.100}")
-    number: float = value
-    return number

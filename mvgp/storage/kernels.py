@@ -110,7 +110,7 @@ def _restore_joined(parts: Fields, context: RestoreContext, *, kind: type[Kernel
             f"{parts.where}: expected {kind.__name__} without dimensions of its own, got {context.options}"
         )
     parts.only("kernels")
-    kernels = [context.kernel(inner) for inner in parts.each("kernels")]
+    kernels = [context.kernel(inner) for inner in parts.each("kernels", Fields.fields)]
     if not kernels:
         raise StorageError(f"{parts.where}.kernels: expected at least one kernel, got none")
     return kind(*kernels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from numbers import Integral
+from functools import partial
 from typing import Any
 
 import torch
@@ -32,7 +32,12 @@ from .covariances import (
 )
 from .fields import Fields
 from .priors import describe_prior, restore_prior
-from .trial import check_answers, check_operator, check_size, settled
+from .trial import align_factors, check_answers, check_operator, check_size
+
+
+def _probability(parts: Fields, name: str) -> float | None:
+    return parts.number(name, 0, 1) if parts.has(name) else None
+
 
 UNLIMITED = Budget(kernels=2**62, memory_bytes=2**62, operations=2**90, iterations=2**62)  # for what is there already
 COVARIANCES: dict[type[GaussianPosterior], tuple[type, ...]] = {  # that each posterior may have
@@ -55,7 +60,7 @@ RECORDS: dict[type, dict[str, Callable[[Fields, str], Any]]] = {  # plain record
         "iterations": Fields.whole,
         "rank": Fields.whole,
         "solver": Fields.label,
-        "failure_probability": Fields.optional_probability,
+        "failure_probability": _probability,
     },
     SpectralElasticNet: {"lam": Fields.number, "alpha": Fields.number},
     TraceBall: {"radius": Fields.number, "ridge": Fields.number},
@@ -77,15 +82,14 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
         own["restarts"] = [float(value) for value in posterior.restarts]
     elif isinstance(posterior, FullPosterior | TracePosterior):
         own["evidence_scale"] = posterior._evidence_scale
-        own["certificate"] = None if posterior.certificate is None else _describe_record(posterior.certificate)
+        own["certificate"] = _describe_record(posterior.certificate)
         if isinstance(posterior, FullPosterior):
-            report = posterior.solve_report
-            own["solve_report"] = None if report is None else _describe_record(report)
+            own["solve_report"] = _describe_record(posterior.solve_report)
         else:
             penalty = posterior.penalty
             if PENALTIES.get(type(penalty).__name__) is not type(penalty):
                 raise InputError(f"penalty: {' and '.join(PENALTIES)} can be saved, got {type(penalty).__name__}")
-            own["penalty"] = {"kind": type(penalty).__name__, **_describe_record(penalty)}
+            own["penalty"] = {"kind": type(penalty).__name__, **(_describe_record(penalty) or {})}
             own["mean"] = describe_low_rank(posterior.mean_factors)
     return {
         "kind": kind,
@@ -131,7 +135,7 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
     }[kind]
     own = parts.fields("own")
     posterior = restore(own, prior, ops, coefficients, covariance)
-    posterior._noise = own.optional_positive("noise")
+    posterior._noise = own.optional("noise", Fields.positive)
     if trial:
         check_answers(posterior, parts.where)
     return posterior
@@ -143,16 +147,16 @@ def _restore_full(own: Fields, *parts: Any) -> FullPosterior:
         raise StorageError(f"{own.where}: expected a coefficient for each pair, got a mean of low rank")
     return FullPosterior(
         *parts,
-        solve_report=_restore_record(SolveReport, own.fields("solve_report")) if own.has("solve_report") else None,
-        certificate=_restore_record(Certificate, own.fields("certificate")) if own.has("certificate") else None,
-        evidence_scale=own.optional_not_negative("evidence_scale"),
+        solve_report=own.optional("solve_report", partial(_restore_record, SolveReport)),
+        certificate=own.optional("certificate", partial(_restore_record, Certificate)),
+        evidence_scale=own.optional("evidence_scale", Fields.not_negative),
     )
 
 
 def _restore_trace(own: Fields, *parts: Any) -> TracePosterior:
     own.only("noise", "evidence_scale", "certificate", "penalty", "mean")
     prior, ops, coefficients, _ = parts
-    certificate, mean = _restore_record(Certificate, own.fields("certificate")), None
+    certificate, mean = _restore_record(Certificate, own, "certificate"), None
     if own.has("mean"):
         mean = restore_low_rank(own.fields("mean"), prior, ops)
         if (
@@ -165,13 +169,13 @@ def _restore_trace(own: Fields, *parts: Any) -> TracePosterior:
             raise StorageError(f"{own.where}.certificate.rank: expected {mean.rank}, got {certificate.rank}")
     elif not isinstance(coefficients, SparseCoefficients):
         raise StorageError(f"{own.where}.mean: expected the factors of a mean of low rank, got none")
-    penalty = own.fields("penalty")
+    kind = PENALTIES[own.fields("penalty").text("kind", PENALTIES)]
     return TracePosterior(
         *parts,
         certificate=certificate,
-        penalty=_restore_record(PENALTIES[penalty.text("kind", PENALTIES)], penalty, "kind"),
+        penalty=_restore_record(kind, own, "penalty", "kind"),
         mean_factors=mean,
-        evidence_scale=own.optional_not_negative("evidence_scale"),
+        evidence_scale=own.optional("evidence_scale", Fields.not_negative),
     )
 
 
@@ -187,28 +191,27 @@ def _restore_factor(own: Fields, *parts: Any) -> FactorPosterior:
         prior,
         ops,
         coefficients,
-        settled(covariance, coefficients, ops, own.where),
+        align_factors(covariance, coefficients, ops, own.where),
         objective=own.number("objective"),
-        restarts=own.numbers("restarts"),
+        restarts=own.each("restarts", Fields.number),
         rank=rank,
     )
 
 
-def _describe_record(record: Any) -> Tree:
-    values = {name: getattr(record, name) for name in RECORDS[type(record)]}
-    return {
-        name: value
-        if value is None or isinstance(value, str)
-        else int(value)
-        if isinstance(value, Integral)
-        else float(value)
-        for name, value in values.items()
-    }
+def _describe_record(record: Any) -> Tree | None:
+    if record is None:
+        return None
+    tree = {name: getattr(record, name) for name in RECORDS[type(record)]}
+    for name, value in tree.items():
+        if value is not None and not isinstance(value, str):
+            tree[name] = int(value) if RECORDS[type(record)][name] is Fields.whole else float(value)
+    return tree
 
 
-def _restore_record(kind: type, parts: Fields, *besides: str) -> Any:
+def _restore_record(kind: type, parent: Fields, name: str, *besides: str) -> Any:
+    parts = parent.fields(name)
     parts.only(*RECORDS[kind], *besides)
-    return kind(**{name: take(parts, name) for name, take in RECORDS[kind].items()})
+    return kind(**{name: read_value(parts, name) for name, read_value in RECORDS[kind].items()})
 
 
 def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:

@@ -221,7 +221,7 @@ def _restore_options(parts: Fields, context: RestoreContext, on_nodes: bool) -> 
     options: dict[str, Any] = {}
     width = context.width
     if parts.has("active_dims"):
-        dims = options["active_dims"] = tuple(parts.wholes("active_dims", 0, MAX_COLUMNS))
+        dims = options["active_dims"] = tuple(parts.each("active_dims", Fields.whole))
         if not 0 < len(dims) <= width or max(dims) >= width:
             raise StorageError(
                 f"{parts.where}.active_dims: expected columns of the {width} that the inputs have, got {dims!r:.100}"

@@ -140,7 +140,9 @@ def restore(
             kind = content.text("kind")
             raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
         spending = Spending(budget)
-        posteriors = tuple(restore_posterior(parts, spending, trial=True) for parts in content.each("posteriors"))
+        posteriors = tuple(
+            restore_posterior(parts, spending, trial=True) for parts in content.each("posteriors", Fields.fields)
+        )
         shapes = {posterior.shape for posterior in posteriors}
         if len(shapes) != 1:
             raise StorageError(f"content.posteriors: expected at least one, all of one shape, got {sorted(shapes)}")
@@ -155,8 +157,8 @@ def restore(
 
 
 def _texts(content: Fields, name: str, size: int, distinct: bool) -> tuple[str, ...]:
-    texts = content.items(name)
-    if len(texts) != size or not all(isinstance(text, str) for text in texts):
+    texts = content.each(name, Fields.text)
+    if len(texts) != size:
         raise StorageError(f"content.{name}: expected {size} texts, got {len(texts)} items")
     if distinct and len(set(texts)) < size:
         raise StorageError(f"content.{name}: expected distinct ids, got some twice")
