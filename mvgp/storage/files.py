@@ -37,12 +37,12 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
 
     A FIFO that nobody writes to would wait for ever, a device such as ``/dev/zero`` would never end.
     """
-    place = os.fspath(path)
-    _check_regular(os.stat(place).st_mode, place)
+    name = os.fspath(path)
+    _check_regular(os.stat(name).st_mode, name)
     # the path may have changed hands in between: do not wait for a writer, and look again
-    handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
-        _check_regular(os.fstat(handle).st_mode, place)
+        _check_regular(os.fstat(handle).st_mode, name)
         return open(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -54,33 +54,30 @@ def check_output_file(path: str | os.PathLike[str]) -> str:
 
     Whatever else is there is refused: directories, devices, FIFOs, sockets, links that lead nowhere or in a circle.
     """
-    place = os.fspath(path)
-    if os.path.basename(place) in ("", os.curdir, os.pardir):
-        raise InputError(f"{place!r}: expected the path of a file, got one without the name of a file")
-    mode = _mode(place, "the path of a file")
+    name = os.fspath(path)
+    if os.path.basename(name) in ("", os.curdir, os.pardir):
+        raise InputError(f"{name!r}: expected the path of a file, got one without the name of a file")
+    mode = _mode(name, "the path of a file")
     if mode is not None and not stat.S_ISREG(mode):
-        raise InputError(f"{place}: expected the path of a file, got {kind(mode)}")
-    target = os.path.realpath(place)
+        raise InputError(f"{name}: expected the path of a file, got {kind(mode)}")
+    target = os.path.realpath(name)
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
-        raise InputError(f"{place}: expected an existing directory for the file, got {folder}")
+        raise InputError(f"{name}: expected an existing directory for the file, got {folder}")
     return target
 
 
 def check_output_directory(path: str | os.PathLike[str]) -> None:
-    """A directory, or a place where one can be made: the first thing that is there on the way up is a directory."""
-    place = os.path.abspath(os.fspath(path)) if os.fspath(path) else ""
-    if not place:
+    """A directory, or a path where one can be made: the first thing that is there on the way up is a directory."""
+    if not os.fspath(path):
         raise InputError("expected the path of a directory, got an empty one")
-    while True:
-        mode = _mode(place, "a directory")
-        if mode is not None:
-            break
-        if os.path.dirname(place) == place:
-            raise InputError(f"{os.fspath(path)}: expected a directory, got a place that is not there: {place}")
-        place = os.path.dirname(place)
+    parent = os.path.abspath(os.fspath(path))
+    while (mode := _mode(parent, "a directory")) is None:
+        if os.path.dirname(parent) == parent:
+            raise InputError(f"{os.fspath(path)}: expected a directory, got a path that is not there: {parent}")
+        parent = os.path.dirname(parent)
     if not stat.S_ISDIR(mode):
-        raise InputError(f"{os.fspath(path)}: expected a directory, got {kind(mode)}: {place}")
+        raise InputError(f"{os.fspath(path)}: expected a directory, got {kind(mode)}: {parent}")
 
 
 def kind(mode: int) -> str:
@@ -88,26 +85,26 @@ def kind(mode: int) -> str:
     return next((words for test, words in KINDS if test(mode)), "something else")
 
 
-def _mode(place: str, expected: str) -> int | None:
+def _mode(name: str, expected: str) -> int | None:
     """Of what a path leads to; None if there is nothing."""
     try:
-        return os.stat(place).st_mode
+        return os.stat(name).st_mode
     except (FileNotFoundError, NotADirectoryError):  # the second: a part of the path is a file, which shows further up
-        if os.path.islink(place):
-            raise InputError(f"{place}: expected {expected}, got a link that leads nowhere") from None
+        if os.path.islink(name):
+            raise InputError(f"{name}: expected {expected}, got a link that leads nowhere") from None
         return None
     except OSError as error:
         got = "links that lead in a circle" if error.errno == errno.ELOOP else error.strerror or str(error)
-        raise InputError(f"{place}: expected {expected}, got {got}") from None
+        raise InputError(f"{name}: expected {expected}, got {got}") from None
     except ValueError as error:  # a zero byte in the name
-        raise InputError(f"{place!r}: expected {expected}, got {error}") from None
+        raise InputError(f"{name!r}: expected {expected}, got {error}") from None
 
 
-def _check_regular(mode: int, place: str) -> None:
+def _check_regular(mode: int, name: str) -> None:
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "expected a file, got a directory", place)
+        raise IsADirectoryError(errno.EISDIR, "expected a file, got a directory", name)
     if not stat.S_ISREG(mode):
-        raise NotRegularError(errno.EINVAL, f"expected a file, got {kind(mode)}", place)
+        raise NotRegularError(errno.EINVAL, f"expected a file, got {kind(mode)}", name)
 
 
 @contextlib.contextmanager
@@ -122,7 +119,11 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
     folder = os.path.dirname(target)
     draft = os.path.join(folder, f".mvgp-{secrets.token_hex(8)}.tmp")
     try:
-        with _draft(draft, path) as file:
+        file = open(draft, "x+b")  # noqa: SIM115 (closed below)
+    except PermissionError as error:
+        raise InputError(f"{path}: expected a directory that can be written to, got {error}") from error
+    try:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -144,13 +145,6 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _draft(draft: str, path: str) -> IO[bytes]:
-    try:
-        return open(draft, "x+b")
-    except PermissionError as error:
-        raise InputError(f"{path}: expected a directory that can be written to, got {error}") from error
 
 
 def read_json(

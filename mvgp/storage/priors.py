@@ -10,11 +10,11 @@ from torch import Tensor
 from ..errors import InputError, StorageError
 from ..priors.matrix_gp import Axis, MatrixGP
 from ..priors.means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
-from . import kernels  # noqa: F401 (which registers them)
+from . import kernels as _kernels  # noqa: F401 (which registers them)
 from .archive import Tree
 from .budget import Spending
 from .fields import Fields
-from .registry import RestoreContext, describe_part, register, register_plain, restore_kernel, restore_mean
+from .registry import RestoreContext, describe_part, register, register_plain
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -41,20 +41,17 @@ def restore_prior(parts: Fields, spending: Spending) -> MatrixGP:
     """The inverse of :func:`describe_prior`."""
     parts.only("dtype", "row", "col", "mean")
     dtype = TYPES[parts.text("dtype", TYPES)]
-    axes: list[Tensor | None] = []
-    restored = []
+    kernels, axes = [], []
     shared: dict[Any, Any] = {}
     for side in (parts.fields("row"), parts.fields("col")):
         side.only("kernel", "inputs")
         inputs = _restore_inputs(side, dtype) if side.has("inputs") else None
         shape = None if inputs is None else (int(inputs.shape[0]), int(inputs.shape[1]))
         context = RestoreContext(dtype, spending, inputs=shape, shared=shared)
-        restored.append(restore_kernel(side.fields("kernel"), context))
+        kernels.append(context.kernel(side.fields("kernel")))
         axes.append(inputs)
-    prior = MatrixGP(*restored, *axes, dtype=dtype)
-    mean = restore_mean(parts.fields("mean"), RestoreContext(dtype, spending, shape=prior.shape))
-    mean.check_shape(prior.shape)
-    prior.mean_module = mean
+    prior = MatrixGP(*kernels, *axes, dtype=dtype)
+    prior.mean_module = RestoreContext(dtype, spending, shape=prior.shape).mean(parts.fields("mean"))
     return prior
 
 

@@ -59,12 +59,32 @@ class RestoreContext:
         return 1 if self.inputs is None else self.inputs[1]
 
     def kernel(self, parts: Fields) -> Kernel:
-        """A kernel inside this one."""
-        return restore_kernel(parts, self)
+        """The inverse of :func:`describe_part` for a kernel: the kernel of an axis, or one inside another."""
+        if self.depth > MAX_NESTING:
+            raise StorageError(f"{parts.where}: expected kernels in at most {MAX_NESTING} others, got more")
+        self.spending.need(parts.where, kernels=1)
+        parts.only("kind", "active_dims", "ard_num_dims", "parameters", "own")
+        entry = _entry(parts, Kernel)
+        options = _restore_options(parts, self.width, on_nodes=hasattr(entry.kind, "num_nodes"))
+        on_graph = issubclass(entry.kind, GraphKernel)
+        if not on_graph:
+            self.need_matrix(parts.where, self.width)
+        kernel = _restore(entry, parts, dataclasses.replace(self, depth=self.depth + 1, options=options))
+        if on_graph:  # with a dense matrix or without
+            _check_graph_kernel(kernel, self, parts.where)
+        may_be_zero = ("raw_shift",) if on_graph else ()
+        restore_parameters(kernel, parts.fields("parameters"), self.dtype, may_be_zero=may_be_zero)
+        if entry.kind.__module__.startswith(("mvgp.", "gpytorch.")):
+            _check_signs(kernel, parts.where)
+        return kernel
 
     def mean(self, parts: Fields) -> MatrixMean:
-        """A mean inside this one."""
-        return restore_mean(parts, self)
+        """The inverse of :func:`describe_part` for a mean: that of the prior, or one inside another."""
+        parts.only("kind", "parameters", "own")
+        mean: MatrixMean = _restore(_entry(parts, MatrixMean), parts, self)
+        restore_parameters(mean, parts.fields("parameters"), self.dtype)
+        mean.check_shape(self.shape)
+        return mean
 
     def graph(self, parts: Fields) -> Graph:
         """A graph; kernels that shared one share it again, and with it the eigenpairs it keeps."""
@@ -148,12 +168,12 @@ def register_plain(kind: type, make: Callable[[RestoreContext], Any]) -> None:
 
 def describe_part(part: Kernel | MatrixMean, where: str) -> Tree:
     """A kernel or a mean with the parts inside it; ``where`` is for messages."""
-    base = Kernel if isinstance(part, Kernel) else MatrixMean
     names = [name for name, entry in _ENTRIES.items() if entry.kind is type(part)]
     if not names:
+        base, plural = (Kernel, "kernels") if isinstance(part, Kernel) else (MatrixMean, "means")
         raise InputError(
-            f"{where}: {_full_name(type(part))} cannot be saved; these {_plural(base)} can, exactly and not as "
-            f"subclasses: {', '.join(_names(base))}; {_advice(type(part).__name__)}"
+            f"{where}: {_full_name(type(part))} cannot be saved; these {plural} can, exactly and not as subclasses: "
+            f"{', '.join(_names(base))}; {_advice(type(part).__name__)}"
         )
     own = _ENTRIES[names[0]].describe(part)
     if not isinstance(own, dict):
@@ -164,34 +184,6 @@ def describe_part(part: Kernel | MatrixMean, where: str) -> Tree:
         tree["active_dims"] = None if dims is None else [int(dim) for dim in dims]
         tree["ard_num_dims"] = None if part.ard_num_dims is None else int(part.ard_num_dims)
     return tree
-
-
-def restore_kernel(parts: Fields, context: RestoreContext) -> Kernel:
-    """The inverse of :func:`describe_part` for a kernel."""
-    if context.depth > MAX_NESTING:
-        raise StorageError(f"{parts.where}: expected kernels in at most {MAX_NESTING} others, got more")
-    context.spending.need(parts.where, kernels=1)
-    parts.only("kind", "active_dims", "ard_num_dims", "parameters", "own")
-    entry = _entry(parts, Kernel)
-    options = _restore_options(parts, context, hasattr(entry.kind, "num_nodes"))
-    if not issubclass(entry.kind, GraphKernel):  # of which some have no matrix, see below
-        context.need_matrix(parts.where, context.width)
-    kernel = _restore(entry, parts, dataclasses.replace(context, depth=context.depth + 1, options=options))
-    if isinstance(kernel, GraphKernel):
-        _check_graph_kernel(kernel, context, parts.where)
-    may_be_zero = ("raw_shift",) if isinstance(kernel, GraphKernel) else ()
-    restore_parameters(kernel, parts.fields("parameters"), context.dtype, may_be_zero=may_be_zero)
-    if entry.kind.__module__.startswith(("mvgp.", "gpytorch.")):
-        _check_signs(kernel, parts.where)
-    return kernel
-
-
-def restore_mean(parts: Fields, context: RestoreContext) -> MatrixMean:
-    """The inverse of :func:`describe_part` for a mean."""
-    parts.only("kind", "parameters", "own")
-    mean: MatrixMean = _restore(_entry(parts, MatrixMean), parts, context)
-    restore_parameters(mean, parts.fields("parameters"), context.dtype)
-    return mean
 
 
 def _restore(entry: _Entry, parts: Fields, context: RestoreContext) -> Any:
@@ -216,10 +208,9 @@ def _entry(parts: Fields, base: type) -> _Entry:
     return _ENTRIES[kind]
 
 
-def _restore_options(parts: Fields, context: RestoreContext, on_nodes: bool) -> dict[str, Any]:
+def _restore_options(parts: Fields, width: int, *, on_nodes: bool) -> dict[str, Any]:
     """The dimensions of a kernel, which its inputs have to have."""
     options: dict[str, Any] = {}
-    width = context.width
     if parts.has("active_dims"):
         dims = options["active_dims"] = tuple(parts.each("active_dims", Fields.whole))
         if not 0 < len(dims) <= width or max(dims) >= width:
@@ -284,10 +275,6 @@ def _names(base: type) -> list[str]:
 
 def _full_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _plural(base: type) -> str:
-    return "kernels" if base is Kernel else "means"
 
 
 def _advice(kind: str) -> str:
