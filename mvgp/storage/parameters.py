@@ -15,13 +15,13 @@ from ..errors import InputError, StorageError
 from .archive import Tree
 from .fields import Fields
 
-CONSTRAINTS: dict[str, type[Interval]] = {
-    "Positive": Positive,
-    "GreaterThan": GreaterThan,
-    "LessThan": LessThan,
-    "Interval": Interval,
+# the class, what it is made with, and the bound that may be infinite
+CONSTRAINTS: dict[str, tuple[type[Interval], tuple[float, ...], str]] = {
+    "Positive": (Positive, (), "upper"),
+    "GreaterThan": (GreaterThan, (0.0,), "upper"),
+    "LessThan": (LessThan, (0.0,), "lower"),
+    "Interval": (Interval, (0.0, 1.0), ""),
 }
-INFINITE = {"Positive": "upper", "GreaterThan": "upper", "LessThan": "lower", "Interval": ""}  # the bound that may be
 
 
 def describe_parameters(module: gpytorch.Module, where: str) -> Tree:
@@ -33,6 +33,7 @@ def describe_parameters(module: gpytorch.Module, where: str) -> Tree:
             "constraint": _describe_constraint(module._constraints.get(f"{name}_constraint"), f"{where}.{name}"),
         }
         for name, values in module._parameters.items()
+        if values is not None
     }
 
 
@@ -43,10 +44,10 @@ def restore_parameters(
 
     :param may_be_zero: those that may stand at the lower end of their constraint, whose raw value is minus infinity.
     """
-    expected = set(module._parameters)
-    if parts.keys() != expected:
+    expected = {name: values for name, values in module._parameters.items() if values is not None}
+    if parts.keys() != set(expected):
         raise StorageError(f"{parts.where}: expected {sorted(expected)}, got {sorted(parts.keys())!r:.200}")
-    for name, fresh in list(module._parameters.items()):
+    for name, fresh in expected.items():
         own = parts.fields(name)
         own.only("values", "requires_grad", "constraint")
         values = own.array("values", dtype, tuple(fresh.shape)).clone()
@@ -80,7 +81,11 @@ def _describe_constraint(constraint: Any, where: str) -> Tree | None:
     if constraint is None:
         return None
     kind = type(constraint).__name__
-    if CONSTRAINTS.get(kind) is not type(constraint) or not _has_default_transform(constraint):
+    if (
+        kind not in CONSTRAINTS
+        or CONSTRAINTS[kind][0] is not type(constraint)
+        or not _has_default_transform(constraint)
+    ):
         raise InputError(
             f"{where}: a constraint can be saved if it is {', '.join(CONSTRAINTS)} of gpytorch with its default "
             f"transform, got {constraint!r}"
@@ -108,15 +113,12 @@ def _restore_constraint(parts: Fields, dtype: torch.dtype, values: Tensor) -> In
             )
     if not bool((bounds["lower"] < bounds["upper"]).all()):
         raise StorageError(f"{parts.where}: expected lower < upper, got {bounds['lower']} and {bounds['upper']}")
+    make, arguments, infinite = CONSTRAINTS[kind]
     for name, bound in bounds.items():
-        if bool(torch.isinf(bound).any()) and INFINITE[kind] != name:
+        if bool(torch.isinf(bound).any()) and infinite != name:
             raise StorageError(f"{parts.where}.{name}: expected a finite bound of {kind}, got {bound}")
-    start = {"Positive": (), "GreaterThan": (0.0,), "LessThan": (0.0,), "Interval": (0.0, 1.0)}[kind]
-    constraint = CONSTRAINTS[kind](*start)
-    constraint.lower_bound, constraint.upper_bound = (
-        bounds["lower"].clone(),
-        bounds["upper"].clone(),
-    )  # their own last bit
+    constraint = make(*arguments)
+    constraint.lower_bound, constraint.upper_bound = bounds["lower"].clone(), bounds["upper"].clone()  # to the last bit
     return constraint
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from gpytorch.priors import Prior
 
 from ..checks import check_flag, check_instance, check_path
 from ..errors import InputError, StorageError
@@ -20,6 +21,7 @@ from ..posteriors.fitted import FullPosterior, TracePosterior
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..posteriors.whole_lists import WholeListCovariance
+from ..priors.matrix_gp import MatrixGP
 from .archive import Tree, read, wrap_storage_errors, write
 from .budget import Budget, Spending, check_budget
 from .covariances import (
@@ -237,9 +239,10 @@ def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
     check_instance(posterior, "posterior", GaussianPosterior, "a posterior of mvgp")
     tree = describe_posterior(posterior)
     try:  # what cannot be restored should be known now
-        restore_prior(Fields(tree["prior"], "prior"), Spending(UNLIMITED))
+        restored = restore_prior(Fields(tree["prior"], "prior"), Spending(UNLIMITED))
     except StorageError as error:
         raise InputError(f"the prior cannot be saved: {error}") from error
+    _check_same_values(posterior.prior, restored)
     write(path, tree)
 
 
@@ -273,6 +276,16 @@ def load(path: str | os.PathLike[str], *, budget: Budget | None = None, trial: b
     budget, trial = check_budget(budget), check_flag(trial, "trial")
     with wrap_storage_errors(path):
         return restore_posterior(Fields(read(path, budget), "content"), Spending(budget), trial=trial)
+
+
+def _check_same_values(prior: MatrixGP, restored: MatrixGP) -> None:
+    """Refuse a prior of which a parameter or a buffer would be lost, save for priors of hyperparameters."""
+    left_out = tuple(f"{name}." for name, module in prior.named_modules() if isinstance(module, Prior))
+    values = dict([*restored.named_parameters(), *restored.named_buffers()])
+    for name, expected in [*prior.named_parameters(), *prior.named_buffers()]:
+        kept = name in values and torch.equal(values[name], expected.cpu())
+        if not kept and not name.startswith(left_out):
+            raise InputError(f"prior.{name}: expected the same values after restoring, got others; describe them")
 
 
 GaussianPosterior.writer = save  # what GaussianPosterior.save calls: posteriors do not import storage

@@ -182,6 +182,33 @@ def test_mistakes_show_when_it_is_saved(describe, restore, message, tmp_path, re
     assert list(tmp_path.iterdir()) == []
 
 
+class DeepKernel(theirs.RBFKernel):
+    """A network in front of it, whose weights are no parameters of the kernel itself."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.net = torch.nn.Linear(2, 3, bias=False, dtype=torch.float64)
+
+    def forward(self, x1, x2, diag=False, **params):
+        return super().forward(self.net(x1), self.net(x2), diag=diag, **params)
+
+
+def test_values_that_would_be_lost_show_when_it_is_saved(tmp_path, registered):
+    posterior = fit(DeepKernel(), examples.X)
+    register(DeepKernel, lambda kernel: {}, lambda parts, context: DeepKernel(**context.options))
+    with pytest.raises(InputError, match=r"kernel.net.weight: expected the same values after restoring, got others"):
+        posterior.save(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+    def restore(parts, context):
+        kernel = DeepKernel(**context.options)
+        kernel.net.weight.data = parts.finite("weight", context.dtype, (3, 2))
+        return kernel
+
+    register(DeepKernel, lambda kernel: {"weight": kernel.net.weight}, restore)
+    assert_equal(round_trip(posterior, tmp_path), posterior)
+
+
 def test_what_is_registered_is_checked(registered):
     none = lambda *_: {}  # noqa: E731
     for kind in (3, int, theirs.RBFKernel(), torch.nn.Linear, None):
