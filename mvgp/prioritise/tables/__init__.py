@@ -3,6 +3,6 @@
 from .hpo import HPO_CITATION, hpo_links
 from .link_set import FileReport, LinkSet, ReadReport
 from .links import read_links
-from .text import TableError
+from .reader import TableError
 
 __all__ = ["HPO_CITATION", "FileReport", "LinkSet", "ReadReport", "TableError", "hpo_links", "read_links"]

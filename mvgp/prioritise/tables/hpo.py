@@ -16,9 +16,8 @@ from scipy import sparse
 
 from ...errors import InputError
 from ...kernels.graph import Graph
-from .columns import read_table
 from .link_set import LinkSet
-from .text import TableError, read_lines, shown_field, some
+from .reader import TableError, examples, read_lines, read_table, shortened
 
 
 def package_folder(package: str, install: str) -> Path:
@@ -197,7 +196,7 @@ def read_annotations(path: str | os.PathLike[str], ontology: Ontology, database:
             found |= ontology.with_ancestors(term)
     if not names:
         raise TableError(table.path, f"expected diseases of {database}, got none among {len(table)} lines")
-    return Annotations(_version(table.above), names, terms)
+    return Annotations(_version(table.comments), names, terms)
 
 
 def _version(comments: tuple[str, ...]) -> str:
@@ -218,9 +217,9 @@ def read_pathways(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
             continue
         name, *rest = (field.strip() for field in line.split("\t"))
         if len(rest) < 2:
-            raise TableError(place, f"expected a name, a description and genes, got {shown_field(line)}", number)
+            raise TableError(place, f"expected a name, a description and genes, got {shortened(line)}", number)
         if name in found:
-            raise TableError(place, f"expected every pathway once, got {shown_field(name)} again", number)
+            raise TableError(place, f"expected every pathway once, got {shortened(name)} again", number)
         found[name] = tuple(sorted({gene for gene in rest[1:] if gene}))
     if not found:
         raise TableError(place, "expected pathways, got none")
@@ -240,7 +239,9 @@ def pathway_graph(path: str | os.PathLike[str], genes: Sequence[str]) -> Graph:
     members = [[node[gene] for gene in listed if gene in node] for listed in pathways.values()]
     if not any(members):
         known = {gene for listed in pathways.values() for gene in listed}
-        raise TableError(path, f"none of its genes ({some(known)}) is among the genes wanted ({some(set(genes))})")
+        raise TableError(
+            path, f"none of its genes ({examples(known)}) is among the genes wanted ({examples(set(genes))})"
+        )
     share = [1.0 / max(len(listed) - 1, 1) for listed in pathways.values()]
     rows = np.concatenate([np.asarray(found, dtype=np.int64) for found in members])
     cols = np.repeat(np.arange(len(members)), [len(found) for found in members])

@@ -3,7 +3,7 @@
 import pytest
 
 from mvgp.prioritise.tables import read_links
-from mvgp.prioritise.tables.text import is_header
+from mvgp.prioritise.tables.reader import is_header
 
 OMIM = [["OMIM:100100", "OMIM:100300"], ["7157", "672"]]
 SYMBOLS = [["asthma", "eczema"], ["IL13", "FLG"]]
