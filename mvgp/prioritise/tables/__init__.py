@@ -1,4 +1,4 @@
-"""Problems to try the models on, and tables of one's own."""
+"""Links and graphs to rank on: from text tables, and from the Human Phenotype Ontology."""
 
 from .hpo import HPO_CITATION, hpo_links
 from .link_set import FileReport, LinkSet, ReadReport

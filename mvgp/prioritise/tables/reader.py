@@ -289,28 +289,26 @@ def _clean(fields: list[str], mark: str) -> list[str]:
     stripped = list(map(str.strip, fields))
     if mark != "\t" or '"' not in "".join(stripped):
         return stripped
-    return [f[1:-1].replace('""', '"') if f[:1] == '"' == f[-1:] and len(f) > 1 else f for f in stripped]
+    return [f[1:-1].replace('""', '"').strip() if f[:1] == '"' == f[-1:] and len(f) > 1 else f for f in stripped]
 
 
 def _check_counts(lines: list[str], numbers: Sequence[int], minimum: int, maximum: int, mark: str, path: Path) -> None:
     """Refuse the first line with fewer than ``minimum`` or more than ``maximum`` fields."""
     counts = [line.count(mark) + 1 for line in lines]
-    if mark != "\t":
-        for at, line in enumerate(lines):
-            if '"' in line:
-                counts[at] = len(_split_line(line, mark, path, numbers[at]))
-    if minimum <= min(counts) and max(counts) <= maximum:
+    quoted = mark != "\t" and '"' in "".join(lines)
+    if not quoted and minimum <= min(counts) and max(counts) <= maximum:
         return
-    at = next(at for at, count in enumerate(counts) if not minimum <= count <= maximum)
-    delimiter = DELIMITERS.get(mark, repr(mark))
-    if counts[at] > maximum:
-        hint = f"a field that contains a {delimiter} needs quotes"
-        problem = f"expected at most {maximum} fields, as on the first line, got {counts[at]} ({hint})"
-    else:
-        hint = " (tab, semicolon or comma would do)" if maximum == 1 and mark in DELIMITERS else ""
-        expected = f"expected at least {minimum} fields separated by a {delimiter}"
-        problem = f"{expected}, got {counts[at]}{hint}: {shortened(lines[at])}"
-    raise TableError(path, problem, numbers[at])
+    for line, count, number in zip(lines, counts, numbers, strict=True):
+        if quoted and '"' in line:
+            count = len(_split_line(line, mark, path, number))
+        if count < minimum:
+            hint = " (tab, semicolon or comma would do)" if maximum == 1 and mark in DELIMITERS else ""
+            expected = f"expected at least {minimum} fields separated by a {DELIMITERS.get(mark, repr(mark))}"
+            raise TableError(path, f"{expected}, got {count}{hint}: {shortened(line)}", number)
+        if count > maximum:
+            hint = f"a field that contains a {DELIMITERS.get(mark, repr(mark))} needs quotes"
+            problem = f"expected at most {maximum} fields, as on the first line, got {count} ({hint})"
+            raise TableError(path, problem, number)
 
 
 def _column_names(first: list[str], comments: tuple[str, ...], requested: Columns, mark: str) -> list[str]:

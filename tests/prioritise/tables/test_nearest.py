@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mvgp.errors import InputError
-from mvgp.prioritise.tables import hpo as nearest
 from mvgp.prioritise.tables.hpo import information_content, nearest_graph
 
 SETS = st.lists(st.sets(st.sampled_from("abcdefgh"), max_size=5), min_size=2, max_size=14)
@@ -29,11 +28,7 @@ def dense(sets, weight, neighbours):
 @given(sets=SETS, neighbours=st.integers(1, 5), block=st.integers(1, 6))
 def test_as_dense(sets, neighbours, block):
     weight = information_content(sets)
-    before, nearest.BLOCK = nearest.BLOCK, block
-    try:
-        found = nearest_graph(sets, weight, neighbours).adjacency().toarray()
-    finally:
-        nearest.BLOCK = before
+    found = nearest_graph(sets, weight, neighbours, block).adjacency().toarray()
     assert np.allclose(found, dense(sets, weight, neighbours), atol=2e-6)
 
 
