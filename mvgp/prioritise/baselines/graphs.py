@@ -1,20 +1,30 @@
-"""Propagation: links spread over both graphs and are fed in again at each step."""
+"""Baselines on the graphs: popularity, votes of neighbours, Katz paths, and propagation over both graphs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import comb
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
 from scipy import sparse
 
-from ...checks import check_dtype, check_not_negative, check_part, check_positive, check_whole_number
-from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
-from ...kernels.graph import Graph
-from .base import BlockRanker, check_graph, check_nodes, incidence, row_normalised, symmetrically_normalised, weights
+from .base import (
+    BlockRanker,
+    Count,
+    Flag,
+    NodeGraph,
+    NotNegative,
+    Part,
+    Positive,
+    Precision,
+    Recipe,
+    row_normalised,
+    symmetrically_normalised,
+    weights,
+)
 
 
 class PopularityRanker(BlockRanker):
@@ -34,7 +44,7 @@ class PopularityRanker(BlockRanker):
 
 
 @dataclass(frozen=True)
-class Popularity:
+class Popularity(Recipe):
     """Score of a column: its number of links. A row without a link is scored like any other.
 
     :param dtype: of the scores.
@@ -48,14 +58,10 @@ class Popularity:
 
     """
 
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_dtype(self.dtype)
-
-    def fit(self, links: PositiveUnlabelled) -> PopularityRanker:
-        """The ranker given ``links``."""
-        counts = np.asarray(incidence(links, self.dtype).sum(axis=0)).ravel()
+    def _fit(self, links: Any) -> PopularityRanker:
+        counts = np.asarray(links.sum(axis=0)).ravel()
         return PopularityRanker(counts, links.shape[0], self.dtype)
 
 
@@ -83,7 +89,7 @@ class NeighbourRanker(BlockRanker):
 
 
 @dataclass(frozen=True)
-class NeighbourVoting:
+class NeighbourVoting(Recipe):
     r"""Neighbouring rows vote for their links, and popularity decides between equal numbers of votes.
 
     With :math:`P = D^{-1} W` of the graph of the rows, links X and popularity p (1 for the most popular column):
@@ -109,27 +115,22 @@ class NeighbourVoting:
 
     """
 
-    row_graph: Graph = field(repr=False)
-    hops: int = 1
-    decay: float = 0.5
-    popularity_weight: float = 1e-3
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    row_graph: NodeGraph = field(repr=False)
+    hops: Count = 1
+    decay: Part = 0.5
+    popularity_weight: NotNegative = 1e-3
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_graph(self.row_graph, "row_graph")
-        check_whole_number(self.hops, "hops")
-        check_part(self.decay, "decay")
-        check_not_negative(self.popularity_weight, "popularity_weight")
-        check_dtype(self.dtype)
-
-    def fit(self, links: PositiveUnlabelled) -> NeighbourRanker:
-        """The ranker given ``links``."""
-        matrix = incidence(links, self.dtype)
-        check_nodes(self.row_graph, links.shape[0], "row_graph")
-        return NeighbourRanker(row_normalised(weights(self.row_graph, self.dtype)), matrix, self)
+    def _fit(self, links: Any) -> NeighbourRanker:
+        return NeighbourRanker(row_normalised(weights(self.row_graph, self.dtype)), links, self)
 
 
 Normalisation = Literal["none", "symmetric", "walk", "blocks"]
+
+
+def _check_normalisation(word: Any, name: str) -> None:
+    if word not in get_args(Normalisation):
+        raise InputError(f"{name}: expected one of {', '.join(get_args(Normalisation))}, got {word!r}")
 
 
 class KatzRanker(BlockRanker):
@@ -155,12 +156,12 @@ class KatzRanker(BlockRanker):
 
 
 @dataclass(frozen=True)
-class Katz:
+class Katz(Recipe):
     r"""The block (rows, columns) of :math:`\sum_{l=1}^{L} \beta^l J^l`, with J the joint graph of rows and columns.
 
     .. math:: J = \begin{pmatrix} g_M W_M & X \\ X^T & g_N W_N \end{pmatrix}
 
-    Never is more of it computed than (M + N) x 256. A row without a link is scored by its neighbours, a row without
+    Only (M + N) x 256 entries are computed at a time. A row without a link is scored by its neighbours, a row without
     link and neighbour has score 0 for each column.
 
     :param row_graph: on the M rows.
@@ -185,34 +186,17 @@ class Katz:
 
     """
 
-    row_graph: Graph = field(repr=False)
-    col_graph: Graph = field(repr=False)
-    beta: float = 0.9
-    max_length: int = 3
-    normalisation: Normalisation = "blocks"
-    row_weight: float = 0.1
-    col_weight: float = 0.1
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    row_graph: NodeGraph = field(repr=False)
+    col_graph: NodeGraph = field(repr=False)
+    beta: Positive = 0.9
+    max_length: Count = 3
+    normalisation: Annotated[Normalisation, _check_normalisation] = "blocks"
+    row_weight: NotNegative = 0.1
+    col_weight: NotNegative = 0.1
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_graph(self.row_graph, "row_graph")
-        check_graph(self.col_graph, "col_graph")
-        check_positive(self.beta, "beta")
-        check_whole_number(self.max_length, "max_length")
-        if self.normalisation not in get_args(Normalisation):
-            raise InputError(
-                f"normalisation: expected one of {', '.join(get_args(Normalisation))}, got {self.normalisation!r}"
-            )
-        check_not_negative(self.row_weight, "row_weight")
-        check_not_negative(self.col_weight, "col_weight")
-        check_dtype(self.dtype)
-
-    def fit(self, links: PositiveUnlabelled) -> KatzRanker:
-        """The ranker given ``links``."""
-        between = incidence(links, self.dtype)
-        check_nodes(self.row_graph, links.shape[0], "row_graph")
-        check_nodes(self.col_graph, links.shape[1], "col_graph")
-        blocks = [weights(self.row_graph, self.dtype), between, between.T, weights(self.col_graph, self.dtype)]
+    def _fit(self, links: Any) -> KatzRanker:
+        blocks = [weights(self.row_graph, self.dtype), links, links.T, weights(self.col_graph, self.dtype)]
         if self.normalisation == "blocks":
             blocks = [row_normalised(block) for block in blocks]
         of_rows, forth, back, of_cols = blocks
@@ -249,15 +233,15 @@ class PropagationRanker(BlockRanker):
         for _ in range(steps):
             powers.append(self._row_walk @ powers[-1])
         weight = self.recipe.coefficients().astype(self._links.dtype)
-        found = np.zeros((self.shape[1], len(rows)), dtype=self._links.dtype)
+        state = np.zeros((self.shape[1], len(rows)), dtype=self._links.dtype)
         for j in range(steps, -1, -1):  # Horner in S_N
             seeds = sum(weight[i, j] * powers[i] for i in range(steps - j + 1))  # (M, R)
-            found = self._col_walk @ found + self._links.T @ seeds
-        return found.T
+            state = self._col_walk @ state + self._links.T @ seeds
+        return state.T
 
 
 @dataclass(frozen=True)
-class Propagation:
+class Propagation(Recipe):
     r"""Random walk with restart on both graphs at once (Xie, Hwang and Kuang, *BiRW*, 2012).
 
     From :math:`F = X`, with the normalised weights :math:`S = D^{-1/2} W D^{-1/2}` of each graph and restart r,
@@ -285,40 +269,27 @@ class Propagation:
 
     """
 
-    row_graph: Graph = field(repr=False)
-    col_graph: Graph = field(repr=False)
-    restart: float = 0.3
-    iterations: int = 8
-    normalise_links: bool = False
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
-
-    def __post_init__(self) -> None:
-        check_graph(self.row_graph, "row_graph")
-        check_graph(self.col_graph, "col_graph")
-        check_part(self.restart, "restart")
-        check_whole_number(self.iterations, "iterations")
-        if not isinstance(self.normalise_links, bool):
-            raise InputError(f"normalise_links: expected True or False, got {self.normalise_links!r}")
-        check_dtype(self.dtype)
+    row_graph: NodeGraph = field(repr=False)
+    col_graph: NodeGraph = field(repr=False)
+    restart: Part = 0.3
+    iterations: Count = 8
+    normalise_links: Flag = False
+    dtype: Precision = field(default=torch.float64, repr=False)
 
     def coefficients(self) -> np.ndarray:
         """(T + 1, T + 1) the weight c of i steps on the rows and j on the columns; 0 beyond T steps in total."""
-        found = np.zeros((self.iterations + 1, self.iterations + 1))
+        weight = np.zeros((self.iterations + 1, self.iterations + 1))
         half = (1 - self.restart) / 2
         for i in range(self.iterations + 1):
             for j in range(self.iterations + 1 - i):
                 last = i + j == self.iterations  # the X that it began with
-                found[i, j] = (1.0 if last else self.restart) * half ** (i + j) * comb(i + j, i)
-        return found
+                weight[i, j] = (1.0 if last else self.restart) * half ** (i + j) * comb(i + j, i)
+        return weight
 
-    def fit(self, links: PositiveUnlabelled) -> PropagationRanker:
-        """The ranker given ``links``."""
-        matrix = incidence(links, self.dtype)
-        check_nodes(self.row_graph, links.shape[0], "row_graph")
-        check_nodes(self.col_graph, links.shape[1], "col_graph")
+    def _fit(self, links: Any) -> PropagationRanker:
         row_walk, col_walk = (
             symmetrically_normalised(weights(graph, self.dtype)) for graph in (self.row_graph, self.col_graph)
         )
         if self.normalise_links:
-            matrix = symmetrically_normalised(matrix)
-        return PropagationRanker(row_walk, col_walk, matrix, self)
+            links = symmetrically_normalised(links)
+        return PropagationRanker(row_walk, col_walk, links, self)
