@@ -58,7 +58,8 @@ class Baseline(Protocol):
 class Recipe(ABC):
     """A baseline whose dataclass fields are settings with checks, such as ``hops: Count = 1``.
 
-    Fields called ``row_graph`` and ``col_graph`` have a node for each row, and for each column, of the links.
+    Fields called ``row_graph`` and ``col_graph`` have a node for each row, and for each column, of the links. A recipe
+    owes two methods: what is computed once, and the scores of a block of rows from that.
     """
 
     dtype: Precision
@@ -77,28 +78,34 @@ class Recipe(ABC):
                 raise InputError(f"{name}: expected {count} nodes as in the links, got {graph.num_nodes}")
         ones = np.ones(len(links), dtype=DTYPES[self.dtype])
         ends = (links.rows.cpu().numpy(), links.cols.cpu().numpy())
-        return self._fit(sparse.csr_array((ones, ends), shape=links.shape))
+        arrays = self._prepare(sparse.csr_array((ones, ends), shape=links.shape))
+        return BlockRanker(self, links.shape, arrays)
 
     @abstractmethod
-    def _fit(self, links: Any) -> BlockRanker:
-        """The ranker given X, a CSR array (M, N) with 1 where there is a link."""
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        """Arrays by name, given X, a CSR array (M, N) with 1 where there is a link."""
+
+    @abstractmethod
+    def _block(self, rows: np.ndarray, *args: Any, **arrays: Any) -> np.ndarray:
+        """(R, N): the scores of a block of rows (R,), from the arrays of :meth:`_prepare`."""
 
 
 @cache
 def _checks(recipe: type[Recipe]) -> list[tuple[str, Any]]:
     hints = get_type_hints(recipe, include_extras=True)
-    return [(name, hint.__metadata__[0]) for name, hint in hints.items()]
+    return [(name, hint.__metadata__[0]) for name, hint in hints.items() if hasattr(hint, "__metadata__")]
 
 
-class BlockRanker(ABC):
+class BlockRanker:
     """A fitted baseline: a :class:`~mvgp.metrics.Ranker` that computes rows when they are asked for.
 
+    :param recipe: the settings, and the formula of the scores.
     :param shape: (M, N).
-    :param dtype: of the scores.
+    :param arrays: by name, what the recipe has computed once.
     """
 
-    def __init__(self, shape: tuple[int, int], dtype: torch.dtype) -> None:
-        self._shape, self.dtype = shape, dtype
+    def __init__(self, recipe: Recipe, shape: tuple[int, int], arrays: dict[str, Any]) -> None:
+        self.recipe, self._shape, self.arrays, self.dtype = recipe, shape, arrays, recipe.dtype
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -115,15 +122,11 @@ class BlockRanker(ABC):
         size = check_whole_number(block, "block")
         scores = np.empty((len(positions), self.shape[1]), dtype=DTYPES[self.dtype])
         for start in range(0, len(positions), size):
-            scores[start : start + size] = self._block(positions[start : start + size])
+            scores[start : start + size] = self.recipe._block(positions[start : start + size], **self.arrays)
         return torch.from_numpy(scores)
 
-    @abstractmethod
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        """(R, N) scores of a block of rows (R,)."""
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.shape[0]} x {self.shape[1]})"
+        return f"{self.recipe!r} fitted to {self.shape[0]} x {self.shape[1]}"
 
 
 def weights(graph: Graph, dtype: torch.dtype) -> Any:

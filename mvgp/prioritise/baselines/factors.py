@@ -12,27 +12,18 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from ...errors import ConvergenceError, InputError
-from .base import BLOCK, DTYPES, BlockRanker, Count, NotNegative, Positive, Precision, Recipe, Seed
+from .base import BLOCK, DTYPES, Count, NotNegative, Positive, Precision, Recipe, Seed
 
 
-class FactorRanker(BlockRanker):
-    """Scores U V^T.
+class FactorRecipe(Recipe):
+    """A recipe with scores U V^T."""
 
-    :param row_factors: U (M, F).
-    :param col_factors: V (N, F).
-    :param dtype: of the scores.
-    """
-
-    def __init__(self, row_factors: np.ndarray, col_factors: np.ndarray, dtype: torch.dtype) -> None:
-        super().__init__((len(row_factors), len(col_factors)), dtype)
-        self.row_factors, self.col_factors = row_factors, col_factors
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        scores: np.ndarray = self.row_factors[rows] @ self.col_factors.T
+    def _block(self, rows: np.ndarray, *, row_factors: np.ndarray, col_factors: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = row_factors[rows] @ col_factors.T
         return scores
 
 
-def fit_implicit(module: str, name: str, links: Any, recipe: ImplicitALS | BPR, **own: float) -> FactorRanker:
+def fit_implicit(module: str, name: str, links: Any, recipe: ImplicitALS | BPR, **own: float) -> dict[str, Any]:
     """Fit the class ``name`` of ``implicit.cpu.<module>`` to ``links``.
 
     :param own: settings of this class alone.
@@ -52,7 +43,7 @@ def fit_implicit(module: str, name: str, links: Any, recipe: ImplicitALS | BPR, 
             model.fit(matrix, show_progress=False)
         except _package("implicit.recommender_base").ModelFitError as error:  # NaN or infinity
             raise ConvergenceError(f"implicit's {name} with {settings} did not converge: {error}") from error
-    return FactorRanker(model.user_factors, model.item_factors, recipe.dtype)
+    return {"row_factors": model.user_factors, "col_factors": model.item_factors}  # (M, F), (N, F)
 
 
 def _package(name: str) -> Any:
@@ -65,7 +56,7 @@ def _package(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class ImplicitALS(Recipe):
+class ImplicitALS(FactorRecipe):
     r"""Minimises :math:`\sum_{mn} c_{mn} (x_{mn} - u_m^T v_n)^2 + \lambda (\|U\|_F^2 + \|V\|_F^2)` by turns.
 
     Every cell counts: :math:`c` is ``alpha`` for a link and 1 for any other cell. Hu, Koren and Volinsky,
@@ -96,12 +87,12 @@ class ImplicitALS(Recipe):
     seed: Seed = field(default=0, repr=False)
     dtype: Precision = field(default=torch.float64, repr=False)
 
-    def _fit(self, links: Any) -> FactorRanker:
+    def _prepare(self, links: Any) -> dict[str, Any]:
         return fit_implicit("als", "AlternatingLeastSquares", links, self, alpha=self.alpha)
 
 
 @dataclass(frozen=True)
-class BPR(Recipe):
+class BPR(FactorRecipe):
     r"""Raises :math:`\sum \log \sigma(f_{mn} - f_{mn'})` over links (m, n) and other columns n', drawn at random.
 
     Here :math:`f_{mn} = u_m^T v_n + b_n`. Rendle et al., *BPR: Bayesian Personalized Ranking from Implicit Feedback*,
@@ -132,12 +123,12 @@ class BPR(Recipe):
     seed: Seed = field(default=0, repr=False)
     dtype: Precision = field(default=torch.float64, repr=False)
 
-    def _fit(self, links: Any) -> FactorRanker:
+    def _prepare(self, links: Any) -> dict[str, Any]:
         return fit_implicit("bpr", "BayesianPersonalizedRanking", links, self, learning_rate=self.learning_rate)
 
 
 @dataclass(frozen=True)
-class PureSVD(Recipe):
+class PureSVD(FactorRecipe):
     """The leading singular vectors and values of X. Cremonesi, Koren and Turrin, 2010.
 
     A row without a link has score 0 for each column.
@@ -159,56 +150,21 @@ class PureSVD(Recipe):
     seed: Seed = field(default=0, repr=False)
     dtype: Precision = field(default=torch.float64, repr=False)
 
-    def _fit(self, links: Any) -> FactorRanker:
+    def _prepare(self, links: Any) -> dict[str, Any]:
         if self.factors >= min(links.shape):
             raise InputError(f"factors: expected less than {min(links.shape)}, the smaller side, got {self.factors}")
         start = np.random.default_rng(self.seed).standard_normal(min(links.shape)).astype(links.dtype)
         left, values, right = svds(links, k=self.factors, v0=start)
-        return FactorRanker(left * values, np.ascontiguousarray(right.T), self.dtype)
-
-
-class EASERanker(BlockRanker):
-    r"""Scores :math:`X B = X - X P\, \mathrm{diag}(P)^{-1}`.
-
-    :param links: X (M, N), sparse.
-    :param inverse: :math:`P = (X^T X + \lambda I)^{-1}` (N, N), or :math:`(X X^T + \lambda I)^{-1}` (M, M).
-    :param by_rows: whether it is the second: then :math:`X P = (X X^T + \lambda I)^{-1} X`.
-    :param regularisation: :math:`\lambda`.
-    :param dtype: of the scores.
-    """
-
-    def __init__(
-        self, links: Any, inverse: np.ndarray, *, by_rows: bool, regularisation: float, dtype: torch.dtype
-    ) -> None:
-        super().__init__(links.shape, dtype)
-        self._links, self._inverse, self._by_rows = links, inverse, by_rows
-        if by_rows:  # P = (I - X^T inverse X) / lambda
-            explained = np.zeros(links.shape[1])  # (N,) diagonal of X^T inverse X
-            for start in range(0, links.shape[0], BLOCK):
-                rows = np.arange(start, min(start + BLOCK, links.shape[0]))
-                explained += np.asarray(links[rows].multiply(self._projected(rows)).sum(axis=0)).ravel()
-            diagonal = (1 - explained) / regularisation
-        else:
-            diagonal = inverse.diagonal()
-        self._diagonal = diagonal.astype(links.dtype)  # (N,) of P
-
-    def _projected(self, rows: np.ndarray) -> np.ndarray:
-        """(R, N): rows of X P."""
-        if self._by_rows:
-            projected: np.ndarray = (self._links.T @ self._inverse[:, rows]).T  # the inverse is symmetric
-            return projected
-        return np.asarray(self._links[rows] @ self._inverse)
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        return self._links[rows].toarray() - self._projected(rows) / self._diagonal
+        return {"row_factors": left * values, "col_factors": np.ascontiguousarray(right.T)}
 
 
 @dataclass(frozen=True)
 class EASE(Recipe):
     r"""Each column is predicted from the others by ridge regression with one common penalty.
 
-    B minimises :math:`\|X - X B\|_F^2 + \lambda \|B\|_F^2` with a zero diagonal. Only a matrix of the smaller side
-    of X is inverted. Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, 2019.
+    B minimises :math:`\|X - X B\|_F^2 + \lambda \|B\|_F^2` with a zero diagonal, so that scores are
+    :math:`X B = X - X P\, \mathrm{diag}(P)^{-1}` with :math:`P = (X^T X + \lambda I)^{-1}`. Only a matrix of the
+    smaller side of X is inverted. Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, 2019.
 
     A row without a link has score 0 for each column: it is not ranked, and all its columns tie.
 
@@ -227,9 +183,27 @@ class EASE(Recipe):
     regularisation: Positive = 100.0
     dtype: Precision = field(default=torch.float64, repr=False)
 
-    def _fit(self, links: Any) -> EASERanker:
+    def _prepare(self, links: Any) -> dict[str, Any]:
         by_rows = links.shape[0] < links.shape[1]
         gram = links @ links.T if by_rows else links.T @ links
         gram = (gram + self.regularisation * sparse.eye_array(gram.shape[0], dtype=links.dtype)).toarray()
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(torch.from_numpy(gram))).numpy()
-        return EASERanker(links, inverse, by_rows=by_rows, regularisation=self.regularisation, dtype=self.dtype)
+        if by_rows:  # P = (I - X^T inverse X) / lambda
+            explained = np.zeros(links.shape[1])  # (N,) diagonal of X^T inverse X
+            for start in range(0, links.shape[0], BLOCK):
+                rows = np.arange(start, min(start + BLOCK, links.shape[0]))
+                explained += np.asarray(links[rows].multiply(self._projected(rows, links, inverse)).sum(axis=0)).ravel()
+            diagonal = (1 - explained) / self.regularisation
+        else:
+            diagonal = inverse.diagonal()
+        return {"links": links, "inverse": inverse, "diagonal": diagonal.astype(links.dtype)}
+
+    def _projected(self, rows: np.ndarray, links: Any, inverse: np.ndarray) -> np.ndarray:
+        """(R, N): rows of X P, from P (N, N), or from (X X^T + lambda I)^-1 (M, M) if M < N."""
+        if links.shape[0] < links.shape[1]:  # X P = (X X^T + lambda I)^-1 X
+            projected: np.ndarray = (links.T @ inverse[:, rows]).T  # the inverse is symmetric
+            return projected
+        return np.asarray(links[rows] @ inverse)
+
+    def _block(self, rows: np.ndarray, *, links: Any, inverse: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+        return links[rows].toarray() - self._projected(rows, links, inverse) / diagonal

@@ -12,7 +12,6 @@ from scipy import sparse
 
 from ...errors import InputError
 from .base import (
-    BlockRanker,
     Count,
     Flag,
     NodeGraph,
@@ -25,22 +24,6 @@ from .base import (
     symmetrically_normalised,
     weights,
 )
-
-
-class PopularityRanker(BlockRanker):
-    """The same scores for each row.
-
-    :param counts: (N,) links of each column.
-    :param num_rows: M.
-    :param dtype: of the scores.
-    """
-
-    def __init__(self, counts: np.ndarray, num_rows: int, dtype: torch.dtype) -> None:
-        super().__init__((num_rows, len(counts)), dtype)
-        self.counts = counts
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(self.counts, (len(rows), len(self.counts)))
 
 
 @dataclass(frozen=True)
@@ -60,32 +43,11 @@ class Popularity(Recipe):
 
     dtype: Precision = field(default=torch.float64, repr=False)
 
-    def _fit(self, links: Any) -> PopularityRanker:
-        counts = np.asarray(links.sum(axis=0)).ravel()
-        return PopularityRanker(counts, links.shape[0], self.dtype)
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        return {"counts": np.asarray(links.sum(axis=0)).ravel()}  # (N,)
 
-
-class NeighbourRanker(BlockRanker):
-    """Votes of neighbouring rows.
-
-    :param walk: (M, M) one step on the graph of the rows, sparse.
-    :param links: (M, N) sparse.
-    :param recipe: the settings.
-    """
-
-    def __init__(self, walk: Any, links: Any, recipe: NeighbourVoting) -> None:
-        super().__init__(links.shape, recipe.dtype)
-        self._walk, self._links, self.recipe = walk, links, recipe
-        counts = np.asarray(links.sum(axis=0)).ravel()
-        self._popularity = recipe.popularity_weight * counts / counts.max()  # (N,)
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        step = self._walk[rows]  # (R, M), sparse throughout: few hops
-        votes = step
-        for _ in range(1, self.recipe.hops):
-            step = self.recipe.decay * (step @ self._walk)
-            votes = votes + step
-        return (votes @ self._links).toarray() + self._popularity
+    def _block(self, rows: np.ndarray, *, counts: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(counts, (len(rows), len(counts)))
 
 
 @dataclass(frozen=True)
@@ -121,8 +83,18 @@ class NeighbourVoting(Recipe):
     popularity_weight: NotNegative = 1e-3
     dtype: Precision = field(default=torch.float64, repr=False)
 
-    def _fit(self, links: Any) -> NeighbourRanker:
-        return NeighbourRanker(row_normalised(weights(self.row_graph, self.dtype)), links, self)
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        counts = np.asarray(links.sum(axis=0)).ravel()
+        popularity = self.popularity_weight * counts / counts.max()  # (N,)
+        return {"walk": row_normalised(weights(self.row_graph, self.dtype)), "links": links, "popularity": popularity}
+
+    def _block(self, rows: np.ndarray, *, walk: Any, links: Any, popularity: np.ndarray) -> np.ndarray:
+        step = walk[rows]  # (R, M), sparse throughout: few hops
+        votes = step
+        for _ in range(1, self.hops):
+            step = self.decay * (step @ walk)
+            votes = votes + step
+        return (votes @ links).toarray() + popularity
 
 
 Normalisation = Literal["none", "symmetric", "walk", "blocks"]
@@ -131,28 +103,6 @@ Normalisation = Literal["none", "symmetric", "walk", "blocks"]
 def _check_normalisation(word: Any, name: str) -> None:
     if word not in get_args(Normalisation):
         raise InputError(f"{name}: expected one of {', '.join(get_args(Normalisation))}, got {word!r}")
-
-
-class KatzRanker(BlockRanker):
-    """Paths from the rows asked for.
-
-    :param joint: J (M + N, M + N), sparse.
-    :param shape: (M, N).
-    :param recipe: the settings.
-    """
-
-    def __init__(self, joint: Any, shape: tuple[int, int], recipe: Katz) -> None:
-        super().__init__(shape, recipe.dtype)
-        self._joint, self._backward, self.recipe = joint, joint.T.tocsr(), recipe
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        beta, num_rows = self.recipe.beta, self.shape[0]
-        paths = beta * self._joint[rows].toarray().T  # (M + N, R), those of length 1
-        total = paths[num_rows:]
-        for _ in range(1, self.recipe.max_length):
-            paths = beta * (self._backward @ paths)
-            total = total + paths[num_rows:]
-        return total.T
 
 
 @dataclass(frozen=True)
@@ -195,7 +145,7 @@ class Katz(Recipe):
     col_weight: NotNegative = 0.1
     dtype: Precision = field(default=torch.float64, repr=False)
 
-    def _fit(self, links: Any) -> KatzRanker:
+    def _prepare(self, links: Any) -> dict[str, Any]:
         blocks = [weights(self.row_graph, self.dtype), links, links.T, weights(self.col_graph, self.dtype)]
         if self.normalisation == "blocks":
             blocks = [row_normalised(block) for block in blocks]
@@ -207,37 +157,16 @@ class Katz(Recipe):
             joint = symmetrically_normalised(joint)
         elif self.normalisation == "walk":
             joint = row_normalised(joint)
-        return KatzRanker(joint, links.shape, self)
+        return {"joint": joint, "backward": joint.T.tocsr()}
 
-
-class PropagationRanker(BlockRanker):
-    r"""The state after all steps, for the rows asked for.
-
-    Steps on the two graphs commute, so the state is :math:`\sum_{ij} c_{ij} S_M^i X S_N^j`, and a row of it needs rows
-    of :math:`S_M^i` only.
-
-    :param row_walk: :math:`S_M` (M, M), sparse.
-    :param col_walk: :math:`S_N` (N, N), sparse.
-    :param links: X (M, N), sparse.
-    :param recipe: the settings.
-    """
-
-    def __init__(self, row_walk: Any, col_walk: Any, links: Any, recipe: Propagation) -> None:
-        super().__init__(links.shape, recipe.dtype)
-        self._row_walk, self._col_walk, self._links, self.recipe = row_walk, col_walk, links, recipe
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        steps = self.recipe.iterations
-        powers = [np.zeros((self.shape[0], len(rows)), dtype=self._links.dtype)]  # each (M, R): columns of S_M^i
-        powers[0][rows, np.arange(len(rows))] = 1
-        for _ in range(steps):
-            powers.append(self._row_walk @ powers[-1])
-        weight = self.recipe.coefficients().astype(self._links.dtype)
-        state = np.zeros((self.shape[1], len(rows)), dtype=self._links.dtype)
-        for j in range(steps, -1, -1):  # Horner in S_N
-            seeds = sum(weight[i, j] * powers[i] for i in range(steps - j + 1))  # (M, R)
-            state = self._col_walk @ state + self._links.T @ seeds
-        return state.T
+    def _block(self, rows: np.ndarray, *, joint: Any, backward: Any) -> np.ndarray:
+        num_rows = self.row_graph.num_nodes
+        paths = self.beta * joint[rows].toarray().T  # (M + N, R), those of length 1
+        total = paths[num_rows:]
+        for _ in range(1, self.max_length):
+            paths = self.beta * (backward @ paths)
+            total = total + paths[num_rows:]
+        return total.T
 
 
 @dataclass(frozen=True)
@@ -286,10 +215,23 @@ class Propagation(Recipe):
                 weight[i, j] = (1.0 if last else self.restart) * half ** (i + j) * comb(i + j, i)
         return weight
 
-    def _fit(self, links: Any) -> PropagationRanker:
+    def _prepare(self, links: Any) -> dict[str, Any]:
         row_walk, col_walk = (
             symmetrically_normalised(weights(graph, self.dtype)) for graph in (self.row_graph, self.col_graph)
         )
         if self.normalise_links:
             links = symmetrically_normalised(links)
-        return PropagationRanker(row_walk, col_walk, links, self)
+        return {"row_walk": row_walk, "col_walk": col_walk, "links": links}
+
+    def _block(self, rows: np.ndarray, *, row_walk: Any, col_walk: Any, links: Any) -> np.ndarray:
+        """The steps on the two graphs commute: the state is the sum of c_ij S_M^i X S_N^j, row by row."""
+        powers = [np.zeros((links.shape[0], len(rows)), dtype=links.dtype)]  # each (M, R): columns of S_M^i
+        powers[0][rows, np.arange(len(rows))] = 1
+        for _ in range(self.iterations):
+            powers.append(row_walk @ powers[-1])
+        weight = self.coefficients().astype(links.dtype)
+        state = np.zeros((links.shape[1], len(rows)), dtype=links.dtype)
+        for j in range(self.iterations, -1, -1):  # Horner in S_N
+            seeds = sum(weight[i, j] * powers[i] for i in range(self.iterations - j + 1))  # (M, R)
+            state = col_walk @ state + links.T @ seeds
+        return state.T

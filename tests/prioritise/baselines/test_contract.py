@@ -149,7 +149,7 @@ def test_new_rows_are_ranked_by_the_graph(name):
 
 def test_new_rows_of_bpr_have_the_biases():
     ranker = BPR(4).fit(LINKS)
-    biases = torch.from_numpy(ranker.col_factors[:, -1]).double()  # the package keeps them beside the factors
+    biases = torch.from_numpy(ranker.arrays["col_factors"][:, -1]).double()  # the package keeps them beside the factors
     torch.testing.assert_close(ranker.scores([NEW_ROW])[0], biases)
     assert float(biases.std()) > 0
 
