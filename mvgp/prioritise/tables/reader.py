@@ -146,10 +146,9 @@ def split_lines(path: FilePath, content: bytes) -> list[str]:
     except UnicodeDecodeError as error:
         problem = f"expected UTF-8 text, got byte 0x{content[error.start]:02x}, which is not part of any character"
         raise TableError(path, problem, _line_at(content, error.start)) from None
-    longest = max(map(len, lines))
-    if longest > MAX_LINE:
-        line = next(number for number, line in enumerate(lines, 1) if len(line) > MAX_LINE)
-        raise TableError(path, f"expected at most {MAX_LINE} characters, got {len(lines[line - 1])}", line)
+    if max(map(len, lines)) > MAX_LINE:
+        number, length = next((n, len(line)) for n, line in enumerate(lines, 1) if len(line) > MAX_LINE)
+        raise TableError(path, f"expected at most {MAX_LINE} characters, got {length}", number)
     return lines[:-1] if lines[-1] == "" else lines
 
 
@@ -217,12 +216,12 @@ def read_table(
     mark = delimiter or max(DELIMITERS, key=lambda mark: sum(mark in line for line in sample))
     first = [field.strip() for field in _split_line(body[0], mark, file, numbers[0])]
     requested: Columns = range(2 + (weighted and len(first) > 2)) if columns is None else columns
-    by_name = any(isinstance(column, str) for column in requested)
-    names = _column_names(first, comments, requested, mark) if by_name else first
-    positions = [_position(column, names, file, numbers[0]) for column in requested]
+    positions, in_comment = _find_columns(requested, first, comments, mark, file, numbers[0])
     _check_counts(body, numbers, max(positions) + 1, len(first), mark, file)
-    fields = tuple(_clean(column, mark) for column in split_columns(body, positions, len(first), mark))
-    has_header = names is first if by_name else header
+    fields = tuple(_clean(column, mark) for column in split_columns(file, body, positions, len(first), mark))
+    has_header = header
+    if any(isinstance(column, str) for column in requested):
+        has_header = in_comment is None
     if has_header is None:
         weight = fields[2][0] if len(fields) > 2 else None
         has_header = is_header([column[0] for column in fields[:ids]], [column[1:] for column in fields[:ids]], weight)
@@ -233,7 +232,8 @@ def read_table(
     for number, column in enumerate(fields[:ids], 1):
         if "" in column:
             raise TableError(file, f"expected an id in column {number}, got nothing", numbers[column.index("")])
-    return Table(file, fields, numbers, tuple(names) if has_header or names is not first else None, comments)
+    names = first if has_header else in_comment
+    return Table(file, fields, numbers, None if names is None else tuple(names), comments)
 
 
 def _table_lines(lines: list[str]) -> Sequence[int]:
@@ -243,9 +243,10 @@ def _table_lines(lines: list[str]) -> Sequence[int]:
     return [number for number, line in enumerate(lines, 1) if line.lstrip()[:1] not in ("", "#")]
 
 
-def split_columns(lines: list[str], positions: Sequence[int], width: int, mark: str) -> list[list[str]]:
+def split_columns(path: FilePath, lines: list[str], positions: Sequence[int], width: int, mark: str) -> list[list[str]]:
     """Fields at some positions, column by column, as text: "007" stays "007", and "NA" is a name.
 
+    :param path: the file, for messages.
     :param lines: at least one; each has more fields than the largest position, none has more than ``width``.
     :param positions: from 0.
     :param width: number of fields of the first line.
@@ -255,21 +256,24 @@ def split_columns(lines: list[str], positions: Sequence[int], width: int, mark: 
         import pandas
     except ImportError as error:
         raise InputError(f"tables are read with pandas ({error}); pip install 'mvgp[cli]' installs it") from error
-    frame = pandas.read_csv(
-        io.StringIO("\n" + "\n".join(lines)),  # pandas drops a byte-order mark at the very beginning, even in an id
-        skiprows=1,
-        sep=mark,
-        engine="c" if mark.isascii() else "python",
-        header=None,
-        names=range(width),
-        usecols=sorted(set(positions)),
-        index_col=False,
-        dtype=object,
-        na_filter=False,
-        quoting=csv.QUOTE_NONE if mark == "\t" else csv.QUOTE_MINIMAL,
-        skipinitialspace=mark not in "\t ",
-        skip_blank_lines=False,
-    )
+    try:
+        frame = pandas.read_csv(
+            io.StringIO("\n" + "\n".join(lines)),  # pandas would drop a byte-order mark at the very beginning
+            skiprows=1,
+            sep=mark,
+            engine="c" if mark.isascii() else "python",
+            header=None,
+            names=range(width),
+            usecols=sorted(set(positions)),
+            index_col=False,
+            dtype=object,
+            na_filter=False,
+            quoting=csv.QUOTE_NONE if mark == "\t" else csv.QUOTE_MINIMAL,
+            skipinitialspace=mark not in "\t ",
+            skip_blank_lines=False,
+        )
+    except pandas.errors.ParserError as error:
+        raise TableError(path, f"cannot be split into columns: {error}") from error
     return [frame[position].tolist() for position in positions]
 
 
@@ -311,22 +315,24 @@ def _check_counts(lines: list[str], numbers: Sequence[int], minimum: int, maximu
             raise TableError(path, problem, number)
 
 
-def _column_names(first: list[str], comments: tuple[str, ...], requested: Columns, mark: str) -> list[str]:
-    """Fields of the header: the last comment above the table if it has every name, otherwise the first line."""
-    if comments:
+def _find_columns(
+    requested: Columns, first: list[str], comments: tuple[str, ...], mark: str, path: Path, line: int
+) -> tuple[list[int], list[str] | None]:
+    """Positions of the requested columns, and the comment that is the header if the first line is not.
+
+    Names are those of the last comment above the table if it has all of them, otherwise those of the first line.
+    """
+    words = [column for column in requested if isinstance(column, str)]
+    names, in_comment = first, None
+    if words and comments:
         fields = [field.strip() for field in comments[-1].lstrip().lstrip("#").split(mark)]
-        if len(fields) == len(first) and all(name in fields for name in requested if isinstance(name, str)):
-            return fields
-    return first
-
-
-def _position(column: int | str, names: list[str], path: Path, line: int) -> int:
-    if isinstance(column, int):
-        return column
-    if names.count(column) != 1:
-        problem = "no column" if column not in names else "more than one column"
-        raise TableError(path, f"{problem} is called {column!r}; there are {', '.join(map(shortened, names))}", line)
-    return names.index(column)
+        if len(fields) == len(first) and set(words).issubset(fields):
+            names = in_comment = fields
+    for word in words:
+        if names.count(word) != 1:
+            problem = "no column" if word not in names else "more than one column"
+            raise TableError(path, f"{problem} is called {word!r}; there are {', '.join(map(shortened, names))}", line)
+    return [names.index(column) if isinstance(column, str) else column for column in requested], in_comment
 
 
 # Header -------------------------------------------------------------------------------------------

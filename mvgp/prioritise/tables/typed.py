@@ -114,7 +114,7 @@ def read_typed(path: Path, column_of: Callable[[str], Column], required: Collect
         if count != len(header):
             raise TableError(path, f"expected {len(header)} columns as in the header, got {count}", number)
     columns = [column_of(name) for name in header]
-    entries = zip(*split_columns(lines, range(len(header)), len(header), "\t"), strict=True)
+    entries = zip(*split_columns(path, lines, range(len(header)), len(header), "\t"), strict=True)
     next(entries)  # the header
     rows = [_parse_row(path, number, columns, cells) for number, cells in enumerate(entries, 2)]
     return TypedTable(path, header, rows, content)
