@@ -61,14 +61,10 @@ class Column:
 class TypedTable:
     """A table that was read and checked.
 
-    :param path: of its file.
-    :param header: names of all columns, in the order of the file.
     :param rows: one dictionary for each line.
     :param content: the bytes of the file.
     """
 
-    path: Path
-    header: tuple[str, ...]
     rows: list[dict[str, Any]]
     content: bytes
 
@@ -117,7 +113,7 @@ def read_typed(path: Path, column_of: Callable[[str], Column], required: Collect
     entries = zip(*split_columns(path, lines, range(len(header)), len(header), "\t"), strict=True)
     next(entries)  # the header
     rows = [_parse_row(path, number, columns, cells) for number, cells in enumerate(entries, 2)]
-    return TypedTable(path, header, rows, content)
+    return TypedTable(rows, content)
 
 
 def _parse_row(path: Path, number: int, columns: list[Column], cells: tuple[str, ...]) -> dict[str, Any]:
