@@ -37,8 +37,10 @@ def fit_implicit(module: str, name: str, links: Any, recipe: ImplicitALS | BPR, 
         "random_state": recipe.seed,
         **own,
     }
-    model = getattr(_package(f"implicit.cpu.{module}"), name)(dtype=DTYPES[recipe.dtype], **settings)
-    with _package("threadpoolctl").threadpool_limits(1, "blas"):  # implicit has threads of its own, and asks for this
+    kind = getattr(_package(f"implicit.cpu.{module}"), name)
+    # implicit has threads of its own; it warns from its constructor on where the linear algebra has some, too
+    with _package("threadpoolctl").threadpool_limits(1, "blas"):
+        model = kind(dtype=DTYPES[recipe.dtype], **settings)
         try:
             model.fit(matrix, show_progress=False)
         except _package("implicit.recommender_base").ModelFitError as error:  # NaN or infinity
