@@ -36,7 +36,7 @@ class Graph:
     """
 
     def __init__(self, edges: Any, num_nodes: int, weights: Any = None) -> None:
-        count = check_whole_number(num_nodes, "num_nodes", most=2**31 - 1)
+        count = check_whole_number(num_nodes, "num_nodes", maximum=2**31 - 1)
         ends = _edge_array(edges, count)  # (E, 2)
         given = _edge_weights(weights, len(ends))  # (E,)
         adjacency = sparse.coo_array((given, (ends[:, 0], ends[:, 1])), shape=(count, count))

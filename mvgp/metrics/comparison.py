@@ -87,7 +87,7 @@ def compare(
 
     """
     confidence, seed = check_between(confidence, "confidence"), check_seed(seed)
-    resamples = check_whole_number(resamples, "resamples", most=10**8)
+    resamples = check_whole_number(resamples, "resamples", maximum=10**8)
     check_text(metric, "metric")
     left, right = _paired(a, b, metric)
     difference = left - right  # (D,)

@@ -123,7 +123,7 @@ class RowBiasMean(MatrixMean):
     def __init__(self, bias: Any, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(dtype)
         if whole(bias) is not None:
-            start = torch.zeros(check_whole_number(bias, "bias", most=2**31 - 1), dtype=dtype)
+            start = torch.zeros(check_whole_number(bias, "bias", maximum=2**31 - 1), dtype=dtype)
         else:
             start = check_values(bias, None, "bias", dtype)
         if start.numel() == 0:

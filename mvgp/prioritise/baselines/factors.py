@@ -42,7 +42,7 @@ def check_implicit(recipe: Any) -> None:
     for name in ("factors", "iterations", "threads"):
         check_whole_number(getattr(recipe, name), name)
     check_not_negative(recipe.regularisation, "regularisation")
-    check_whole_number(recipe.seed, "seed", least=0)
+    check_whole_number(recipe.seed, "seed", 0)
     check_dtype(recipe.dtype)
 
 
@@ -186,7 +186,7 @@ class PureSVD:
 
     def __post_init__(self) -> None:
         check_whole_number(self.factors, "factors")
-        check_whole_number(self.seed, "seed", least=0)
+        check_whole_number(self.seed, "seed", 0)
         check_dtype(self.dtype)
 
     def fit(self, links: PositiveUnlabelled) -> FactorRanker:
