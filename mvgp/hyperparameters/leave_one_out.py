@@ -12,12 +12,12 @@ from torch import Tensor
 from ..checks import check_index, without_gradient
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
-from ..linalg.solvers import DENSE_LIMIT, SpectralSolver
+from ..linalg.solvers import SpectralSolver
 from ..posteriors.covariance import ConditionalCovariance, unscaled
 from ..posteriors.fitted import FullPosterior
 from ..posteriors.query import SparseCoefficients
 
-CHUNK = 64  # identity columns solved at a time
+SOLVE_BATCH = 64  # identity columns solved at a time
 SAME = 1e-3  # relative residual above which the values cannot be those that were fitted
 
 
@@ -115,17 +115,17 @@ def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) 
             grid = u.square() @ (1 / (solver.products + solver.noise)) @ v.square().mT
             everything = conditional.pairs.gather(grid.unsqueeze(0)).squeeze(1)
         return everything if which is None else everything[which]
-    if conditional.has_dense or (which is None and count <= DENSE_LIMIT):
+    if conditional.has_dense or (which is None and count <= conditional.limits.dense):
         everything = torch.cholesky_inverse(conditional.dense.chol).diagonal()
         return everything if which is None else everything[which]
     if which is None:
         raise SizeError(
-            f"leave-one-out for all entries is offered up to {DENSE_LIMIT:,} observed pairs, there are {count:,}; "
-            "name some with which="
+            f"leave-one-out for all entries is offered up to {conditional.limits.dense:,} observed pairs, there are "
+            f"{count:,}; name some with which="
         )
     found = []
-    for start in range(0, len(which), CHUNK):
-        part = which[start : start + CHUNK]
+    for start in range(0, len(which), SOLVE_BATCH):
+        part = which[start : start + SOLVE_BATCH]
         place = torch.arange(len(part), device=part.device)
         rhs = torch.zeros(count, len(part), dtype=conditional.noise.dtype, device=part.device)
         rhs[part, place] = 1

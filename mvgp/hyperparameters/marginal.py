@@ -17,9 +17,9 @@ from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
 from ..likelihoods.ranking import check_gaussian
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
+from ..linalg.cost import DEFAULT_LIMITS
 from ..linalg.pair_operator import PairLinearOperator
-from ..linalg.preconditioner import EXACT_LIMIT
-from ..linalg.solvers import CHOLESKY_LIMIT, make_solver
+from ..linalg.solvers import make_solver
 from ..priors.matrix_gp import MatrixGP
 from .derivative import with_derivative
 from .probes import PROBES, Reference, check_probes, log_determinant
@@ -132,17 +132,17 @@ def choose_method(covariance: PairLinearOperator, noise: Tensor, method: Margina
     check_choice(method, "method", METHODS)
     pairs = covariance.left
     complete = noise.dim() == 0 and pairs.fills and pairs.active_shape == pairs.shape
-    closed_form = complete and max(pairs.shape) <= EXACT_LIMIT
+    closed_form = complete and max(pairs.shape) <= DEFAULT_LIMITS.eigenpairs
     if method == "spectral" and not closed_form:
         raise InputError(
             f"method='spectral' needs every cell observed, row by row, with equal weights, "
-            f"and at most {EXACT_LIMIT} rows and columns"
+            f"and at most {DEFAULT_LIMITS.eigenpairs} rows and columns"
         )
     if method != "auto":
         return method
     if closed_form:
         return "spectral"
-    return "cholesky" if len(pairs) <= CHOLESKY_LIMIT else "probes"
+    return "cholesky" if len(pairs) <= DEFAULT_LIMITS.cholesky else "probes"
 
 
 def pair_log_marginal(

@@ -13,7 +13,7 @@ from ..checks import as_reals, as_tensor, check_device, check_dtype, check_matri
 from ..errors import InputError, SizeError
 from ..linalg.patterns import SymmetricCSR
 
-EIGEN_LIMIT = 16384  # nodes beyond which dense eigenpairs are refused
+EIGEN_LIMIT = 16384  # nodes up to which dense eigenpairs are computed
 
 
 class Graph:
@@ -127,12 +127,14 @@ class Graph:
             self._converted[key] = self._shifted.to(dtype, device)
         return self._converted[key]
 
-    def eigenpairs(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Eigenvalues (N,) of L in [0, 2] and eigenvectors (N, N); computed once."""
+    def eigenpairs(
+        self, dtype: torch.dtype, device: torch.device, *, max_nodes: int = EIGEN_LIMIT
+    ) -> tuple[Tensor, Tensor]:
+        """Eigenvalues (N,) of L in [0, 2] and eigenvectors (N, N); computed once, up to ``max_nodes``."""
         key = (check_dtype(dtype), check_device(device))
         if key not in self._eigen:
-            if self.num_nodes > EIGEN_LIMIT:
-                raise SizeError(f"eigenpairs of a graph with {self.num_nodes} nodes: the limit is {EIGEN_LIMIT}")
+            if self.num_nodes > max_nodes:
+                raise SizeError(f"eigenpairs of a graph with {self.num_nodes} nodes: the limit is {max_nodes}")
             values, vectors = torch.linalg.eigh(self._shifted.tensor.to_dense())
             found = ((values + 1).clamp(0, 2), vectors)
             self._eigen[key] = tuple(part.to(dtype=dtype, device=device) for part in found)

@@ -128,7 +128,6 @@ class Factor:
 
 First = Literal["dense", "lazy", "sparse"]
 Second = Literal["dense", "lazy", "sampled"]
-GRID_BYTES = 512 * 2**20  # memory for the intermediate matrices of one batch of right-hand sides
 
 
 @dataclass(frozen=True)
@@ -149,10 +148,19 @@ class PairProduct:
     :param col_op: (N1, N2).
     :param left: cells (of M1 x N1) of the result.
     :param right: cells (of M2 x N2) of the right-hand side.
+    :param grid_bytes: memory for the intermediate matrices of one batch of right-hand sides.
     """
 
-    def __init__(self, row_op: LinearOperator, col_op: LinearOperator, left: PairIndex, right: PairIndex) -> None:
-        self.left, self.right = left, right
+    def __init__(
+        self,
+        row_op: LinearOperator,
+        col_op: LinearOperator,
+        left: PairIndex,
+        right: PairIndex,
+        *,
+        grid_bytes: int = 512 * 2**20,
+    ) -> None:
+        self.left, self.right, self.grid_bytes = left, right, grid_bytes
         same = left is right
         self.row = Factor(row_op, left.active_rows, left.active_rows if same else right.active_rows)
         self.col = Factor(col_op, left.active_cols, left.active_cols if same else right.active_cols)
@@ -177,7 +185,7 @@ class PairProduct:
         left, right = (self.left.swapped, self.right.swapped) if plan.rows_first else (self.left, self.right)
         inner, outer = (self.row, self.col) if plan.rows_first else (self.col, self.row)
         grid = max(right.active_shape[0], left.active_shape[0]) * max(left.active_shape[1], right.active_shape[1])
-        width = max(1, GRID_BYTES // (grid * self.itemsize))
+        width = max(1, self.grid_bytes // (grid * self.itemsize))
         parts = []
         for start in range(0, rhs.shape[1], width):
             middle = _first_stage(inner, right, rhs[:, start : start + width], plan.first)

@@ -25,10 +25,9 @@ from ..linalg import cost
 from ..linalg.pair_operator import Factor
 from ..linalg.pairs import PairIndex
 from ..linalg.roots import columns, diagonal_at
-from ..linalg.solvers import DENSE_LIMIT
 from .covariance import ConditionalCovariance, PosteriorCovariance, unscaled
 from .query import Query
-from .variance import ITERATIONS
+from .variance import EXPECTED_ITERATIONS
 
 RowsMethod = Literal["auto", "exact", "stochastic"]
 EXACT_SECONDS = 60.0  # up to which exact variances are worth their time
@@ -45,7 +44,7 @@ class VarianceEstimate:
 
     :param values: (R, N), between 0 and the prior's.
     :param error: (R, N) standard errors of the values; 0 where they are exact.
-    :param probes: the most random vectors used for a block; 0 for exact values.
+    :param probes: largest number of random vectors used for a block; 0 for exact values.
     """
 
     values: Tensor
@@ -61,6 +60,129 @@ class VarianceEstimate:
         rows, cols = self.values.shape
         how = f"estimated from {self.probes} random vectors" if self.probes else "exact"
         return f"{type(self).__name__}({rows} x {cols}, {how})"
+
+
+def row_variances(
+    conditional: PosteriorCovariance,
+    query: Callable[[Tensor, Tensor], Query],
+    rows: Tensor,
+    *,
+    method: RowsMethod,
+    accuracy: float,
+    max_probes: int,
+    seed: int,
+    progress: bool,
+) -> VarianceEstimate:
+    """Variances of whole rows (R,), exact or estimated.
+
+    :param query: makes a query of rows (Q,) and columns (Q,).
+    """
+    check_choice(method, "method", ("auto", "exact", "stochastic"))
+    accuracy, max_probes = check_positive(accuracy, "accuracy"), check_whole_number(max_probes, "max_probes")
+    seed, progress = check_seed(seed), check_flag(progress, "progress")
+    conditional, scale = unscaled(conditional)
+    if isinstance(conditional, ConditionalCovariance):
+        exact_seconds = _exact_seconds(conditional, len(rows))
+        if method == "stochastic" or (method == "auto" and exact_seconds > EXACT_SECONDS):
+            estimate = estimate_variances(
+                conditional, rows, accuracy=accuracy, max_probes=max_probes, seed=seed, progress=progress
+            )
+            return VarianceEstimate(scale * estimate.values, scale * estimate.error, estimate.probes)
+    elif method == "stochastic":
+        raise InputError(f"method: {type(conditional).__name__} has no stochastic variances, got {method!r}")
+    cols = torch.arange(conditional.pairs.shape[1], device=rows.device)
+    values = [conditional.variance(query(row.expand(len(cols)), cols)) for row in tqdm(rows, disable=not progress)]
+    exact = scale * torch.stack(values) if values else cols.new_zeros(0, len(cols), dtype=torch.float64)
+    return VarianceEstimate(exact, torch.zeros_like(exact), 0)
+
+
+def _exact_seconds(conditional: ConditionalCovariance, num_rows: int) -> float:
+    """Estimated time of exact variances of whole rows."""
+    if conditional.is_closed_form:
+        return 0.0
+    cells, count = num_rows * conditional.pairs.shape[1], len(conditional.pairs)
+    if count <= conditional.limits.dense:
+        return (count**3 / 6 + cells * count**2 / 2) / cost.GEMM
+    return cells * EXPECTED_ITERATIONS * conditional.covariance.product.plan.seconds
+
+
+def estimate_variances(
+    conditional: ConditionalCovariance,
+    rows: Tensor,
+    *,
+    accuracy: float,
+    max_probes: int,
+    seed: int,
+    progress: bool = False,
+) -> VarianceEstimate:
+    """Variances of whole rows (R,) of the prior's own grid.
+
+    :param accuracy: relative accuracy of a standard deviation, at two standard errors, for nearly all cells.
+    :param max_probes: limit for the number of random vectors; the error bars tell what it was good for.
+    """
+    pairs, ops = conditional.pairs, conditional.ops
+    lines = rows, torch.arange(ops[1].shape[-1], device=rows.device)
+    turned = len(pairs.active_cols) < len(pairs.active_rows)  # the shorter inner axis is the cheaper one
+    if turned:
+        pairs, ops, lines = pairs.swapped, (ops[1], ops[0]), (lines[1], lines[0])
+    cells = _Cells(pairs, *ops, lines[0])
+    diagonal = conditional.inverse_diagonal()
+    probes = _Probes(conditional, diagonal, seed)
+    prior = [diagonal_at(op, which).float() for op, which in zip(ops, lines, strict=True)]
+    values = torch.empty(len(lines[0]), len(lines[1]), dtype=ops[0].dtype, device=rows.device)
+    error, largest = torch.empty_like(values), 0
+    width = max(64, TILE_BYTES // (4 * max(len(lines[0]), pairs.active_shape[0], pairs.active_shape[1])))
+    with tqdm(total=len(lines[1]), disable=not progress, desc="variances", unit="lines", leave=False) as bar:
+        for start in range(0, len(lines[1]), width):
+            where = slice(start, start + width)
+            block = cells.block(lines[1][where])
+            before = prior[0].unsqueeze(1) * prior[1][where]
+            left = before - cells.squares(diagonal.float(), block)
+            values[:, where], error[:, where], used = _settle(cells, block, probes, before, left, accuracy, max_probes)
+            largest = max(largest, used)
+            bar.update(block.shape[1])
+    if turned:
+        values, error = values.mT, error.mT
+    if conditional.has_dense:
+        _put_observed(conditional, diagonal, rows, values, error)
+    return VarianceEstimate(values, error, largest)
+
+
+def _settle(
+    cells: _Cells, block: Tensor, probes: _Probes, prior: Tensor, left: Tensor, accuracy: float, max_probes: int
+) -> tuple[Tensor, Tensor, int]:
+    """Variances (R, w), their standard errors, and the number of probes.
+
+    :param left: (R, w) the prior's variance less the diagonal's share of the reduction.
+    """
+    total, squares, count = torch.zeros_like(left), torch.zeros_like(left), 0
+    while True:
+        for signs, rest in probes.batch(count // BATCH):
+            form = cells.linear(signs, block).mul_(cells.linear(rest, block))
+            total += form
+            squares.addcmul_(form, form)
+        count += BATCH
+        mean = total / count
+        error = (squares / count - mean.square()).clamp_min(0).div_(count - 1).sqrt_().mul_(1 + SKEW / count)
+        value = torch.minimum((left - mean).clamp_min(0), prior)
+        # a standard deviation is off by half of what its square is off by, relative to each
+        settled = float((error <= accuracy * value).float().mean())
+        if settled >= SETTLED or count >= max_probes:
+            return value, error, count
+
+
+def _put_observed(
+    conditional: ConditionalCovariance, diagonal: Tensor, rows: Tensor, values: Tensor, error: Tensor
+) -> None:
+    r"""Observed cells in closed form: :math:`S_{TT} = D - D A^{-1} D`, since :math:`K_{TT} = A - D`."""
+    position = torch.full((conditional.pairs.shape[0],), -1, device=rows.device)
+    position[rows] = torch.arange(len(rows), device=rows.device)
+    at = position[conditional.pairs.rows]
+    observed = at >= 0
+    noise = conditional.noise.expand(len(diagonal))
+    variance = (noise - noise.square() * diagonal).clamp_min(0)
+    values[at[observed], conditional.pairs.cols[observed]] = variance[observed]
+    error[at[observed], conditional.pairs.cols[observed]] = 0.0
 
 
 class _Probes:
@@ -90,7 +212,7 @@ class _Cells:
     :param pairs: the observed pairs; rows are the dense axis here.
     :param dense_op: covariance of the dense axis.
     :param across_op: covariance of the other one.
-    :param lines: (R,) wanted on the dense axis.
+    :param lines: (R,) requested on the dense axis.
     """
 
     def __init__(self, pairs: PairIndex, dense_op: LinearOperator, across_op: LinearOperator, lines: Tensor) -> None:
@@ -98,7 +220,7 @@ class _Cells:
         self._dense = Factor(dense_op, lines, pairs.active_rows).dense.float()  # (R, M')
 
     def block(self, across: Tensor) -> Tensor:
-        """(N', w): covariance of the observed positions and the wanted ones ``across`` (w,)."""
+        """(N', w): covariance of the observed positions and the requested ones ``across`` (w,)."""
         return columns(self._across_op, across)[self._pairs.active_cols].float()
 
     def linear(self, weights: Tensor, block: Tensor) -> Tensor:
@@ -111,126 +233,3 @@ class _Cells:
 
     def _sparse(self, weights: Tensor) -> Tensor:
         return self._pairs.pattern.matrix(self._pairs.to_pattern(weights))  # (M', N') CSR
-
-
-def row_variances(
-    conditional: PosteriorCovariance,
-    query: Callable[[Tensor, Tensor], Query],
-    rows: Tensor,
-    *,
-    method: RowsMethod,
-    accuracy: float,
-    max_probes: int,
-    seed: int,
-    progress: bool,
-) -> VarianceEstimate:
-    """Variances of whole rows (R,), exact or estimated.
-
-    :param query: makes a query of rows (Q,) and columns (Q,).
-    """
-    check_choice(method, "method", ("auto", "exact", "stochastic"))
-    accuracy, max_probes = check_positive(accuracy, "accuracy"), check_whole_number(max_probes, "max_probes")
-    seed, progress = check_seed(seed), check_flag(progress, "progress")
-    conditional, scale = unscaled(conditional)
-    if isinstance(conditional, ConditionalCovariance):
-        exact_seconds = _exact_seconds(conditional, len(rows))
-        if method == "stochastic" or (method == "auto" and exact_seconds > EXACT_SECONDS):
-            found = estimate_variances(
-                conditional, rows, accuracy=accuracy, max_probes=max_probes, seed=seed, progress=progress
-            )
-            return VarianceEstimate(scale * found.values, scale * found.error, found.probes)
-    elif method == "stochastic":
-        raise InputError(f"method: {type(conditional).__name__} has no stochastic variances, got {method!r}")
-    cols = torch.arange(conditional.pairs.shape[1], device=rows.device)
-    values = [conditional.variance(query(row.expand(len(cols)), cols)) for row in tqdm(rows, disable=not progress)]
-    exact = scale * torch.stack(values) if values else cols.new_zeros(0, len(cols), dtype=torch.float64)
-    return VarianceEstimate(exact, torch.zeros_like(exact), 0)
-
-
-def _exact_seconds(conditional: ConditionalCovariance, num_rows: int) -> float:
-    """Estimated time of exact variances of whole rows."""
-    if conditional.is_closed_form:
-        return 0.0
-    cells, count = num_rows * conditional.pairs.shape[1], len(conditional.pairs)
-    if count <= DENSE_LIMIT:
-        return (count**3 / 6 + cells * count**2 / 2) / cost.GEMM
-    return cells * ITERATIONS * conditional.covariance.product.plan.seconds
-
-
-def estimate_variances(
-    conditional: ConditionalCovariance,
-    rows: Tensor,
-    *,
-    accuracy: float,
-    max_probes: int,
-    seed: int,
-    progress: bool = False,
-) -> VarianceEstimate:
-    """Variances of whole rows (R,) of the prior's own grid.
-
-    :param accuracy: relative accuracy of a standard deviation, at two standard errors, for nearly all cells.
-    :param max_probes: limit for the number of random vectors; the error bars tell what it was good for.
-    """
-    pairs, ops = conditional.pairs, conditional.ops
-    lines = rows, torch.arange(ops[1].shape[-1], device=rows.device)
-    turned = len(pairs.active_cols) < len(pairs.active_rows)  # the shorter inner axis is the cheaper one
-    if turned:
-        pairs, ops, lines = pairs.swapped, (ops[1], ops[0]), (lines[1], lines[0])
-    cells = _Cells(pairs, *ops, lines[0])
-    diagonal = conditional.inverse_diagonal()
-    probes = _Probes(conditional, diagonal, seed)
-    prior = [diagonal_at(op, which).float() for op, which in zip(ops, lines, strict=True)]
-    values = torch.empty(len(lines[0]), len(lines[1]), dtype=ops[0].dtype, device=rows.device)
-    error, most = torch.empty_like(values), 0
-    width = max(64, TILE_BYTES // (4 * max(len(lines[0]), pairs.active_shape[0], pairs.active_shape[1])))
-    with tqdm(total=len(lines[1]), disable=not progress, desc="variances", unit="lines", leave=False) as bar:
-        for start in range(0, len(lines[1]), width):
-            where = slice(start, start + width)
-            block = cells.block(lines[1][where])
-            before = prior[0].unsqueeze(1) * prior[1][where]
-            left = before - cells.squares(diagonal.float(), block)
-            values[:, where], error[:, where], used = _settle(cells, block, probes, before, left, accuracy, max_probes)
-            most = max(most, used)
-            bar.update(block.shape[1])
-    if turned:
-        values, error = values.mT, error.mT
-    if conditional.has_dense:
-        _put_observed(conditional, diagonal, rows, values, error)
-    return VarianceEstimate(values, error, most)
-
-
-def _put_observed(
-    conditional: ConditionalCovariance, diagonal: Tensor, rows: Tensor, values: Tensor, error: Tensor
-) -> None:
-    r"""Observed cells in closed form: :math:`S_{TT} = D - D A^{-1} D`, since :math:`K_{TT} = A - D`."""
-    place = torch.full((conditional.pairs.shape[0],), -1, device=rows.device)
-    place[rows] = torch.arange(len(rows), device=rows.device)
-    at = place[conditional.pairs.rows]
-    known = at >= 0
-    noise = conditional.noise.expand(len(diagonal))
-    found = (noise - noise.square() * diagonal).clamp_min(0)
-    values[at[known], conditional.pairs.cols[known]] = found[known]
-    error[at[known], conditional.pairs.cols[known]] = 0.0
-
-
-def _settle(
-    cells: _Cells, block: Tensor, probes: _Probes, prior: Tensor, left: Tensor, accuracy: float, max_probes: int
-) -> tuple[Tensor, Tensor, int]:
-    """Variances (R, w), their standard errors, and the number of probes.
-
-    :param left: (R, w) the prior's variance less the diagonal's share of the reduction.
-    """
-    total, squares, count = torch.zeros_like(left), torch.zeros_like(left), 0
-    while True:
-        for signs, rest in probes.batch(count // BATCH):
-            form = cells.linear(signs, block).mul_(cells.linear(rest, block))
-            total += form
-            squares.addcmul_(form, form)
-        count += BATCH
-        mean = total / count
-        error = (squares / count - mean.square()).clamp_min(0).div_(count - 1).sqrt_().mul_(1 + SKEW / count)
-        value = torch.minimum((left - mean).clamp_min(0), prior)
-        # a standard deviation is off by half of what its square is off by, relative to each
-        settled = float((error <= accuracy * value).float().mean())
-        if settled >= SETTLED or count >= max_probes:
-            return value, error, count

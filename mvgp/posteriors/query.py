@@ -1,4 +1,4 @@
-r"""Representer coefficients A of a posterior mean: :math:`\psi(m, n) = k_M(m)\, A\, k_N(n)^T`."""
+r"""The cells a posterior is asked about, and its mean there: :math:`\psi(m, n) = k_M(m)\, A\, k_N(n)^T`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from ..linalg.pairs import PairIndex
 from ..linalg.patterns import Pattern
 from ..linalg.roots import columns, diagonal_at
 from ..priors.matrix_gp import Axis, MatrixGP
+
+LINE_BATCH = 256  # rows or columns whose scores are computed at a time
 
 
 class AxisQuery:
@@ -130,7 +132,7 @@ class Query:
         return self.row_side.diagonal(self.pairs.rows) * self.col_side.diagonal(self.pairs.cols)
 
 
-CHUNK = 256  # rows or columns whose scores are computed at a time
+# The mean, by its representer coefficients A ------------------------------------------------------
 
 
 class Coefficients(Protocol):
@@ -205,13 +207,13 @@ def pair_means(coefficients: Coefficients, query: Query) -> Tensor:
     active, local = (pairs.active_cols, pairs.local_cols) if flipped else (pairs.active_rows, pairs.local_rows)
     across = pairs.rows if flipped else pairs.cols
     out = torch.empty(len(query), dtype=rows.op.dtype, device=rows.op.device)
-    for start in range(0, len(active), CHUNK):
-        chosen = active[start : start + CHUNK]
+    for start in range(0, len(active), LINE_BATCH):
+        chosen = active[start : start + LINE_BATCH]
         if flipped:
             inner = coefficients.times(cols.columns(chosen).contiguous())  # (M, k)
             scores = rows.cross()._matmul(inner)  # (M*, k)
         else:
             scores = row_scores(coefficients, rows, cols, chosen).mT  # (N*, k)
-        here = (local >= start) & (local < start + CHUNK)
+        here = (local >= start) & (local < start + LINE_BATCH)
         out[here] = scores[across[here], local[here] - start]
     return out

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from ..errors import MvgpError, SizeError, StorageError
 from ..linalg.chebyshev import ChebyshevLinearOperator
-from ..linalg.preconditioner import EXACT_LIMIT
-from ..linalg.solvers import CHOLESKY_LIMIT
+from ..linalg.cost import DEFAULT_LIMITS
 from ..linalg.spectra import SpectralLinearOperator, eigenpairs, tolerance
 from ..linalg.stacked import GramLinearOperator
 from ..posteriors.covariance import NoCovariance, PosteriorCovariance, unscaled
@@ -55,7 +54,7 @@ def check_operator(op: LinearOperator, where: str, *, thorough: bool) -> float:
     matrix = op.to_dense()
     if not bool(torch.isfinite(matrix).all()):
         raise StorageError(f"{where}: expected a kernel with finite values, got others")
-    if thorough and len(matrix) <= EXACT_LIMIT:
+    if thorough and len(matrix) <= DEFAULT_LIMITS.eigenpairs:
         _check_psd(matrix, where)
     return float(matrix.abs().amax())
 
@@ -205,5 +204,5 @@ def _is_quick(posterior: GaussianPosterior) -> bool:
         return False
     inner = unscaled(posterior.conditional)[0]
     if isinstance(inner, WholeListCovariance):
-        return len(inner._listed) * posterior.shape[1] <= CHOLESKY_LIMIT
-    return isinstance(inner, LaplaceCovariance) or len(inner.pairs) <= CHOLESKY_LIMIT
+        return len(inner._listed) * posterior.shape[1] <= DEFAULT_LIMITS.cholesky
+    return isinstance(inner, LaplaceCovariance) or len(inner.pairs) <= DEFAULT_LIMITS.cholesky
