@@ -14,6 +14,7 @@ import numbers
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
+from types import UnionType
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -222,7 +223,7 @@ def check_text(value: Any, name: str) -> str:
     return value
 
 
-def check_instance(value: Any, name: str, kinds: type | tuple[type, ...], expected: str) -> Any:
+def check_instance(value: Any, name: str, kinds: type | UnionType | tuple[type, ...], expected: str) -> Any:
     """An object of a class; ``expected`` is the class's name for the message."""
     if not isinstance(value, kinds):
         came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__

@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import ScaleKernel
 from tqdm import tqdm
 
-from ..checks import check_flag, check_not_negative, check_seed, check_whole_number
+from ..checks import check_flag, check_instance, check_not_negative, check_seed, check_whole_number
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP
@@ -320,7 +320,6 @@ def _get(prior: MatrixGP, name: str) -> float:
 def _known(resume: Any) -> dict[Key, Choice]:
     if resume is None:
         return {}
-    if not isinstance(resume, KernelChoice):
-        raise InputError(f"resume: expected a KernelChoice, got {type(resume).__name__}")
+    check_instance(resume, "resume", KernelChoice, "a KernelChoice")
     every = [*resume.candidates, *([resume.unfinished] if resume.unfinished else [])]
     return {_key(one.parameters): one.choice for one in every}

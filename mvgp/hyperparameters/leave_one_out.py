@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_index, without_gradient
+from ..checks import check_index, check_instance, without_gradient
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..linalg.solvers import SpectralSolver
@@ -58,8 +58,7 @@ def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = N
     :param which: (J,) numbers of entries of ``data``; all when left out, which needs a dense factor of A (up to
         12,000 observed pairs) or a complete grid.
     """
-    if not isinstance(posterior, FullPosterior):
-        raise InputError(f"posterior: expected that of mvgp.FullGP, got {type(posterior).__name__}")
+    check_instance(posterior, "posterior", FullPosterior, "that of mvgp.FullGP")
     conditional, scale = _conditional(posterior)
     if posterior.certificate is not None or not isinstance(posterior.coefficients, SparseCoefficients):
         raise InputError("posterior: expected one under Gaussian noise, got that of a ranking")
@@ -83,8 +82,7 @@ def _conditional(posterior: FullPosterior) -> tuple[ConditionalCovariance, float
 
 def _checked_values(posterior: FullPosterior, data: ObservedMatrix, alpha: Tensor) -> Tensor:
     """(T,) the values of ``data``, once they are known to be what was fitted: K_TT alpha + D alpha = r - b."""
-    if not isinstance(data, ObservedMatrix):
-        raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     conditional, _ = _conditional(posterior)
     pairs = conditional.pairs
     rows, cols = data.rows.to(pairs.rows), data.cols.to(pairs.cols)

@@ -12,7 +12,15 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from ..checks import check_choice, check_iterations, check_seed, check_tolerance, check_values, check_weights
+from ..checks import (
+    check_choice,
+    check_instance,
+    check_iterations,
+    check_seed,
+    check_tolerance,
+    check_values,
+    check_weights,
+)
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
 from ..likelihoods.ranking import check_gaussian
@@ -91,10 +99,8 @@ def log_marginal(
     :param probes: how many random vectors estimate the log determinant.
     :param seed: of the probes.
     """
-    if not isinstance(prior, MatrixGP):
-        raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
-    if not isinstance(data, ObservedMatrix):
-        raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     if data.shape != prior.shape:
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
     probes, seed = check_probes(probes), check_seed(seed)
@@ -305,8 +311,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         probes: int = PROBES,
         seed: int = 0,
     ) -> None:
-        if not isinstance(prior, MatrixGP):
-            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
         check_gaussian(likelihood, "the marginal likelihood")
         super().__init__(likelihood, prior)
         self.method: MarginalMethod = check_choice(method, "method", METHODS)

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..checks import check_flag, check_memory, check_positive, check_seed, check_shape, check_whole_number, whole
+from ..checks import (
+    check_flag,
+    check_instance,
+    check_memory,
+    check_positive,
+    check_seed,
+    check_shape,
+    check_whole_number,
+    whole,
+)
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled, positive_pairs
 from ..errors import InputError
@@ -177,6 +186,5 @@ def check_negatives(negatives: Any, data: Any) -> NegativeSets | None:
     found = NegativeSets(negatives) if whole(negatives) is not None else negatives
     if not isinstance(found, NegativeSets):
         raise InputError(f"negatives: expected a number of sets or NegativeSets, got {type(negatives).__name__}")
-    if not isinstance(data, PositiveUnlabelled):
-        raise InputError(f"negatives: expected links (PositiveUnlabelled) as data, got {type(data).__name__}")
+    check_instance(data, "negatives", PositiveUnlabelled, "links (PositiveUnlabelled) as data")
     return found

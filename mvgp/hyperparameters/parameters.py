@@ -1,16 +1,56 @@
-"""Standard errors of learned parameters from the observed information."""
+"""What every way of learning shares: raw parameters as a vector, L-BFGS, its outcome, and standard errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from gpytorch import Module
 from gpytorch.constraints import Interval
+from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import Parameter
+from tqdm import tqdm
 
 from ..errors import InputError
+
+STEP = 1e-3  # of the central differences of the observed information, in raw parameters
+FLAT = 1e-2  # information below which the data do not determine a raw parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningResult:
+    """The outcome of learning; the parameters themselves were changed in place.
+
+    :param parameters: constrained value of each parameter, by name.
+    :param history: objective after each step.
+    :param converged: whether ``gradient`` is within ``tolerance``.
+    :param gradient: largest derivative by a raw parameter, divided by the root of the number of observations.
+    :param tolerance: what was requested.
+    :param evaluations: how often value and gradient were computed.
+    """
+
+    parameters: dict[str, Tensor]
+    history: Sequence[float]
+    converged: bool
+    gradient: float
+    tolerance: float
+    evaluations: int
+
+    def warn_unless_converged(self, advice: str) -> None:
+        """Warn the caller's caller if the tolerance was missed."""
+        if not self.converged:
+            warnings.warn(
+                f"learning ended with gradient {self.gradient:.2e} after {len(self.history)} steps, the tolerance is "
+                f"{self.tolerance:.2e}; {advice}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
 
 class ParameterVector:
@@ -87,8 +127,91 @@ def _transform(raw: Tensor, constraint: Interval | None) -> Tensor:
     return found
 
 
-STEP = 1e-3  # of the central differences, in raw parameters
-FLAT = 1e-2  # information below which a raw parameter is taken not to be determined by the data
+class Objective(ABC):
+    """A function of raw parameters, to be maximised by its gradient.
+
+    :param vector: the parameters.
+    """
+
+    def __init__(self, vector: ParameterVector) -> None:
+        self.vector, self.evaluations = vector, 0
+        self.history: list[float] = []
+
+    @abstractmethod
+    def evaluate(self) -> tuple[Tensor, float]:
+        """At the parameters as they are: a tensor () with the objective's gradient, and the objective."""
+
+    def both(self, raw: Tensor) -> tuple[float, Tensor]:
+        """The objective and its gradient (n,) at ``raw`` (n,)."""
+        self.vector.set(raw)
+        self._clear()
+        with torch.enable_grad():
+            tensor, value = self.evaluate()
+            tensor.backward()
+        self.evaluations += 1
+        gradient = self.vector.gradient()
+        self._clear()
+        return value, gradient
+
+    def _clear(self) -> None:
+        for parameter in self.vector.raw:
+            parameter.grad = None
+
+    def maximise(
+        self,
+        *,
+        max_steps: int,
+        goal: float,
+        unit: float,
+        first_step: float | None = None,
+        precision: float = 1e-15,
+        searches: int = 40,
+        label: str,
+        progress: bool,
+    ) -> None:
+        """L-BFGS from where the parameters are; it leaves them at the best point it found.
+
+        :param goal: largest derivative at which it stops.
+        :param unit: by which the objective is divided, so that the first step is not too long.
+        :param first_step: its length in raw parameters, on which the search is then scaled.
+        :param precision: relative change of the objective at which it stops.
+        :param searches: evaluations of a line search.
+        """
+        start = self.vector.get()
+        origin, step = (torch.zeros_like(start), 1.0) if first_step is None else (start, first_step)
+
+        def minus(u: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self.both(origin + step * torch.from_numpy(np.array(u)))
+            return -value / unit, -step * gradient.numpy() / unit
+
+        with tqdm(total=max_steps, disable=not progress, desc=label, leave=False) as bar:
+
+            def note(intermediate_result: Any) -> None:
+                self.history.append(-float(intermediate_result.fun) * unit)
+                bar.update()
+                bar.set_postfix(value=f"{self.history[-1]:.3f}")
+
+            optimum = minimize(
+                minus,
+                ((start - origin) / step).numpy(),
+                jac=True,
+                method="L-BFGS-B",
+                callback=note,
+                options={"maxiter": max_steps, "gtol": step * goal / unit, "ftol": precision, "maxls": searches},
+            )
+        self.vector.set(origin + step * torch.from_numpy(np.asarray(optimum.x)))
+
+    def result_fields(self, tolerance: float, count: int) -> dict[str, Any]:
+        """The fields of a :class:`LearningResult` at the parameters as they are, for ``count`` observations."""
+        steepest = float(self.both(self.vector.get())[1].abs().max()) / count**0.5
+        return {
+            "parameters": self.vector.constrained(),
+            "history": self.history,
+            "converged": steepest <= tolerance,
+            "gradient": steepest,
+            "tolerance": tolerance,
+            "evaluations": self.evaluations,
+        }
 
 
 def observed_information(gradient: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:

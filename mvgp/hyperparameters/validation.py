@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from ..checks import check_flag, check_list, check_seed, check_share, check_whole_number, shown
+from ..checks import check_flag, check_instance, check_list, check_seed, check_share, check_whole_number, shown
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP, path_strengths
@@ -257,8 +257,7 @@ def _finished(resume: Choice | None, settings: Settings) -> dict[tuple[float, in
     found: dict[tuple[float, int], list[PathRecord]] = {}
     if resume is None:
         return found
-    if not isinstance(resume, Choice):
-        raise InputError(f"resume: expected a Choice, got {type(resume).__name__}")
+    check_instance(resume, "resume", Choice, "a Choice")
     settings.check_same(resume.settings)
     for record in resume.records:
         found.setdefault((record.trace_share, record.fold), []).append(record)
@@ -267,8 +266,7 @@ def _finished(resume: Choice | None, settings: Settings) -> dict[tuple[float, in
 
 def check_model(model: Any) -> None:
     """A recipe whose strength is relative."""
-    if not isinstance(model, TraceGP):
-        raise InputError(f"model: expected mvgp.TraceGP, got {type(model).__name__}")
+    check_instance(model, "model", TraceGP, "mvgp.TraceGP")
     if model.penalty is not None:
         raise InputError("model: strengths are relative, a model with an absolute penalty has none; leave penalty out")
     model.prior.refuse_gradients()

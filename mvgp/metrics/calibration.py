@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..checks import as_tensor, check_not_negative, check_number, check_values, refuse_where, without_gradient
+from ..checks import (
+    as_tensor,
+    check_instance,
+    check_not_negative,
+    check_number,
+    check_values,
+    refuse_where,
+    without_gradient,
+)
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
 
@@ -104,8 +112,7 @@ def coverage(predicted: Any, held_out: Any, *, noise: float | None = None, level
 def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """(Q,) each: values, means, and variances of the values."""
     if callable(getattr(predicted, "mean", None)) and callable(getattr(predicted, "variance", None)):
-        if not isinstance(held_out, ObservedMatrix):
-            raise InputError(f"held_out: expected an ObservedMatrix with a posterior, got {type(held_out).__name__}")
+        check_instance(held_out, "held_out", ObservedMatrix, "an ObservedMatrix with a posterior")
         if tuple(predicted.shape) != held_out.shape:
             raise InputError(f"held_out: expected shape {tuple(predicted.shape)}, got {held_out.shape}")
         if noise is None:
