@@ -3,6 +3,7 @@
 from .tensors import EXACT as EXACT
 from .tensors import as_reals as as_reals
 from .tensors import as_tensor as as_tensor
+from .tensors import check_cells as check_cells
 from .tensors import check_float_tensor as check_float_tensor
 from .tensors import check_index as check_index
 from .tensors import check_list as check_list

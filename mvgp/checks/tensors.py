@@ -264,6 +264,18 @@ def check_index(index: Any, size: int, name: str) -> Tensor:
     return positions
 
 
+def check_cells(rows: Any, cols: Any, shape: tuple[int, int], name: str = "") -> tuple[Tensor, Tensor]:
+    """(T,) and (T,): rows and columns of cells of an (M, N) matrix; ``name`` is whose they are, for messages."""
+    row, col = (
+        check_index(index, size, f"{name} {axis}".strip())
+        for index, size, axis in ((rows, shape[0], "rows"), (cols, shape[1], "cols"))
+    )
+    if len(row) != len(col):
+        prefix = f"{name}: " if name else ""
+        raise InputError(f"{prefix}rows and cols differ in length: {len(row)} and {len(col)}")
+    return row, col
+
+
 def check_one_index(index: Any, size: int, name: str) -> int:
     """A single position in [0, size)."""
     positions = check_index(index, size, name)

@@ -97,7 +97,7 @@ def learn_grid(
         progress=progress,
     )
     fields = objective.result_fields(tolerance, len(grid))
-    result = LearnedGrid(**fields, log_marginal=objective.value)
+    result = LearnedGrid(**fields | {"history": tuple(objective.history)}, log_marginal=objective.value)
     result.warn_unless_converged("allow more steps, or begin elsewhere")
     return result
 
@@ -197,14 +197,14 @@ def spectrum(kernel: Kernel, eigenvalues: Tensor) -> Tensor:
 def _matrix(prior: MatrixGP, data: PositiveUnlabelled | ObservedMatrix) -> Tensor:
     """(M, N) less the prior mean."""
     if isinstance(data, PositiveUnlabelled):
-        found = torch.zeros(data.shape, dtype=prior.dtype)
-        found[data.rows, data.cols] = 1.0
+        matrix = torch.zeros(data.shape, dtype=prior.dtype)
+        matrix[data.rows, data.cols] = 1.0
     elif len(data) == data.shape[0] * data.shape[1] and data.weights is None:
-        found = data.values.to(prior.dtype).reshape(data.shape)
+        matrix = data.values.to(prior.dtype).reshape(data.shape)
     else:
         raise InputError(
             f"data: expected links, or a matrix with every cell and without weights, got {len(data)} of "
             f"{data.shape[0] * data.shape[1]} cells; use learn"
         )
     rows, cols = (torch.arange(size, device=graphs_device(prior)) for size in data.shape)
-    return found.to(rows.device) - prior.mean_module.block(rows, cols).to(found)
+    return matrix.to(rows.device) - prior.mean_module.block(rows, cols).to(matrix)

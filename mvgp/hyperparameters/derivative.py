@@ -41,12 +41,12 @@ def with_gradients(value: Tensor, pieces: Iterable[tuple[Tensor, Tensor | None]]
 
     :param pieces: tensors, and the gradient of the value by each; None for none.
     """
-    wanted = [(tensor, gradient) for tensor, gradient in pieces if tensor.requires_grad and gradient is not None]
-    if not wanted:
+    used = [(tensor, gradient) for tensor, gradient in pieces if tensor.requires_grad and gradient is not None]
+    if not used:
         return value
-    tensors, gradients = zip(*wanted, strict=True)
-    found: Tensor = _WithGradients.apply(value, gradients, *tensors)
-    return found
+    tensors, gradients = zip(*used, strict=True)
+    attached: Tensor = _WithGradients.apply(value, gradients, *tensors)
+    return attached
 
 
 def first_order(moving: Tensor) -> Tensor:
@@ -174,6 +174,6 @@ def _in_batches(covariance: PairLinearOperator, left: Tensor, right: Tensor) -> 
     return total
 
 
-def _sum(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _sum(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Entry by entry; None is 0."""
-    return [b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True)]
+    return [b if a is None else a if b is None else a + b for a, b in zip(first, second, strict=True)]

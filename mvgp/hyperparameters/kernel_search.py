@@ -58,7 +58,7 @@ class KernelChoice:
     @property
     def best(self) -> KernelCandidate:
         """Where the search ended: the last one that was taken."""
-        return [one for one in self.candidates if one.taken][-1]
+        return [candidate for candidate in self.candidates if candidate.taken][-1]
 
     @property
     def model(self) -> TraceGP:
@@ -74,15 +74,19 @@ class KernelChoice:
         import pandas as pd
 
         lines = []
-        for one in self.candidates:
-            point = one.choice.chosen
-            found = {"trace_share": point.trace_share, "strength": point.strength, "rank": point.rank}
-            scores = {one.choice.settings.metric: point.mean, "gain": one.gain, "gain_error": one.gain_error}
-            lines.append({**one.parameters, **found, **scores, "taken": one.taken})
+        for candidate in self.candidates:
+            point = candidate.choice.chosen
+            chosen = {"trace_share": point.trace_share, "strength": point.strength, "rank": point.rank}
+            scores = {
+                candidate.choice.settings.metric: point.mean,
+                "gain": candidate.gain,
+                "gain_error": candidate.gain_error,
+            }
+            lines.append({**candidate.parameters, **chosen, **scores, "taken": candidate.taken})
         return pd.DataFrame(lines)
 
     def __repr__(self) -> str:
-        if not any(one.taken for one in self.candidates):
+        if not any(candidate.taken for candidate in self.candidates):
             return "KernelChoice(nothing finished)"
         values = ", ".join(f"{name} {value:.3g}" for name, value in self.best.parameters.items())
         point, metric = self.best.choice.chosen, self.best.choice.settings.metric
@@ -106,8 +110,12 @@ def gain(new: Choice, old: Choice) -> tuple[float, float]:
 def _records(choice: Choice) -> list[PathRecord]:
     """Of the chosen point, one for each fold."""
     point = choice.chosen
-    found = [one for one in choice.records if (one.trace_share, one.strength) == (point.trace_share, point.strength)]
-    return sorted(found, key=lambda one: one.fold)
+    records = [
+        record
+        for record in choice.records
+        if (record.trace_share, record.strength) == (point.trace_share, point.strength)
+    ]
+    return sorted(records, key=lambda record: record.fold)
 
 
 def _given(tasks: torch.Tensor | None) -> torch.Tensor:
@@ -192,7 +200,7 @@ def choose_kernels(
     seed = check_seed(seed)
     splits = make_splits(data, by, folds, share, seed)
     known = _known(resume)
-    found: list[KernelCandidate] = []
+    candidates: list[KernelCandidate] = []
     tried: set[Key] = set()
 
     def judge(parameters: Parameters, bar: tqdm) -> bool:
@@ -204,29 +212,29 @@ def choose_kernels(
             choice = choose(recipe, data, folds=splits, seed=seed, progress=False, resume=before, **options)
         except ChoiceInterrupted as stopped:
             cut = KernelCandidate(parameters, stopped.partial, math.nan, math.nan, taken=False)
-            raise KernelChoiceInterrupted(KernelChoice(tuple(found), cut)) from None
-        old = KernelChoice(tuple(found)).best.choice if found else None
+            raise KernelChoiceInterrupted(KernelChoice(tuple(candidates), cut)) from None
+        old = KernelChoice(tuple(candidates)).best.choice if candidates else None
         more, error = (math.nan, math.nan) if old is None else gain(choice, old)
         limit = 0.0 if math.isnan(error) else errors * error
-        found.append(KernelCandidate(parameters, choice, more, error, old is None or more > limit))
-        bar.set_postfix_str(repr(KernelChoice(tuple(found)))[:80], refresh=False)
+        candidates.append(KernelCandidate(parameters, choice, more, error, old is None or more > limit))
+        bar.set_postfix_str(repr(KernelChoice(tuple(candidates)))[:80], refresh=False)
         bar.update()
-        return found[-1].taken
+        return candidates[-1].taken
 
-    most = 1 + len(further) + sweeps * len(grid)
-    with tqdm(total=most, desc="kernels", disable=not progress) as bar:
+    total = 1 + len(further) + sweeps * len(grid)
+    with tqdm(total=total, desc="kernels", disable=not progress) as bar:
         judge(start, bar)
         for jump in further:
             judge({**start, **jump}, bar)
         for _ in range(sweeps):
             moved = False
             for name, value in grid:
-                wanted = {**KernelChoice(tuple(found)).best.parameters, name: value}
-                if _key(wanted) not in tried:
-                    moved = judge(wanted, bar) or moved
+                trial = {**KernelChoice(tuple(candidates)).best.parameters, name: value}
+                if _key(trial) not in tried:
+                    moved = judge(trial, bar) or moved
             if not moved:
                 break
-    return KernelChoice(tuple(found))
+    return KernelChoice(tuple(candidates))
 
 
 def with_parameters(model: TraceGP, parameters: Mapping[str, float], *, keep_variance: bool) -> TraceGP:
@@ -267,16 +275,16 @@ def _read(values: Any, jumps: Any) -> tuple[list[tuple[str, float]], list[Parame
             "values and jumps: expected names with values, such as {'row_axis.kernel.time': [0.5, 2.0]} and "
             "[{'row_axis.kernel.time': 2.0}]"
         )
-    grid = [_pair(name, value) for name, given in values.items() for value in _several(given, name)]
+    grid = [_pair(name, value) for name, entries in values.items() for value in _several(entries, name)]
     if not grid and not jumps:
         raise InputError("values: expected at least one parameter to search over, got none")
     return grid, [dict(_pair(name, value) for name, value in jump.items()) for jump in jumps]
 
 
-def _several(given: Any, name: str) -> list[Any]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"{name}: expected a list of values to try, got {given!r}")
-    return list(given)
+def _several(entries: Any, name: str) -> list[Any]:
+    if isinstance(entries, str) or not isinstance(entries, Iterable):
+        raise InputError(f"{name}: expected a list of values to try, got {entries!r}")
+    return list(entries)
 
 
 def _pair(name: Any, value: Any) -> tuple[str, float]:
@@ -308,18 +316,18 @@ def _check(prior: MatrixGP, grid: Sequence[tuple[str, float]], jumps: Sequence[P
 
 
 def _get(prior: MatrixGP, name: str) -> float:
-    found: Any = prior
+    value: Any = prior
     for part in str(name).split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, torch.Tensor) or found.numel() != 1:
-        names = [one.replace("raw_", "") for one, _ in prior.named_parameters()]
+        value = getattr(value, part, None)
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        names = [full.replace("raw_", "") for full, _ in prior.named_parameters()]
         raise InputError(f"{name!r}: expected the name of a parameter that is one number, among {', '.join(names)}")
-    return float(found.detach())
+    return float(value.detach())
 
 
 def _known(resume: Any) -> dict[Key, Choice]:
     if resume is None:
         return {}
     check_instance(resume, "resume", KernelChoice, "a KernelChoice")
-    every = [*resume.candidates, *([resume.unfinished] if resume.unfinished else [])]
-    return {_key(one.parameters): one.choice for one in every}
+    candidates = [*resume.candidates, *([resume.unfinished] if resume.unfinished else [])]
+    return {_key(candidate.parameters): candidate.choice for candidate in candidates}

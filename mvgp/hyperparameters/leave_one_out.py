@@ -75,9 +75,9 @@ def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = N
 
 def _conditional(posterior: FullPosterior) -> tuple[ConditionalCovariance, float]:
     """S of the prior as it was given, and by what it is multiplied."""
-    found, scale = unscaled(posterior.conditional)
-    assert isinstance(found, ConditionalCovariance)  # a FullPosterior has no other
-    return found, scale
+    covariance, scale = unscaled(posterior.conditional)
+    assert isinstance(covariance, ConditionalCovariance)  # a FullPosterior has no other
+    return covariance, scale
 
 
 def _checked_values(posterior: FullPosterior, data: ObservedMatrix, alpha: Tensor) -> Tensor:
@@ -121,11 +121,11 @@ def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) 
             f"leave-one-out for all entries is offered up to {conditional.limits.dense:,} observed pairs, there are "
             f"{count:,}; name some with which="
         )
-    found = []
+    parts = []
     for start in range(0, len(which), SOLVE_BATCH):
         part = which[start : start + SOLVE_BATCH]
-        place = torch.arange(len(part), device=part.device)
+        columns = torch.arange(len(part), device=part.device)
         rhs = torch.zeros(count, len(part), dtype=conditional.noise.dtype, device=part.device)
-        rhs[part, place] = 1
-        found.append(conditional.solve(rhs)[part, place])
-    return torch.cat(found) if found else conditional.noise.new_zeros(0)
+        rhs[part, columns] = 1
+        parts.append(conditional.solve(rhs)[part, columns])
+    return torch.cat(parts) if parts else conditional.noise.new_zeros(0)

@@ -238,7 +238,7 @@ def _probed(
             max_iterations=max_iterations,
             preconditioner=reference.apply,
         ).checked()
-    found = log_determinant(
+    determinant = log_determinant(
         fixed,
         noise.detach(),
         reference,
@@ -248,19 +248,25 @@ def _probed(
     )
     quadratic = float(residual.detach() @ solution.value.squeeze(1))
     constant = len(residual) * math.log(2 * math.pi)
-    value = residual.new_tensor(-0.5 * (quadratic + float(found.value) + constant))
+    value = residual.new_tensor(-0.5 * (quadratic + float(determinant.value) + constant))
     if needed:
-        value = with_derivative(value, covariance, residual, noise, solution.value, found.vectors)
-    error = 0.5 * found.standard_error
+        value = with_derivative(value, covariance, residual, noise, solution.value, determinant.vectors)
+    error = 0.5 * determinant.standard_error
     return LogMarginal(
-        value, error, "probes", quadratic, float(found.value), solution.solve_report, probe_report=found.solve_report
+        value,
+        error,
+        "probes",
+        quadratic,
+        float(determinant.value),
+        solution.solve_report,
+        probe_report=determinant.solve_report,
     )
 
 
-def _relative(found: Tensor, wanted: Tensor) -> float:
+def _relative(product: Tensor, rhs: Tensor) -> float:
     """||found - wanted|| / ||wanted||, 0 for a zero right-hand side solved by zero."""
-    scale = float(wanted.norm())
-    return float((found.squeeze(1) - wanted).norm()) / scale if scale > 0 else 0.0
+    scale = float(rhs.norm())
+    return float((product.squeeze(1) - rhs).norm()) / scale if scale > 0 else 0.0
 
 
 SLACK = 2.0  # a reference is kept until this many times the iterations are needed that it needed at first
@@ -346,11 +352,11 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         mean, covariance = function_dist.loc, function_dist.lazy_covariance_matrix
         count = len(mean)
         values = check_values(target, count, "target", keep_gradient=True).to(mean)
-        given = None if weights is None else check_weights(weights, count, mean.dtype, keep_gradient=True).to(mean)
-        noise = noise_of(self.likelihood, mean, given)
-        found = self._evaluate(covariance, values - mean, noise)
-        self._last = replace(found, value=found.value.detach())  # it would keep the graph alive
-        return (found.value + self.log_parameter_prior()) / count
+        checked = None if weights is None else check_weights(weights, count, mean.dtype, keep_gradient=True).to(mean)
+        noise = noise_of(self.likelihood, mean, checked)
+        result = self._evaluate(covariance, values - mean, noise)
+        self._last = replace(result, value=result.value.detach())  # it would keep the graph alive
+        return (result.value + self.log_parameter_prior()) / count
 
     def log_parameter_prior(self) -> Tensor:
         """(): the log densities of the gpytorch priors that are registered on parameters."""
@@ -373,10 +379,10 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
                 pass  # the parameters have moved too far for this preconditioner
         each = noise.expand(len(residual))
         self._reference = Reference.build(covariance, each, probes=self.probes, seed=self.seed)
-        found = self._probe(covariance, residual, noise, self._reference, self.max_iterations)
-        used = max(e.iterations for e in (found.solve_report, found.probe_report) if e is not None)
+        result = self._probe(covariance, residual, noise, self._reference, self.max_iterations)
+        used = max(e.iterations for e in (result.solve_report, result.probe_report) if e is not None)
         self._limit = min(self.max_iterations, int(SLACK * used) + GRACE)
-        return found
+        return result
 
     def _probe(
         self, covariance: PairLinearOperator, residual: Tensor, noise: Tensor, reference: Reference, limit: int

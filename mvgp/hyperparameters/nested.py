@@ -119,7 +119,7 @@ def nested_cross_validation(
     folds, seed = check_whole_number(folds, "folds"), check_seed(seed)
     splits = make_splits(data, by, outer_folds, outer_share, seed)
     judge = resolve_metric(metric, model.likelihood, data)
-    found = []
+    outer = []
     for at, split in enumerate(splits):
         choice = choose(
             model,
@@ -131,5 +131,5 @@ def nested_cross_validation(
             **options,
         )
         posterior = choice.refit(split.train)
-        found.append(OuterFold(choice, judge(posterior, split.train, split.held_out)))
-    return NestedResult(judge.name, tuple(found))
+        outer.append(OuterFold(choice, judge(posterior, split.train, split.held_out)))
+    return NestedResult(judge.name, tuple(outer))

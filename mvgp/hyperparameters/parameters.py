@@ -104,11 +104,11 @@ class ParameterVector:
 
     def slopes(self) -> Tensor:
         """(n,) float64: derivative of each constrained number by its raw one."""
-        found = []
+        slopes = []
         for parameter, constraint in self.items.values():
             raw = parameter.detach().double().requires_grad_(True)
-            found.append(torch.autograd.grad(_transform(raw, constraint).sum(), raw)[0].reshape(-1).cpu())
-        return torch.cat(found)
+            slopes.append(torch.autograd.grad(_transform(raw, constraint).sum(), raw)[0].reshape(-1).cpu())
+        return torch.cat(slopes)
 
 
 def _refuse_end(parameter: Parameter, name: str) -> None:
@@ -123,8 +123,8 @@ def _refuse_end(parameter: Parameter, name: str) -> None:
 def _transform(raw: Tensor, constraint: Interval | None) -> Tensor:
     if constraint is None:
         return raw + 0
-    found: Tensor = constraint.transform(raw)
-    return found
+    value: Tensor = constraint.transform(raw)
+    return value
 
 
 class Objective(ABC):
@@ -220,12 +220,12 @@ def observed_information(gradient: Callable[[Tensor], Tensor], at: Tensor) -> Te
     :param gradient: maps raw parameters (n,) to the gradient (n,) of the log marginal likelihood.
     """
     columns = []
-    for place in range(len(at)):
+    for index in range(len(at)):
         step = torch.zeros_like(at)
-        step[place] = STEP
+        step[index] = STEP
         columns.append((gradient(at - step) - gradient(at + step)) / (2 * STEP))
-    found = torch.stack(columns, dim=1)
-    return (found + found.mT) / 2
+    matrix = torch.stack(columns, dim=1)
+    return (matrix + matrix.mT) / 2
 
 
 def standard_errors(information: Tensor, slopes: Tensor) -> Tensor:
@@ -237,9 +237,9 @@ def standard_errors(information: Tensor, slopes: Tensor) -> Tensor:
     :param information: (n, n) I, in raw parameters.
     :param slopes: (n,) the diagonal J, derivative of constrained by raw parameters.
     """
-    found = torch.full_like(slopes, torch.nan)
+    errors = torch.full_like(slopes, torch.nan)
     free = (information.diagonal() > FLAT).nonzero().squeeze(1)
     chol, info = torch.linalg.cholesky_ex(information[free][:, free])
     if int(info) == 0 and len(free):
-        found[free] = torch.cholesky_inverse(chol).diagonal().sqrt() * slopes[free].abs()
-    return found
+        errors[free] = torch.cholesky_inverse(chol).diagonal().sqrt() * slopes[free].abs()
+    return errors

@@ -77,25 +77,25 @@ def krylov(
     x, r = torch.zeros_like(probes), probes.clone()
     y = precondition(r)
     p, ry = y.clone(), (r * y).sum(0)
-    scale, live, one = ry.clone(), ry > 0, torch.ones_like(ry)
+    scale, live, ones = ry.clone(), ry > 0, torch.ones_like(ry)
     rates: list[Tensor] = []
     ratios: list[Tensor] = []
     basis: list[Tensor] = []
     sign = 1.0
     while live.any() and len(rates) < max_iterations:
         if keep_basis:
-            basis.append(torch.where(live, sign * y / torch.where(live, ry, one).sqrt(), 0))
+            basis.append(torch.where(live, sign * y / torch.where(live, ry, ones).sqrt(), 0))
         ap = matmul(p)
         curvature = (p * ap).sum(0)
         live = live & (curvature > 0)
-        rate = torch.where(live, ry / torch.where(live, curvature, one), one)
+        rate = torch.where(live, ry / torch.where(live, curvature, ones), ones)
         step = torch.where(live, rate, 0)
         x += step * p
         r -= step * ap
         y = precondition(r)
         following = (r * y).sum(0)
         live = live & (r.norm(dim=0) > goal) & (following > 0)
-        ratio = torch.where(live, following / torch.where(live, ry, one), 0)
+        ratio = torch.where(live, following / torch.where(live, ry, ones), 0)
         rates.append(rate)
         ratios.append(ratio)
         p = torch.where(live, y + ratio * p, 0)
@@ -130,21 +130,21 @@ def log_derivative(run: Krylov, values: Tensor, vectors: Tensor) -> Tensor:
     first = vectors[:, 0] * run.scale.sqrt().unsqueeze(1)  # (C, J)
     weight = _divided_log(values) * first.unsqueeze(1) * first.unsqueeze(2)  # (C, J, J)
     share, inner = torch.linalg.eigh(vectors @ weight @ vectors.mT)
-    found = []
+    parts = []
     for c in range(share.shape[0]):
         kept = share[c] > DROP * share[c, -1]
         mix = inner[c][:, kept] * share[c, kept].sqrt()  # (J, K)
-        found.append(torch.stack([vector[:, c] for vector in run.basis], dim=1) @ mix)
-    return torch.cat(found, dim=1)
+        parts.append(torch.stack([vector[:, c] for vector in run.basis], dim=1) @ mix)
+    return torch.cat(parts, dim=1)
 
 
 def _divided_log(values: Tensor) -> Tensor:
     """(C, J, J): (log t_j - log t_k) / (t_j - t_k), and 1 / t_j where they are equal."""
-    one, other = values.unsqueeze(2), values.unsqueeze(1)
-    x = (one - other) / other
-    near = x.abs() < 1e-6
-    safe = torch.where(near, 1.0, x)
-    return torch.where(near, 1 - x / 2, torch.log1p(safe) / safe) / other
+    first, second = values.unsqueeze(2), values.unsqueeze(1)
+    x = (first - second) / second
+    close = x.abs() < 1e-6
+    safe = torch.where(close, 1.0, x)
+    return torch.where(close, 1 - x / 2, torch.log1p(safe) / safe) / second
 
 
 PROBES = 16
@@ -194,16 +194,16 @@ class Reference:
         solver: Any = None
         if precondition:
             solver = make_solver(fixed.row_op, fixed.col_op, fixed.left, noise, method="cg")
-        found = solver.preconditioner if isinstance(solver, ConjugateGradientSolver) else None
-        found = None if found is None or found.rank == 0 else found
+        preconditioner = solver.preconditioner if isinstance(solver, ConjugateGradientSolver) else None
+        preconditioner = None if preconditioner is None or preconditioner.rank == 0 else preconditioner
         generator = torch.Generator().manual_seed(seed)
         below = noise.sqrt().unsqueeze(1) * _signs(len(noise), probes, generator, noise)
         log_det = noise.log().sum()
-        if found is None:
+        if preconditioner is None:
             return cls(fixed.left, noise, None, below, log_det)
-        log_det = log_det + 2 * found.chol.diagonal().log().sum()
-        above = found.up(_signs(found.rank, probes, generator, noise))
-        return cls(fixed.left, noise, found, above + below, log_det)
+        log_det = log_det + 2 * preconditioner.chol.diagonal().log().sum()
+        above = preconditioner.up(_signs(preconditioner.rank, probes, generator, noise))
+        return cls(fixed.left, noise, preconditioner, above + below, log_det)
 
     def apply(self, dense: Tensor) -> Tensor:
         """(T, C): M^-1 times (T, C)."""
@@ -230,8 +230,8 @@ def check_noise(covariance: Any, noise: Any) -> None:
 
 def _signs(count: int, probes: int, generator: torch.Generator, like: Tensor) -> Tensor:
     """(count, probes) of -1 and 1."""
-    found = torch.randint(0, 2, (count, probes), generator=generator)
-    return (2 * found - 1).to(dtype=like.dtype, device=like.device)
+    bits = torch.randint(0, 2, (count, probes), generator=generator)
+    return (2 * bits - 1).to(dtype=like.dtype, device=like.device)
 
 
 BASIS_BYTES = 256 * 2**20  # memory for the basis vectors of one batch of probes
@@ -285,13 +285,15 @@ def log_determinant(
         raise InputError("reference: expected one of the same pairs, got one of others")
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
     derivative = check_flag(derivative, "derivative")
-    wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise))
+    differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise))
     with torch.no_grad():
-        found = _estimate(covariance, noise, reference, tolerance, max_iterations, derivative or wanted)
-    if not wanted or found.vectors is None:
-        return found
-    ones = found.vectors.new_ones(found.vectors.shape[1])
-    return replace(found, value=with_gradients(found.value, form_gradients(covariance, noise, found.vectors, ones)))
+        estimate = _estimate(covariance, noise, reference, tolerance, max_iterations, derivative or differentiate)
+    if not differentiate or estimate.vectors is None:
+        return estimate
+    ones = estimate.vectors.new_ones(estimate.vectors.shape[1])
+    return replace(
+        estimate, value=with_gradients(estimate.value, form_gradients(covariance, noise, estimate.vectors, ones))
+    )
 
 
 def _estimate(
@@ -322,8 +324,8 @@ def _estimate(
         )
         gap = (probes - matmul(run.solution)).norm(dim=0) / probes.norm(dim=0)
         residual, products = max(residual, float(gap.max())), max(products, run.diagonal.shape[1] + 1)
-        found, eigenvalues, eigenvectors = log_quadrature(run)
-        values.append(found)
+        quadrature, eigenvalues, eigenvectors = log_quadrature(run)
+        values.append(quadrature)
         if derivative:
             vectors.append(log_derivative(run, eigenvalues, eigenvectors) / count**0.5)
     solve_report = SolveReport("cg", residual, tolerance, products)

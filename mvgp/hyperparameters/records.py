@@ -119,8 +119,8 @@ def best_of(points: Sequence[Point]) -> Point:
 
 def strongest_within(points: Sequence[Point], best: Point) -> Point:
     """The strongest penalty of the same trace share whose mean is within one standard error of the best."""
-    least = best.mean - best.standard_error
-    same = [point for point in points if point.trace_share == best.trace_share and point.mean >= least]
+    threshold = best.mean - best.standard_error
+    same = [point for point in points if point.trace_share == best.trace_share and point.mean >= threshold]
     return max(same, key=lambda point: point.strength)
 
 
@@ -162,33 +162,33 @@ class Settings:
 
     def check_same(self, other: Settings) -> None:
         """Refuse a choice that was begun with other settings."""
-        for one in fields(self):
-            mine, theirs = getattr(self, one.name), getattr(other, one.name)
+        for setting in fields(self):
+            mine, theirs = getattr(self, setting.name), getattr(other, setting.name)
             if mine != theirs:
-                raise InputError(f"resume: expected a choice with the same {one.name}, {mine!r}, got {theirs!r}")
+                raise InputError(f"resume: expected a choice with the same {setting.name}, {mine!r}, got {theirs!r}")
 
 
 def digest_splits(splits: Sequence[Split]) -> str:
     """Equal for equal splits of equal data."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for split in splits:
         for part in (split.train, split.held_out):
-            found.update(repr((type(part).__name__, part.shape, len(part))).encode())
+            digest.update(repr((type(part).__name__, part.shape, len(part))).encode())
             for tensor in _tensors(part):
-                found.update(tensor.detach().cpu().numpy().tobytes())
+                digest.update(tensor.detach().cpu().numpy().tobytes())
             if isinstance(part, PositiveUnlabelled):
-                found.update(repr(part.weight).encode())
-    return found.hexdigest()[:16]
+                digest.update(repr(part.weight).encode())
+    return digest.hexdigest()[:16]
 
 
 def digest_model(model: TraceGP) -> str:
     """Equal for recipes of the same kind with equal parameters; fixed matrices and graphs are not looked at."""
     parts = (type(model.likelihood).__name__, model.prior.shape, model.row_bias, model.col_bias, model.solver)
-    found = hashlib.sha256(repr((*parts, model.tolerance, model.max_iterations, model.prior.dtype)).encode())
+    digest = hashlib.sha256(repr((*parts, model.tolerance, model.max_iterations, model.prior.dtype)).encode())
     for name, tensor in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(tensor.detach().cpu().numpy().tobytes())
-    return found.hexdigest()[:16]
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _tensors(data: Data) -> list[Tensor]:

@@ -68,9 +68,9 @@ def score_over_rows(name: str, rows: Tensor, values: Tensor, weights: Tensor) ->
     :param values: (Q,).
     :param weights: (Q,) positive.
     """
-    tasks, place = rows.cpu().unique(return_inverse=True)
+    tasks, task = rows.cpu().unique(return_inverse=True)
     sums = torch.zeros(2, len(tasks), dtype=torch.float64)
-    sums.index_add_(1, place, torch.stack([weights * values, weights]).double().cpu())
+    sums.index_add_(1, task, torch.stack([weights * values, weights]).double().cpu())
     return score_over_tasks(name, tasks, sums[0] / sums[1], sums[1])
 
 
@@ -113,9 +113,9 @@ class LogDensity:
         last = self._last
         if last is not None and last[0] is posterior.conditional and last[1] is held_out:
             return last[2]
-        found: Tensor = posterior.variance(held_out.rows, held_out.cols).double().cpu()
-        self._last = posterior.conditional, held_out, found
-        return found
+        variance: Tensor = posterior.variance(held_out.rows, held_out.cols).double().cpu()
+        self._last = posterior.conditional, held_out, variance
+        return variance
 
 
 def _check_gaussian(name: str, likelihood: Likelihood, data: Data) -> None:
@@ -178,8 +178,8 @@ class RankingMetric:
             raise InputError(
                 f"{self.name}: expected a held-out positive, got none among {len(held_out)} held-out pairs"
             )
-        found = ranking_scores(posterior, held_out, exclude=train, k=self.k, rows=tasks)
-        return score_over_tasks(self.name, found.tasks, found.per_task(self.name))
+        scores = ranking_scores(posterior, held_out, exclude=train, k=self.k, rows=tasks)
+        return score_over_tasks(self.name, scores.tasks, scores.per_task(self.name))
 
 
 class CustomMetric:
@@ -191,14 +191,14 @@ class CustomMetric:
 
     def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
         """What the function says."""
-        found = as_tensor(self.function(posterior, train, held_out), self.name)
-        if found.dim() > 1 or found.is_complex():
-            raise InputError(f"{self.name}: expected a number or one for each task, got shape {tuple(found.shape)}")
-        if found.dim() == 1:
-            return score_over_tasks(self.name, torch.arange(len(found)), found.double())
-        if not bool(torch.isfinite(found)):
-            raise InputError(f"{self.name}: expected a finite number, got {found.item()}")
-        return Score(float(found), math.nan)
+        values = as_tensor(self.function(posterior, train, held_out), self.name)
+        if values.dim() > 1 or values.is_complex():
+            raise InputError(f"{self.name}: expected a number or one for each task, got shape {tuple(values.shape)}")
+        if values.dim() == 1:
+            return score_over_tasks(self.name, torch.arange(len(values)), values.double())
+        if not bool(torch.isfinite(values)):
+            raise InputError(f"{self.name}: expected a finite number, got {values.item()}")
+        return Score(float(values), math.nan)
 
 
 def resolve_metric(metric: str | Callable[[Any, Data, Data], Any], likelihood: Likelihood, data: Data) -> Metric:

@@ -103,9 +103,9 @@ class Choice:
     @property
     def recipe(self) -> TraceGP:
         """The model with the chosen strength and trace share."""
-        found = with_share(self.model, self.chosen.trace_share)
-        found.strength = self.chosen.strength
-        return found
+        model = with_share(self.model, self.chosen.trace_share)
+        model.strength = self.chosen.strength
+        return model
 
     def refit(self, data: Data) -> TracePosterior | AveragedRanker:
         """The posterior given ``data`` at the chosen point, by way of the stronger ones.
@@ -118,8 +118,8 @@ class Choice:
         recipe = with_share(self.model, chosen.trace_share)
         strengths = [strength for strength in self.settings.strengths if strength >= chosen.strength]
         posteriors = []
-        for one in fitted_sets(data, negatives, self.settings.seed, 0):
-            *_, last = recipe.path(one, strengths)
+        for labelled in fitted_sets(data, negatives, self.settings.seed, 0):
+            *_, last = recipe.path(labelled, strengths)
             posteriors.append(last.posterior)
         return joined(posteriors, negatives)
 
@@ -128,9 +128,9 @@ class Choice:
         import pandas as pd
 
         columns = ("trace_share", "strength", "fold", "rank", "relative_gap", "iterations", "seconds")
-        frame = pd.DataFrame([{name: getattr(one, name) for name in columns} for one in self.records])
-        frame.insert(3, self.settings.metric, [one.score.value for one in self.records])
-        frame.insert(4, "standard_error", [one.score.standard_error for one in self.records])
+        frame = pd.DataFrame([{name: getattr(record, name) for name in columns} for record in self.records])
+        frame.insert(3, self.settings.metric, [record.score.value for record in self.records])
+        frame.insert(4, "standard_error", [record.score.standard_error for record in self.records])
         return frame
 
     def __repr__(self) -> str:
@@ -211,7 +211,7 @@ def choose(
 
     """
     check_model(model)
-    wanted = _check_shares(trace_shares)
+    shares = _check_shares(trace_shares)
     seed, progress = check_seed(seed), check_flag(progress, "progress")
     one_standard_error = check_flag(one_standard_error, "one_standard_error")
     splits = make_splits(data, by, folds, share, seed)
@@ -230,11 +230,11 @@ def choose(
     )
     finished = _finished(resume, settings)
 
-    def found() -> Choice:
-        paths = [finished[key] for key in _keys(wanted, splits) if key in finished]
-        return Choice(tuple(one for path in paths for one in path), wanted, settings, one_standard_error, model)
+    def result() -> Choice:
+        paths = [finished[key] for key in _keys(shares, splits) if key in finished]
+        return Choice(tuple(record for path in paths for record in path), shares, settings, one_standard_error, model)
 
-    todo = [key for key in _keys(wanted, splits) if key not in finished]
+    todo = [key for key in _keys(shares, splits) if key not in finished]
     try:
         with tqdm(total=len(todo) * len(settings.strengths), desc="choose", disable=not progress) as bar:
             for trace_share, fold in todo:
@@ -245,8 +245,8 @@ def choose(
                 finished[trace_share, fold] = path
                 bar.update(len(settings.strengths) - len(path))  # what an early end has saved
     except KeyboardInterrupt:
-        raise ChoiceInterrupted(found()) from None
-    return found()
+        raise ChoiceInterrupted(result()) from None
+    return result()
 
 
 def _keys(trace_shares: Sequence[float], splits: Sequence[Split]) -> list[tuple[float, int]]:
@@ -254,14 +254,14 @@ def _keys(trace_shares: Sequence[float], splits: Sequence[Split]) -> list[tuple[
 
 
 def _finished(resume: Choice | None, settings: Settings) -> dict[tuple[float, int], list[PathRecord]]:
-    found: dict[tuple[float, int], list[PathRecord]] = {}
+    paths: dict[tuple[float, int], list[PathRecord]] = {}
     if resume is None:
-        return found
+        return paths
     check_instance(resume, "resume", Choice, "a Choice")
     settings.check_same(resume.settings)
     for record in resume.records:
-        found.setdefault((record.trace_share, record.fold), []).append(record)
-    return found
+        paths.setdefault((record.trace_share, record.fold), []).append(record)
+    return paths
 
 
 def check_model(model: Any) -> None:
@@ -273,19 +273,19 @@ def check_model(model: Any) -> None:
 
 
 def _check_shares(trace_shares: Any) -> tuple[float, ...]:
-    given = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
-    found = tuple(check_share(one, f"trace_shares[{at}]") for at, one in enumerate(given))
-    if not found or len(set(found)) < len(found):
-        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(given)}")
-    return found
+    entries = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
+    shares = tuple(check_share(entry, f"trace_shares[{at}]") for at, entry in enumerate(entries))
+    if not shares or len(set(shares)) < len(shares):
+        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(entries)}")
+    return shares
 
 
 def _check_strengths(strengths: Any, lowest: float) -> tuple[float, ...]:
-    found = tuple(path_strengths(strengths, lowest))
-    if len(set(found)) < len(found):
-        raise InputError(f"strengths: expected different numbers, got {list(found)}")
-    return found
+    checked = tuple(path_strengths(strengths, lowest))
+    if len(set(checked)) < len(checked):
+        raise InputError(f"strengths: expected different numbers, got {list(checked)}")
+    return checked
 
 
-def _check_limit(given: Any, name: str) -> int | None:
-    return None if given is None else check_whole_number(given, name)
+def _check_limit(value: Any, name: str) -> int | None:
+    return None if value is None else check_whole_number(value, name)

@@ -105,9 +105,9 @@ def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
 
 def _quick_coefficients(values: Tensor) -> Tensor:
     """(..., n): as :func:`coefficients`, by a cosine transform: no n x n matrix for a series that may be refused."""
-    found = fft.dct(values.double().numpy(force=True), type=2) / values.shape[-1]
-    found[..., 0] /= 2
-    return torch.from_numpy(found)
+    series = fft.dct(values.double().numpy(force=True), type=2) / values.shape[-1]
+    series[..., 0] /= 2
+    return torch.from_numpy(series)
 
 
 def _quick_between(series: Tensor) -> Tensor:

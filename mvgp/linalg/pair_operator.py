@@ -105,14 +105,14 @@ class Factor:
     @property
     def dtype(self) -> torch.dtype:
         """Of the entries."""
-        found: torch.dtype = self._op.dtype
-        return found
+        dtype: torch.dtype = self._op.dtype
+        return dtype
 
     @property
     def device(self) -> torch.device:
         """Of the entries."""
-        found: torch.device = self._op.device
-        return found
+        device: torch.device = self._op.device
+        return device
 
     def apply(self, rhs: Tensor, lazily: bool) -> Tensor:
         """(A, C): the block times ``rhs`` (B, C)."""
@@ -213,8 +213,8 @@ def _first_stage(inner: Factor, right: PairIndex, rhs: Tensor, how: First) -> Te
 def _second_stage(outer: Factor, left: PairIndex, middle: Tensor, how: Second) -> Tensor:
     """(Q, C): the cells ``left`` of K_M X for each X of ``middle`` (C, M2', N1')."""
     if how == "sampled":
-        found = [left.from_pattern(left.pattern.sample(outer.dense, x.mT)) for x in middle]
-        return torch.stack(found, dim=1)
+        samples = [left.from_pattern(left.pattern.sample(outer.dense, x.mT)) for x in middle]
+        return torch.stack(samples, dim=1)
     if how == "dense":
         return left.gather(outer.dense @ middle)
     flat = middle.permute(1, 0, 2).flatten(1)  # (M2', C N1')
@@ -300,8 +300,8 @@ class PairLinearOperator(LinearOperator):
         out, into = left.shape, (left if right is None else right).shape
         for axis, (op, name) in enumerate(((row_op, "row_op"), (col_op, "col_op"))):
             if tuple(op.shape[-2:]) != (out[axis], into[axis]):
-                wanted = (out[axis], into[axis])
-                raise InputError(f"{name}: expected shape {wanted} as in the pairs, got {tuple(op.shape[-2:])}")
+                shape = (out[axis], into[axis])
+                raise InputError(f"{name}: expected shape {shape} as in the pairs, got {tuple(op.shape[-2:])}")
         if row_op.dtype != col_op.dtype:
             raise InputError(f"col_op: expected {row_op.dtype} as in row_op, got {col_op.dtype}")
         if row_op.batch_shape != col_op.batch_shape:
@@ -341,12 +341,12 @@ class PairLinearOperator(LinearOperator):
         if self.batch_shape:
             batch = torch.broadcast_shapes(self.batch_shape, rhs.shape[:-2])
             wide = rhs.expand(*batch, *rhs.shape[-2:])
-            found = []
+            products = []
             for index, op in self._entries_of_batch():
-                place: tuple[Any, ...] = (..., *index, slice(None), slice(None))
-                found.append(op._matmul(wide[place]))
+                entry: tuple[Any, ...] = (..., *index, slice(None), slice(None))
+                products.append(op._matmul(wide[entry]))
             extra = wide.dim() - 2 - len(self.batch_shape)  # batch dimensions that only the right-hand side has
-            return torch.stack(found, dim=extra).unflatten(extra, self.batch_shape)
+            return torch.stack(products, dim=extra).unflatten(extra, self.batch_shape)
         if rhs.dim() == 2:
             return self.product(rhs, self._plan)
         flat = rhs.movedim(-2, 0).flatten(1)  # (T, B C)
@@ -412,13 +412,13 @@ class PairLinearOperator(LinearOperator):
         """(num_samples, Q) exact samples, read off samples G_M E G_N^T of the whole grid."""
         count = check_samples(num_samples, self.shape[-1])
         row_root, col_root = root(self.row_op), root(self.col_op)
-        found = []
+        samples = []
         for _ in range(count):
             noise = torch.randn(row_root.shape[-1], col_root.shape[-1], dtype=self.dtype, device=self.device)
             half = row_root._matmul(noise)[self.left.active_rows]  # (M', D_N)
             cols = col_root._matmul(half.mT)[self.left.active_cols]  # (N', M')
-            found.append(cols[self.left.local_cols, self.left.local_rows])
-        return torch.stack(found)
+            samples.append(cols[self.left.local_cols, self.left.local_rows])
+        return torch.stack(samples)
 
 
 def _pad(grids: Tensor, active: Tensor, size: int) -> Tensor:

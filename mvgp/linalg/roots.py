@@ -88,8 +88,8 @@ class _SymmetricRoot(torch.autograd.Function):
         both = (upstream[0] + upstream[0].mT) / 2
         seen = vectors.mT @ both  # (R, N)
         inner = (seen @ vectors) / (halves.unsqueeze(1) + halves)  # (R, R)
-        beside = (seen - (seen @ vectors) @ vectors.mT) / halves.unsqueeze(1)  # (R, N): one eigenvalue of the two zero
-        half = vectors @ beside
+        mixed = (seen - (seen @ vectors) @ vectors.mT) / halves.unsqueeze(1)  # (R, N): one eigenvalue of the two zero
+        half = vectors @ mixed
         return vectors @ inner @ vectors.mT + half + half.mT, None, None
 
 

@@ -141,9 +141,9 @@ class SpectralLinearOperator(LinearOperator):
     def block(self, rows: Tensor | slice, cols: Tensor | slice) -> Tensor:
         """(..., Q, P): the dense entries at ``rows`` x ``cols``."""
         size = self.vectors.shape[0]
-        for given, name in ((rows, "rows"), (cols, "cols")):
-            if not isinstance(given, slice):
-                check_positions(given, size, name)
+        for positions, name in ((rows, "rows"), (cols, "cols")):
+            if not isinstance(positions, slice):
+                check_positions(positions, size, name)
         return (self.vectors[rows] * self.spectrum.unsqueeze(-2)) @ self.vectors[cols].mT
 
     def root(self) -> LinearOperator:

@@ -55,8 +55,8 @@ class Features:
         if not self.is_sparse:
             return self._forward[chosen]
         flat = self._source[chosen.reshape(-1).cpu().numpy()].toarray()
-        found = torch.from_numpy(flat).to(self._forward)
-        return found.reshape(*chosen.shape, self.shape[1])
+        dense = torch.from_numpy(flat).to(self._forward)
+        return dense.reshape(*chosen.shape, self.shape[1])
 
     def squared_norms(self) -> Tensor:
         """(N,): the squared length of each row."""
@@ -71,9 +71,9 @@ class Features:
             return self
         if not self.is_sparse:
             return Features(self._forward.to(dtype=dtype, device=device))
-        found = Features(self._source.astype(np.float32 if dtype == torch.float32 else np.float64))
-        found._forward, found._backward = found._forward.to(device), found._backward.to(device)
-        return found
+        converted = Features(self._source.astype(np.float32 if dtype == torch.float32 else np.float64))
+        converted._forward, converted._backward = converted._forward.to(device), converted._backward.to(device)
+        return converted
 
     @property
     def source(self) -> Any:
@@ -133,12 +133,12 @@ class GramLinearOperator(LinearOperator):
         scale = self.scale[batch_indices] if batch_indices else self.scale
         rows, cols = torch.broadcast_tensors(row_index, col_index)
         flat_rows, flat_cols = rows.reshape(-1), cols.reshape(-1)
-        found = torch.empty(len(flat_rows), dtype=self.dtype, device=self.device)
+        entries = torch.empty(len(flat_rows), dtype=self.dtype, device=self.device)
         size = max(1, 2**24 // self.features.shape[1])  # entries whose features are held at a time
-        for start in range(0, len(found), size):
+        for start in range(0, len(entries), size):
             part = slice(start, start + size)
-            found[part] = (self.features.rows(flat_rows[part]) * self.features.rows(flat_cols[part])).sum(-1)
-        return scale * found.reshape(rows.shape)
+            entries[part] = (self.features.rows(flat_rows[part]) * self.features.rows(flat_cols[part])).sum(-1)
+        return scale * entries.reshape(rows.shape)
 
     def _expand_batch(self, batch_shape: Any) -> GramLinearOperator:
         return GramLinearOperator(self.scale.expand(torch.Size(batch_shape)), self.features)
@@ -154,16 +154,16 @@ class GramLinearOperator(LinearOperator):
             raise SizeError(
                 f"the root of features {self.features.shape} is held densely: the limit is {most_cells} cells"
             )
-        every = self.features.rows(torch.arange(self.features.shape[0], device=self.device))
-        return DenseLinearOperator(self.scale.sqrt()[..., None, None] * every)
+        dense = self.features.rows(torch.arange(self.features.shape[0], device=self.device))
+        return DenseLinearOperator(self.scale.sqrt()[..., None, None] * dense)
 
 
 def _csr(matrix: Any) -> Tensor:
-    found = sparse.csr_array(matrix)
-    found.sort_indices()
-    starts, ends = (torch.from_numpy(part.astype(np.int64)) for part in (found.indptr, found.indices))
-    shape = (int(found.shape[0]), int(found.shape[1]))
-    return csr_tensor(starts, ends, torch.from_numpy(found.data.copy()), shape)
+    csr = sparse.csr_array(matrix)
+    csr.sort_indices()
+    starts, ends = (torch.from_numpy(part.astype(np.int64)) for part in (csr.indptr, csr.indices))
+    shape = (int(csr.shape[0]), int(csr.shape[1]))
+    return csr_tensor(starts, ends, torch.from_numpy(csr.data.copy()), shape)
 
 
 class HorizontalStackLinearOperator(LinearOperator):

@@ -46,10 +46,10 @@ class CoverageCurve:
 
     def at(self, level: float) -> float:
         """The share at one of the levels."""
-        near = (self.levels - check_number(level, "level")).abs()
-        if not bool((near < 1e-6).any()):  # levels may have come in single precision
+        distance = (self.levels - check_number(level, "level")).abs()
+        if not bool((distance < 1e-6).any()):  # levels may have come in single precision
             raise InputError(f"level: expected one of {[round(x, 6) for x in self.levels.tolist()]}, got {level!r}")
-        return float(self.covered[near.argmin()])
+        return float(self.covered[distance.argmin()])
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw promise against share; the diagonal is perfect, below it a posterior is too certain.
@@ -101,12 +101,12 @@ def coverage(predicted: Any, held_out: Any, *, noise: float | None = None, level
 
     """
     noise = None if noise is None else check_not_negative(noise, "noise")
-    wanted = _check_levels(levels)
+    checked = _check_levels(levels)
     values, mean, variance = _predictions(predicted, held_out, noise)
     distance, std = (values - mean).abs(), variance.sqrt()
-    width = torch.special.ndtri((1 + wanted) / 2)  # (L,) half widths in standard deviations
+    width = torch.special.ndtri((1 + checked) / 2)  # (L,) half widths in standard deviations
     inside = torch.stack([(distance <= z * std).double().mean() for z in width])
-    return CoverageCurve(wanted, inside, len(values))
+    return CoverageCurve(checked, inside, len(values))
 
 
 def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -128,7 +128,7 @@ def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Te
     values = check_values(held_out, None, "held_out", torch.float64).cpu()
     size = len(values)
     mean, std = (
-        _like(given, size, name) for given, name in zip(predicted, ("predicted mean", "predicted std"), strict=True)
+        _like(vector, size, name) for vector, name in zip(predicted, ("predicted mean", "predicted std"), strict=True)
     )
     if size == 0:
         raise InputError("held_out: expected at least one value, got none")
@@ -136,20 +136,20 @@ def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Te
     return values, mean, std.square() + (noise or 0.0)
 
 
-def _like(given: Any, size: int, name: str) -> Tensor:
+def _like(value: Any, size: int, name: str) -> Tensor:
     """(Q,): as many finite numbers as there are held-out values."""
-    found = as_tensor(given, name)
-    if found.shape != (size,):
-        raise InputError(f"{name}: expected shape ({size},) as held_out has, got {tuple(found.shape)}")
-    return check_values(found, size, name, torch.float64).cpu()
+    tensor = as_tensor(value, name)
+    if tensor.shape != (size,):
+        raise InputError(f"{name}: expected shape ({size},) as held_out has, got {tuple(tensor.shape)}")
+    return check_values(tensor, size, name, torch.float64).cpu()
 
 
 def _check_levels(levels: Any) -> Tensor:
     """(L,) probabilities strictly between 0 and 1."""
-    found = check_values(levels, None, "levels", torch.float64).cpu()
-    size = len(found)
-    bad = (found <= 0) | (found >= 1)
+    checked = check_values(levels, None, "levels", torch.float64).cpu()
+    size = len(checked)
+    bad = (checked <= 0) | (checked >= 1)
     if size == 0 or bool(bad.any()):
-        came = "none" if size == 0 else f"{found[bad][0].item()}"
+        came = "none" if size == 0 else f"{checked[bad][0].item()}"
         raise InputError(f"levels: expected numbers between 0 and 1, got {came}")
-    return found
+    return checked

@@ -139,12 +139,12 @@ def _paired(a: Any, b: Any, metric: str) -> tuple[np.ndarray, np.ndarray]:
     return left[kept].numpy(), right[kept].numpy()
 
 
-def _vector(given: Any, name: str) -> Tensor:
-    found = check_vector(as_tensor(given, name), name, "a vector, one number for each task").cpu()
-    if found.dtype == torch.bool:
+def _vector(value: Any, name: str) -> Tensor:
+    vector = check_vector(as_tensor(value, name), name, "a vector, one number for each task").cpu()
+    if vector.dtype == torch.bool:
         raise InputError(f"{name}: expected numbers, got booleans")
-    refuse_where(torch.isinf(found), found, name, "a finite number, or NaN for a task without one")
-    return found.to(torch.float64)
+    refuse_where(torch.isinf(vector), vector, name, "a finite number, or NaN for a task without one")
+    return vector.to(torch.float64)
 
 
 def _p_values(left: np.ndarray, right: np.ndarray) -> tuple[float, float]:

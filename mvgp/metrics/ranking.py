@@ -24,7 +24,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..checks import as_tensor, check_index, check_list, check_memory, check_text, check_whole_number, without_gradient
+from ..checks import (
+    FLOATS,
+    as_tensor,
+    check_index,
+    check_list,
+    check_memory,
+    check_text,
+    check_whole_number,
+    without_gradient,
+)
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
 
@@ -55,14 +64,14 @@ def block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: 
     """
     num_tasks, num_items = scores.shape
     total = torch.bincount(task, minlength=num_tasks)  # (R,) positives, G in the formulas
-    place = torch.arange(len(task)) - (total.cumsum(0) - total)[task]  # (P,) among those of its task
-    wanted = torch.zeros(num_tasks, int(total.max()), dtype=torch.from_numpy(scores).dtype)  # (R, max G), padded
-    wanted[task, place] = torch.from_numpy(scores)[task, item]
+    index = torch.arange(len(task)) - (total.cumsum(0) - total)[task]  # (P,) among those of its task
+    own = torch.zeros(num_tasks, int(total.max()), dtype=torch.from_numpy(scores).dtype)  # (R, max G), padded
+    own[task, index] = torch.from_numpy(scores)[task, item]
     scores.sort(axis=1)  # values only: several times faster than torch.sort, which carries positions along
     ordered = torch.from_numpy(scores)
 
-    below = torch.searchsorted(ordered, wanted)[task, place]  # (P,) items with a lower score, excluded ones too
-    upto = torch.searchsorted(ordered, wanted, right=True)[task, place]  # (P,) and those with the same score
+    below = torch.searchsorted(ordered, own)[task, index]  # (P,) items with a lower score, excluded ones too
+    upto = torch.searchsorted(ordered, own, right=True)[task, index]  # (P,) and those with the same score
     auc = _auc(below - num_excluded[task], upto - below, task, total, num_items - num_excluded)
 
     width = min(k, num_items)
@@ -72,8 +81,8 @@ def block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: 
     # positives, each at the first place of its ties; beyond the last candidate there are none
     first = torch.zeros(num_tasks, width, dtype=torch.float64)
     listed = num_items - upto < width
-    one = torch.ones((), dtype=torch.float64)
-    first.index_put_((task[listed], (num_items - upto)[listed]), one, accumulate=True)
+    unit = torch.ones((), dtype=torch.float64)
+    first.index_put_((task[listed], (num_items - upto)[listed]), unit, accumulate=True)
     positive = first.gather(1, ahead)  # (R, width) p
     earlier = (first.cumsum(1) - first).gather(1, ahead)  # (R, width) q
 
@@ -119,8 +128,8 @@ class TaskItems:
     :param name: for messages.
     """
 
-    def __init__(self, given: Any, shape: tuple[int, int], name: str) -> None:
-        rows, self.cols = positive_pairs(given, shape, name)
+    def __init__(self, pairs: Any, shape: tuple[int, int], name: str) -> None:
+        rows, self.cols = positive_pairs(pairs, shape, name)
         self.cells = rows * shape[1] + self.cols  # (P,) row-major numbers
         self.counts = torch.bincount(rows, minlength=shape[0])  # (M,)
         self._begin = self.counts.cumsum(0) - self.counts  # (M,)
@@ -128,17 +137,17 @@ class TaskItems:
     def of(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) place of the task within ``tasks`` (R,), and (Q,) item, of all items of these tasks."""
         counts = self.counts[tasks]
-        place = torch.repeat_interleave(torch.arange(len(tasks)), counts)  # (Q,)
+        index = torch.repeat_interleave(torch.arange(len(tasks)), counts)  # (Q,)
         shift = self._begin[tasks] - (counts.cumsum(0) - counts)  # (R,)
-        return place, self.cols[torch.arange(len(place)) + shift[place]]
+        return index, self.cols[torch.arange(len(index)) + shift[index]]
 
 
 def check_disjoint(positives: TaskItems, exclude: TaskItems, num_cols: int) -> None:
     """A held-out positive that is no candidate could not be found, so it may not be excluded."""
     if len(exclude.cells) == 0:
         return
-    place = torch.searchsorted(exclude.cells, positives.cells).clamp(max=len(exclude.cells) - 1)
-    both = positives.cells[exclude.cells[place] == positives.cells]
+    index = torch.searchsorted(exclude.cells, positives.cells).clamp(max=len(exclude.cells) - 1)
+    both = positives.cells[exclude.cells[index] == positives.cells]
     if len(both):
         pair = (int(both[0]) // num_cols, int(both[0]) % num_cols)
         raise InputError(
@@ -167,14 +176,14 @@ class ScoreSource:
     :param given: (M, N) tensor or array, or a :class:`Ranker`.
     """
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, scores: Any) -> None:
         self._ranker: Ranker | None = None
         self._dense = torch.empty(0, 0)
-        if isinstance(given, Ranker) and not isinstance(given, type):
-            self._ranker = given
-            self.shape = (int(given.shape[0]), int(given.shape[1]))
+        if isinstance(scores, Ranker) and not isinstance(scores, type):
+            self._ranker = scores
+            self.shape = (int(scores.shape[0]), int(scores.shape[1]))
             return
-        self._dense = as_tensor(given, "scores")
+        self._dense = as_tensor(scores, "scores")
         if self._dense.dim() != 2 or self._dense.dtype == torch.bool or 0 in self._dense.shape:
             raise InputError(
                 "scores: expected real numbers of shape (M, N), or a posterior with scores(rows), "
@@ -184,16 +193,16 @@ class ScoreSource:
 
     def block(self, rows: Tensor) -> np.ndarray:
         """(R, N): a copy of the scores of ``rows`` (R,), all finite."""
-        found = self._dense[rows.to(self._dense.device)] if self._ranker is None else self._ranker.scores(rows)
-        if found.shape != (len(rows), self.shape[1]):
-            raise InputError(f"scores(rows): expected {(len(rows), self.shape[1])}, got {tuple(found.shape)}")
-        if found.dtype not in (torch.float32, torch.float64):  # whole numbers and half precision fit into these
-            found = found.to(torch.float32 if found.is_floating_point() else torch.float64)
-        scores = found.detach().cpu().numpy()
+        block = self._dense[rows.to(self._dense.device)] if self._ranker is None else self._ranker.scores(rows)
+        if block.shape != (len(rows), self.shape[1]):
+            raise InputError(f"scores(rows): expected {(len(rows), self.shape[1])}, got {tuple(block.shape)}")
+        if block.dtype not in FLOATS:  # whole numbers and half precision fit into these
+            block = block.to(torch.float32 if block.is_floating_point() else torch.float64)
+        scores = block.detach().cpu().numpy()
         scores = scores if self._ranker is None else scores.copy()  # a ranker may hand out what it keeps
         bad = ~np.isfinite(scores)
         if bad.any():
-            row, col = (int(place[0]) for place in bad.nonzero())
+            row, col = (int(at[0]) for at in bad.nonzero())
             raise InputError(
                 f"scores[{int(rows[row])}, {col}]: expected a finite number, got {scores[row, col]} "
                 "(to leave an item out of the candidates, use exclude=)"
@@ -263,11 +272,11 @@ class RankingScores:
             raise InputError(
                 f"metric: expected 'AUC', or P, R, AP, MAP or nDCG with a place, as 'P@10', got {metric!r}"
             )
-        place = int(match[2])
-        if not 1 <= place <= self.k:
+        k = int(match[2])
+        if not 1 <= k <= self.k:
             raise InputError(f"metric: expected k from 1 to {self.k}, the length of the curves, got {metric!r}")
-        found: Tensor = getattr(self, _ATTRIBUTE[match[1]])[:, place - 1]
-        return found
+        column: Tensor = getattr(self, _ATTRIBUTE[match[1]])[:, k - 1]
+        return column
 
     def curves(self) -> dict[str, Tensor]:
         """(k,) each: the averages over tasks of P, R, MAP and nDCG, for 1..k."""
@@ -349,15 +358,15 @@ def ranking_scores(
     chunk = None if chunk is None else check_whole_number(chunk, "chunk")
     source = ScoreSource(scores)
     check_memory(float(k) * source.shape[0] * len(CURVES), "k", f"curves of length {k}")
-    wanted, excluded = (
-        TaskItems(given, source.shape, name) for given, name in ((positives, "positives"), (exclude, "exclude"))
+    held_out, excluded = (
+        TaskItems(pairs, source.shape, name) for pairs, name in ((positives, "positives"), (exclude, "exclude"))
     )
-    check_disjoint(wanted, excluded, source.shape[1])
+    check_disjoint(held_out, excluded, source.shape[1])
     tasks = _check_tasks(rows, source.shape[0])
     auc = torch.full((len(tasks),), torch.nan, dtype=torch.float64)
     curves = {name: torch.full((len(tasks), k), torch.nan, dtype=torch.float64) for name in CURVES}
 
-    count = wanted.counts[tasks]
+    count = held_out.counts[tasks]
     ranked = count.argsort(stable=True)[int((count == 0).sum()) :]  # places; tasks alike in size share a chunk
     chunk = chunk or max(1, CHUNK_CELLS // source.shape[1])
     for start in range(0, len(ranked), chunk):
@@ -365,10 +374,10 @@ def ranking_scores(
         block = source.block(tasks[part])
         task, item = excluded.of(tasks[part])
         block[task.numpy(), item.numpy()] = -torch.inf
-        found = block_metrics(block, *wanted.of(tasks[part]), excluded.counts[tasks[part]], k)
-        auc[part] = found.auc
+        metrics = block_metrics(block, *held_out.of(tasks[part]), excluded.counts[tasks[part]], k)
+        auc[part] = metrics.auc
         for name, curve in curves.items():
-            curve[part] = getattr(found, name)
+            curve[part] = getattr(metrics, name)
     return RankingScores(
         tasks=tasks,
         num_positives=count,

@@ -9,8 +9,7 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import check_index
-from ..errors import InputError
+from ..checks import check_cells
 from ..linalg import cost
 from ..linalg.pairs import PairIndex
 from ..linalg.patterns import Pattern
@@ -95,11 +94,7 @@ class Query:
         self.row_side = AxisQuery(prior.row_axis, ops[0], row_inputs)
         self.col_side = AxisQuery(prior.col_axis, ops[1], col_inputs)
         shape = (len(self.row_side), len(self.col_side))
-        row = check_index(rows, shape[0], "rows")
-        col = check_index(cols, shape[1], "cols")
-        if len(row) != len(col):
-            raise InputError(f"rows and cols differ in length: {len(row)} and {len(col)}")
-        self.pairs = PairIndex(row, col, shape)
+        self.pairs = PairIndex(*check_cells(rows, cols, shape), shape)
 
     def __len__(self) -> int:
         return len(self.pairs)

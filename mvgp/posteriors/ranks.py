@@ -41,13 +41,13 @@ def top_probability(samples: Any, k: int) -> Tensor:
         [1.0, 0.75, 0.25]
 
     """
-    given, places = check_sample_matrix(samples), check_whole_number(k, "k")
-    if places >= given.shape[1]:
-        return torch.ones(given.shape[1], dtype=torch.float64, device=given.device)
-    last = given.topk(places, dim=1).values[:, -1:]  # (S, 1) the score on place k
-    above, level = given > last, given == last
+    drawn, places = check_sample_matrix(samples), check_whole_number(k, "k")
+    if places >= drawn.shape[1]:
+        return torch.ones(drawn.shape[1], dtype=torch.float64, device=drawn.device)
+    last = drawn.topk(places, dim=1).values[:, -1:]  # (S, 1) the score on place k
+    above, level = drawn > last, drawn == last
     share = (places - above.sum(1, keepdim=True)).double() / level.sum(1, keepdim=True)  # (S, 1) in (0, 1]
-    return (above.sum(0) + (share * level).sum(0)) / len(given)
+    return (above.sum(0) + (share * level).sum(0)) / len(drawn)
 
 
 def rank_interval(samples: Any, level: float = 0.9, items: Any = None) -> tuple[Tensor, Tensor]:
@@ -67,12 +67,12 @@ def rank_interval(samples: Any, level: float = 0.9, items: Any = None) -> tuple[
         ([1, 2, 2], [1, 3, 3])
 
     """
-    given, share = check_sample_matrix(samples), check_between(level, "level")
-    num_samples, num_items = given.shape
-    chosen = given
+    drawn, share = check_sample_matrix(samples), check_between(level, "level")
+    num_samples, num_items = drawn.shape
+    chosen = drawn
     if items is not None:
-        chosen = given[:, check_index(items, num_items, "items").to(given.device)].contiguous()  # (S, I)
-    ordered = given.sort(dim=1).values
+        chosen = drawn[:, check_index(items, num_items, "items").to(drawn.device)].contiguous()  # (S, I)
+    ordered = drawn.sort(dim=1).values
     best = num_items + 1 - torch.searchsorted(ordered, chosen, right=True, out_int32=True)  # (S, I)
     worst = num_items - torch.searchsorted(ordered, chosen, out_int32=True)  # (S, I)
     # the rounding of (1 - 0.9) / 2 must not cost a sample
@@ -94,17 +94,17 @@ def expected_hits(probabilities: Any, chosen: Any) -> float:
         1.25
 
     """
-    given = check_values(probabilities, None, "probabilities", torch.float64)
-    size = len(given)
-    bad = (given < 0) | (given > 1 + 1e-9)
+    shares = check_values(probabilities, None, "probabilities", torch.float64)
+    size = len(shares)
+    bad = (shares < 0) | (shares > 1 + 1e-9)
     if bad.any():
         at = int(bad.nonzero()[0])
-        raise InputError(f"probabilities[{at}]: expected a number from 0 to 1, got {given[at].item()}")
-    picked = check_index(chosen, size, "chosen").to(given.device)
+        raise InputError(f"probabilities[{at}]: expected a number from 0 to 1, got {shares[at].item()}")
+    picked = check_index(chosen, size, "chosen").to(shares.device)
     values, counts = torch.unique(picked, return_counts=True)
     if len(values) < len(picked):
         raise InputError(f"chosen: expected distinct items, got {int(values[counts > 1][0])} more than once")
-    return float(given[picked].sum())
+    return float(shares[picked].sum())
 
 
 def beats(samples: Any, i: int, j: int) -> float:
@@ -120,9 +120,9 @@ def beats(samples: Any, i: int, j: int) -> float:
         0.75
 
     """
-    given = check_sample_matrix(samples)
-    one, other = (given[:, check_one_index(place, given.shape[1], name)] for place, name in ((i, "i"), (j, "j")))
-    return float((one > other).double().mean() + (one == other).double().mean() / 2)
+    drawn = check_sample_matrix(samples)
+    first, second = (drawn[:, check_one_index(at, drawn.shape[1], name)] for at, name in ((i, "i"), (j, "j")))
+    return float((first > second).double().mean() + (first == second).double().mean() / 2)
 
 
 def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
@@ -144,8 +144,8 @@ def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
 
 def check_sample_matrix(samples: Any) -> Tensor:
     """(S, N) finite real numbers, at least one of them."""
-    given = check_matrix(samples, "samples", shape="(S, N)")
-    return given.contiguous()
+    matrix = check_matrix(samples, "samples", shape="(S, N)")
+    return matrix.contiguous()
 
 
 STD_ACCURACY = 0.01  # of the standard deviations in a table, where exact ones would take long
@@ -272,15 +272,15 @@ class RankQueries(ABC):
         seed: int = 0,
     ) -> float:
         """How many of the ``chosen`` items (C,) of a row are expected in its top k. Arguments as for :meth:`top`."""
-        found = self.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed)
-        return expected_hits(found, chosen)
+        probabilities = self.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed)
+        return expected_hits(probabilities, chosen)
 
     @without_gradient
     def beats(self, row: Any, item: Any, other: Any) -> float:
         """P(``item`` scores higher than ``other``) in a row, in closed form."""
-        one = check_one_index(row, self.shape[0], "row")
-        two = [check_one_index(place, self.shape[1], name) for place, name in ((item, "item"), (other, "other"))]
-        mean, s = self.mean([one, one], two), self.joint([one, one], two).matrix
+        line = check_one_index(row, self.shape[0], "row")
+        items = [check_one_index(at, self.shape[1], name) for at, name in ((item, "item"), (other, "other"))]
+        mean, s = self.mean([line, line], items), self.joint([line, line], items).matrix
         lead = float(mean[0] - mean[1])
         spread = float((s[0, 0] + s[1, 1] - 2 * s[0, 1]).clamp_min(0)) ** 0.5
         if spread == 0:
@@ -305,13 +305,13 @@ class RankQueries(ABC):
 
         :param noise: variance of a measurement; that of the observations with the least noise when left out.
         """
-        places, wanted = check_whole_number(k, "k"), check_whole_number(count, "count")
+        places, number = check_whole_number(k, "k"), check_whole_number(count, "count")
         noise = None if noise is None else check_positive(noise, "noise")
         line = _Row(self, row, exclude)
         at_top = top_probability(line.samples(num_samples, seed), places)
         error = float(self.conditional.noise.min()) if noise is None else noise
         names = getattr(exclude, "col_names", None)
-        return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, wanted, places, names)
+        return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, number, places, names)
 
 
 class _Row:
@@ -321,9 +321,9 @@ class _Row:
     """
 
     def __init__(self, posterior: RankQueries, row: Any, exclude: Any) -> None:
-        one, shape = check_one_index(row, posterior.shape[0], "row"), posterior.shape
-        self.items = candidates(one, exclude, shape).to(posterior.device)  # (C,)
-        self.rows = torch.full_like(self.items, one)  # (C,)
+        at, shape = check_one_index(row, posterior.shape[0], "row"), posterior.shape
+        self.items = candidates(at, exclude, shape).to(posterior.device)  # (C,)
+        self.rows = torch.full_like(self.items, at)  # (C,)
         self.mean = posterior.mean(self.rows, self.items)  # (C,)
         self.joint: Joint = posterior.joint(self.rows, self.items)
         self._width = shape[1]

@@ -56,9 +56,9 @@ class ItemTable:
         ]
         if self.names is not None:
             first.append(["name", *self.names])
-        every = first + columns
-        widths = [max(len(entry) for entry in column) for column in every]
-        lines = zip(*every, strict=True)
+        table = first + columns
+        widths = [max(len(entry) for entry in column) for column in table]
+        lines = zip(*table, strict=True)
         return "\n".join(
             "  ".join(f"{entry:>{width}}" for entry, width in zip(line, widths, strict=True)) for line in lines
         )

@@ -69,15 +69,15 @@ class MatrixMean(gpytorch.Module):
         return self.at(rows, cols).expand(len(rows))
 
 
-def positions(given: Any, name: str, size: int | None = None) -> Tensor | None:
+def positions(value: Any, name: str, size: int | None = None) -> Tensor | None:
     """(Q,) positions as they are, in [0, size) where a size is given; None for new inputs."""
-    if given is None:
+    if value is None:
         return None
-    check_instance(given, name, Tensor, "a tensor of positions or None")
-    if given.dtype != torch.int64:
-        raise InputError(f"{name}: expected positions of torch.int64, got {given.dtype}")
-    found = check_vector(given, name, "a vector of positions")
-    return found if size is None else check_index(found, size, name)
+    check_instance(value, name, Tensor, "a tensor of positions or None")
+    if value.dtype != torch.int64:
+        raise InputError(f"{name}: expected positions of torch.int64, got {value.dtype}")
+    vector = check_vector(value, name, "a vector of positions")
+    return vector if size is None else check_index(vector, size, name)
 
 
 def check_pairs(rows: Any, cols: Any) -> None:
@@ -105,8 +105,8 @@ class ConstantMean(MatrixMean):
     @property
     def constant(self) -> Tensor:
         """()"""
-        found: Tensor = self.raw_constant
-        return found
+        constant: Tensor = self.raw_constant
+        return constant
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """Constant"""
@@ -133,8 +133,8 @@ class RowBiasMean(MatrixMean):
     @property
     def bias(self) -> Tensor:
         """(M,)"""
-        found: Tensor = self.raw_bias
-        return found
+        bias: Tensor = self.raw_bias
+        return bias
 
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse a prior with another number of rows."""
@@ -246,19 +246,19 @@ class PopularityMean(MatrixMean):
         super().__init__(dtype)
         if isinstance(counts, PositiveUnlabelled):
             counts = torch.bincount(counts.cols, minlength=counts.shape[1])
-        given = check_values(counts, None, "counts", dtype)
-        if given.numel() == 0:
+        checked = check_values(counts, None, "counts", dtype)
+        if checked.numel() == 0:
             raise InputError("counts: expected a finite number that is not negative for each column, got none")
-        refuse_where(given < 0, given, "counts", "a finite number that is not negative")
+        refuse_where(checked < 0, checked, "counts", "a finite number that is not negative")
         start = check_values([check_number(scale, "scale")], 1, "scale", dtype)[0].clone()
-        self.register_buffer("counts", given.clone(), persistent=False)
+        self.register_buffer("counts", checked.clone(), persistent=False)
         self.register_parameter("raw_scale", torch.nn.Parameter(start))
 
     @property
     def scale(self) -> Tensor:
         """() s."""
-        found: Tensor = self.raw_scale
-        return found
+        scale: Tensor = self.raw_scale
+        return scale
 
     def col_part(self, cols: Tensor | None) -> Tensor:
         """(Q,): s log(1 + c_n)."""
