@@ -280,7 +280,7 @@ def log_determinant(
         covariance or noise require a gradient.
     """
     check_noise(covariance, noise)
-    check_instance(reference, "reference", Reference, "mvgp.hyperparameters.Reference")
+    check_instance(reference, "reference", Reference, "mvgp.hyperparameters.probes.Reference")
     if not reference.fits(covariance.left):
         raise InputError("reference: expected one of the same pairs, got one of others")
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)

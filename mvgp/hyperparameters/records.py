@@ -34,7 +34,7 @@ class AveragedRanker:
     Example:
         >>> import mvgp
         >>> from mvgp.prioritise.baselines import EASE, Popularity
-        >>> from mvgp.hyperparameters import AveragedRanker
+        >>> from mvgp.hyperparameters.records import AveragedRanker
         >>> links = mvgp.PositiveUnlabelled([0, 0, 1], [0, 1, 1], shape=(2, 3))
         >>> AveragedRanker([Popularity().fit(links), EASE(1.0).fit(links)]).scores([1]).shape
         torch.Size([1, 3])

@@ -98,7 +98,7 @@ def conjugate_gradients(
 
     Example:
         >>> import torch
-        >>> from mvgp.linalg import conjugate_gradients
+        >>> from mvgp.linalg.conjugate_gradients import conjugate_gradients
         >>> found = conjugate_gradients(lambda x: 2 * x, torch.ones(3, 1), tolerance=1e-6)
         >>> found.value.flatten().tolist(), found.solve_report.converged
         ([0.5, 0.5, 0.5], True)

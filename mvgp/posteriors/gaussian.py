@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, ClassVar
 
 import gpytorch
@@ -219,7 +220,8 @@ class GaussianPosterior(RankQueries):
         :param path: of the file; an existing one is replaced.
         """
         if GaussianPosterior.writer is None:
-            raise RuntimeError("mvgp.storage has not been imported, so nothing can be saved; import mvgp")
+            import_module("mvgp.storage")  # it registers itself; posteriors do not depend on it
+        assert GaussianPosterior.writer is not None
         GaussianPosterior.writer(self, path)
 
     @without_gradient

@@ -80,7 +80,7 @@ class TopTable(ItemTable):
 
     Example:
         >>> import torch
-        >>> from mvgp.posteriors import TopTable
+        >>> from mvgp.posteriors.tables import TopTable
         >>> one, two = torch.tensor([2, 0]), torch.tensor([0.9, 0.4])
         >>> print(TopTable(one, ("BRCA2", "TP53"), two, two / 4, two, one * 0 + 1, one + 1, k=2, level=0.9))
         place  item   name  mean    std  P(top 2)  90% ranks

@@ -1,4 +1,4 @@
-"""PopularityMean: items that have many links are expected to have more."""
+"""Prior means: none, a constant, a bias of each row, given entries, popularity."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class MatrixMean(gpytorch.Module):
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """(Q,) or (): :math:`a_m` at ``rows`` (Q,)."""
-        positions(rows, "rows")
+        _positions(rows, "rows")
         return self.zero
 
     def col_part(self, cols: Tensor | None) -> Tensor:
         """(Q,) or (): :math:`c_n` at ``cols`` (Q,)."""
-        positions(cols, "cols")
+        _positions(cols, "cols")
         return self.zero
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
@@ -59,7 +59,7 @@ class MatrixMean(gpytorch.Module):
 
     def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(Q,) or (): the mean at pairs, each (Q,), or None for new inputs."""
-        check_pairs(rows, cols)
+        _check_pairs(rows, cols)
         return self.row_part(rows) + self.col_part(cols)
 
     def forward(self, rows: Tensor, cols: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class MatrixMean(gpytorch.Module):
         return self.at(rows, cols).expand(len(rows))
 
 
-def positions(value: Any, name: str, size: int | None = None) -> Tensor | None:
+def _positions(value: Any, name: str, size: int | None = None) -> Tensor | None:
     """(Q,) positions as they are, in [0, size) where a size is given; None for new inputs."""
     if value is None:
         return None
@@ -80,9 +80,9 @@ def positions(value: Any, name: str, size: int | None = None) -> Tensor | None:
     return vector if size is None else check_index(vector, size, name)
 
 
-def check_pairs(rows: Any, cols: Any) -> None:
+def _check_pairs(rows: Any, cols: Any) -> None:
     """As many rows as columns, unless one of the two is new."""
-    first, second = positions(rows, "rows"), positions(cols, "cols")
+    first, second = _positions(rows, "rows"), _positions(cols, "cols")
     if first is not None and second is not None and len(first) != len(second):
         raise InputError(f"rows and cols differ in length: {len(first)} and {len(second)}")
 
@@ -110,7 +110,7 @@ class ConstantMean(MatrixMean):
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """Constant"""
-        positions(rows, "rows")
+        _positions(rows, "rows")
         return self.constant
 
 
@@ -144,7 +144,7 @@ class RowBiasMean(MatrixMean):
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """bias_m"""
-        known = positions(rows, "rows", len(self.bias))
+        known = _positions(rows, "rows", len(self.bias))
         if known is None:
             raise InputError("a row-bias mean has no bias for new row inputs; put those rows into the prior")
         return self.bias[known]
@@ -174,12 +174,12 @@ class GivenMean(MatrixMean):
 
     def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(Q,): the entries at pairs."""
-        check_pairs(rows, cols)
+        _check_pairs(rows, cols)
         return self.matrix[self._known(rows, cols)]
 
     def _known(self, rows: Tensor | None, cols: Tensor | None) -> tuple[Tensor, Tensor]:
-        known_rows = positions(rows, "rows", self.matrix.shape[0])
-        known_cols = positions(cols, "cols", self.matrix.shape[1])
+        known_rows = _positions(rows, "rows", self.matrix.shape[0])
+        known_cols = _positions(cols, "cols", self.matrix.shape[1])
         if known_rows is None or known_cols is None:
             raise InputError("a given mean has no entries for new inputs; put those rows and columns into the prior")
         return known_rows, known_cols
@@ -206,11 +206,11 @@ class BiasedMean(MatrixMean):
         self.register_buffer("col_bias", col_bias)
 
     def _row(self, rows: Tensor | None) -> Tensor:
-        known = positions(rows, "rows", len(self.row_bias))
+        known = _positions(rows, "rows", len(self.row_bias))
         return self.zero if known is None else self.row_bias[known]
 
     def _col(self, cols: Tensor | None) -> Tensor:
-        known = positions(cols, "cols", len(self.col_bias))
+        known = _positions(cols, "cols", len(self.col_bias))
         return self.zero if known is None else self.col_bias[known]
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
@@ -262,7 +262,7 @@ class PopularityMean(MatrixMean):
 
     def col_part(self, cols: Tensor | None) -> Tensor:
         """(Q,): s log(1 + c_n)."""
-        known = positions(cols, "cols", len(self.counts))
+        known = _positions(cols, "cols", len(self.counts))
         if known is None:
             raise InputError("a popularity mean has no count for new column inputs; put those columns into the prior")
         return self.scale * self.counts[known].log1p()

@@ -10,18 +10,12 @@ from linear_operator.test.linear_operator_test_case import LinearOperatorTestCas
 from scipy import sparse
 
 from mvgp.kernels import Graph
-from mvgp.linalg import (
-    ChebyshevLinearOperator,
-    GramLinearOperator,
-    KroneckerLinearOperator,
-    PairIndex,
-    PairLinearOperator,
-    SpectralKroneckerLinearOperator,
-    SpectralLinearOperator,
-    chebyshev,
-)
+from mvgp.linalg import KroneckerLinearOperator, PairIndex, PairLinearOperator, chebyshev
+from mvgp.linalg.chebyshev import ChebyshevLinearOperator
+from mvgp.linalg.kronecker import SpectralKroneckerLinearOperator
 from mvgp.linalg.pair_operator import PairProduct, Plan
-from mvgp.linalg.stacked import Features, HorizontalStackLinearOperator
+from mvgp.linalg.spectra import SpectralLinearOperator
+from mvgp.linalg.stacked import Features, GramLinearOperator, HorizontalStackLinearOperator
 from tests import randomness
 from tests.oracles import matrix_function
 

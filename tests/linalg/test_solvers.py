@@ -8,19 +8,13 @@ from linear_operator.operators import to_linear_operator
 import mvgp
 from mvgp.errors import ConvergenceError, InputError, MvgpError, NotPositiveSemidefiniteError
 from mvgp.kernels import PrecomputedKernel
-from mvgp.linalg import (
-    PairIndex,
-    PairLinearOperator,
-    Solution,
-    SolveReport,
-    SpectralLinearOperator,
-    conjugate_gradients,
-)
+from mvgp.linalg import PairIndex, PairLinearOperator, SolveReport
+from mvgp.linalg.conjugate_gradients import Solution, conjugate_gradients
 from mvgp.linalg.cost import Limits
 from mvgp.linalg.pair_operator import Factor
 from mvgp.linalg.preconditioner import WoodburyPreconditioner, leading_eigenpairs
 from mvgp.linalg.solvers import CholeskySolver, make_solver
-from mvgp.linalg.spectra import eigenpairs, spectral_bounds
+from mvgp.linalg.spectra import SpectralLinearOperator, eigenpairs, spectral_bounds
 from tests import randomness
 
 

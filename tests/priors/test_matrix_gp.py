@@ -10,7 +10,8 @@ import mvgp
 from mvgp.errors import InputError, SizeError
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
-from mvgp.linalg import ChebyshevLinearOperator, KroneckerLinearOperator, PairLinearOperator, root
+from mvgp.linalg import KroneckerLinearOperator, PairLinearOperator, root
+from mvgp.linalg.chebyshev import ChebyshevLinearOperator
 from mvgp.priors import ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean
 from tests import randomness
 from tests.oracles import assert_moments, random_edges
