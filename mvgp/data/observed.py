@@ -27,6 +27,10 @@ from ..checks import (
 from ..errors import InputError
 from ..linalg.patterns import Pattern
 
+# Entries out of other sources ---------------------------------------------------------------------
+
+Entries = tuple[Tensor, Tensor, Tensor, tuple[int, int]]  # rows, columns and values, (T,) each, and the shape
+
 
 class ObservedMatrix:
     r"""T observed entries :math:`r_{mn}` of an M x N matrix; each pair at most once.
@@ -211,11 +215,6 @@ def sort_cells(rows: Tensor, cols: Tensor, num_cols: int) -> tuple[Tensor, Tenso
         first, second = sorted((int(order[at]), int(order[at + 1])))
         raise InputError(f"duplicate pair {pair}: entry {second} repeats entry {first}; observe each pair once")
     return rows[order], cols[order], order
-
-
-# Entries out of other sources ---------------------------------------------------------------------
-
-Entries = tuple[Tensor, Tensor, Tensor, tuple[int, int]]  # rows, columns and values, (T,) each, and the shape
 
 
 def dense_entries(matrix: Any) -> Entries:

@@ -20,42 +20,6 @@ FIRST, AGAIN = 1.0, 0.02  # length of the first step in raw parameters
 TURNS = 5  # of L-BFGS, at most, each with a new preconditioner
 
 
-@dataclass(frozen=True, kw_only=True)
-class Learned(LearningResult):
-    """The outcome of :func:`learn`; its objective is the log marginal likelihood plus log densities of priors.
-
-    :param standard_errors: of each parameter, by name; NaN where the data do not determine it. Empty if they were not
-        requested.
-    :param log_marginal: at the end, with its own error bar.
-    """
-
-    standard_errors: dict[str, Tensor]
-    log_marginal: LogMarginal
-
-    def __str__(self) -> str:
-        lines = [f"log marginal likelihood {float(self.log_marginal.value):.4f}, converged: {self.converged}"]
-        for name, value in self.parameters.items():
-            error = self.standard_errors.get(name)
-            for at in range(min(value.numel(), 5)):
-                bar = "" if error is None else f" +- {error.reshape(-1)[at]:.3g}"
-                lines.append(f"  {name} {value.reshape(-1)[at]:.6g}{bar}")
-        return "\n".join(lines)
-
-
-class _MarginalObjective(Objective):
-    """The log marginal likelihood plus log densities of priors on parameters."""
-
-    def __init__(self, mll: MatrixMarginalLogLikelihood, data: ObservedMatrix, vector: ParameterVector) -> None:
-        super().__init__(vector)
-        self.mll, self.data = mll, data
-
-    def evaluate(self) -> tuple[Tensor, float]:
-        """See :class:`Objective`."""
-        prior, data = self.mll.model, self.data
-        value = self.mll(prior(data.rows, data.cols), data.values, weights=data.weights) * len(data)
-        return value, float(value.detach())
-
-
 def learn(
     model: Any,
     likelihood: GaussianLikelihood,
@@ -130,6 +94,42 @@ def learn(
     result = Learned(**fields | {"evaluations": objective.evaluations}, standard_errors=bars, log_marginal=last)
     result.warn_unless_converged("allow more steps, or begin elsewhere")
     return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(LearningResult):
+    """The outcome of :func:`learn`; its objective is the log marginal likelihood plus log densities of priors.
+
+    :param standard_errors: of each parameter, by name; NaN where the data do not determine it. Empty if they were not
+        requested.
+    :param log_marginal: at the end, with its own error bar.
+    """
+
+    standard_errors: dict[str, Tensor]
+    log_marginal: LogMarginal
+
+    def __str__(self) -> str:
+        lines = [f"log marginal likelihood {float(self.log_marginal.value):.4f}, converged: {self.converged}"]
+        for name, value in self.parameters.items():
+            error = self.standard_errors.get(name)
+            for at in range(min(value.numel(), 5)):
+                bar = "" if error is None else f" +- {error.reshape(-1)[at]:.3g}"
+                lines.append(f"  {name} {value.reshape(-1)[at]:.6g}{bar}")
+        return "\n".join(lines)
+
+
+class _MarginalObjective(Objective):
+    """The log marginal likelihood plus log densities of priors on parameters."""
+
+    def __init__(self, mll: MatrixMarginalLogLikelihood, data: ObservedMatrix, vector: ParameterVector) -> None:
+        super().__init__(vector)
+        self.mll, self.data = mll, data
+
+    def evaluate(self) -> tuple[Tensor, float]:
+        """See :class:`Objective`."""
+        prior, data = self.mll.model, self.data
+        value = self.mll(prior(data.rows, data.cols), data.values, weights=data.weights) * len(data)
+        return value, float(value.detach())
 
 
 def _standard_errors(objective: Objective) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""NegativeSets: how negatives are drawn, and how often."""
+"""Sampled negatives: one set of labels for links, or several independent ones."""
 
 from __future__ import annotations
 
@@ -21,49 +21,6 @@ from ..checks import (
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled, positive_pairs
 from ..errors import InputError
-
-
-def draw_distinct(rng: np.random.Generator, sizes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """From each group g, ``counts[g]`` distinct numbers of [0, ``sizes[g]``), every such set equally likely.
-
-    Memory is a few times what is returned. A group that gives more than half of its numbers draws those it keeps.
-
-    :param sizes: (G,).
-    :param counts: (G,), none above its size.
-    :returns: (C,) group and (C,) number, sorted; C is the sum of ``counts``.
-    """
-    majority = 2 * counts > sizes  # (G,)
-    group, number = _few(rng, sizes, np.where(majority, sizes - counts, counts))
-    listed = np.flatnonzero(majority)
-    if len(listed) == 0:
-        return group, number
-    whole_group = np.repeat(listed, sizes[listed])
-    begin = np.cumsum(sizes[listed]) - sizes[listed]  # (L,)
-    whole_number = np.arange(len(whole_group)) - np.repeat(begin, sizes[listed])
-    kept = majority[group]
-    first = np.zeros(len(sizes), dtype=np.int64)
-    first[listed] = begin
-    taken = np.ones(len(whole_group), dtype=bool)
-    taken[first[group[kept]] + number[kept]] = False
-    group = np.concatenate([group[~kept], whole_group[taken]])
-    number = np.concatenate([number[~kept], whole_number[taken]])
-    order = np.lexsort((number, group))
-    return group[order], number[order]
-
-
-def _few(rng: np.random.Generator, sizes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same by drawing what is still missing until nothing is: as one by one with repeats ignored."""
-    begin = np.cumsum(sizes) - sizes  # (G,) of each group in one long line of numbers
-    cells = np.zeros(0, dtype=np.int64)
-    missing = counts.astype(np.int64)
-    group = np.zeros(0, dtype=np.int64)
-    while missing.any():
-        groups = np.repeat(np.arange(len(sizes)), missing)
-        drawn = begin[groups] + rng.integers(sizes[groups])
-        cells = np.unique(np.concatenate([cells, drawn]))
-        group = np.searchsorted(begin, cells, side="right") - 1
-        missing = counts - np.bincount(group, minlength=len(sizes))
-    return group, cells - begin[group]
 
 
 def with_negatives(
@@ -119,42 +76,6 @@ def with_negatives(
     )
 
 
-def _read(links: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, int], tuple[Any, Any]]:
-    """(P,) rows and (P,) columns, row-major sorted; the shape; names of rows and columns."""
-    if isinstance(links, PositiveUnlabelled):
-        rows, cols = links.rows.cpu().numpy(), links.cols.cpu().numpy()
-        return rows, cols, links.shape, (links.row_names, links.col_names)
-    if not isinstance(links, tuple | list) or len(links) != 3:
-        raise InputError(f"links: expected PositiveUnlabelled or (rows, cols, shape), got {type(links).__name__}")
-    shape = check_shape(links[2])
-    pairs = positive_pairs((links[0], links[1]), shape, "links")
-    if len(pairs[0]) == 0:
-        raise InputError("links: expected at least one positive, got none")
-    return pairs[0].numpy(), pairs[1].numpy(), shape, (None, None)
-
-
-def _cells(forbidden: Any, shape: tuple[int, int]) -> np.ndarray:
-    """(F,) sorted cell numbers."""
-    if hasattr(forbidden, "rows") and hasattr(forbidden, "cols"):
-        if tuple(getattr(forbidden, "shape", shape)) != shape:
-            raise InputError(f"forbidden: expected shape {shape} as of the links, got {tuple(forbidden.shape)}")
-        forbidden = (forbidden.rows, forbidden.cols)  # whatever their values
-    rows, cols = positive_pairs(forbidden, shape, "forbidden")
-    return torch.Tensor.numpy(rows * shape[1] + cols)
-
-
-def _check_counts(counts: np.ndarray, free: np.ndarray, rows: np.ndarray | None, ratio: float) -> None:
-    if counts.sum() == 0:
-        raise InputError(f"ratio: {ratio!r} leaves no negative at all")
-    short = counts > free
-    if short.any():
-        at = int(short.argmax())
-        where = "the matrix" if rows is None else f"row {int(rows[at])}"
-        raise InputError(
-            f"ratio: {ratio!r} asks for {counts[at]} negatives in {where}, which has {free[at]} free cells"
-        )
-
-
 @dataclass(frozen=True)
 class NegativeSets:
     """Several independent sets of negatives; the scores of the models fitted to them are averaged.
@@ -190,3 +111,82 @@ def check_negatives(negatives: Any, data: Any) -> NegativeSets | None:
         raise InputError(f"negatives: expected a number of sets or NegativeSets, got {type(negatives).__name__}")
     check_instance(data, "negatives", PositiveUnlabelled, "links (PositiveUnlabelled) as data")
     return sets
+
+
+def draw_distinct(rng: np.random.Generator, sizes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """From each group g, ``counts[g]`` distinct numbers of [0, ``sizes[g]``), every such set equally likely.
+
+    Memory is a few times what is returned. A group that gives more than half of its numbers draws those it keeps.
+
+    :param sizes: (G,).
+    :param counts: (G,), none above its size.
+    :returns: (C,) group and (C,) number, sorted; C is the sum of ``counts``.
+    """
+    majority = 2 * counts > sizes  # (G,)
+    group, number = _few(rng, sizes, np.where(majority, sizes - counts, counts))
+    listed = np.flatnonzero(majority)
+    if len(listed) == 0:
+        return group, number
+    whole_group = np.repeat(listed, sizes[listed])
+    begin = np.cumsum(sizes[listed]) - sizes[listed]  # (L,)
+    whole_number = np.arange(len(whole_group)) - np.repeat(begin, sizes[listed])
+    kept = majority[group]
+    first = np.zeros(len(sizes), dtype=np.int64)
+    first[listed] = begin
+    taken = np.ones(len(whole_group), dtype=bool)
+    taken[first[group[kept]] + number[kept]] = False
+    group = np.concatenate([group[~kept], whole_group[taken]])
+    number = np.concatenate([number[~kept], whole_number[taken]])
+    order = np.lexsort((number, group))
+    return group[order], number[order]
+
+
+def _few(rng: np.random.Generator, sizes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same by drawing what is still missing until nothing is: as one by one with repeats ignored."""
+    begin = np.cumsum(sizes) - sizes  # (G,) of each group in one long line of numbers
+    cells = np.zeros(0, dtype=np.int64)
+    missing = counts.astype(np.int64)
+    group = np.zeros(0, dtype=np.int64)
+    while missing.any():
+        groups = np.repeat(np.arange(len(sizes)), missing)
+        drawn = begin[groups] + rng.integers(sizes[groups])
+        cells = np.unique(np.concatenate([cells, drawn]))
+        group = np.searchsorted(begin, cells, side="right") - 1
+        missing = counts - np.bincount(group, minlength=len(sizes))
+    return group, cells - begin[group]
+
+
+def _read(links: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, int], tuple[Any, Any]]:
+    """(P,) rows and (P,) columns, row-major sorted; the shape; names of rows and columns."""
+    if isinstance(links, PositiveUnlabelled):
+        rows, cols = links.rows.cpu().numpy(), links.cols.cpu().numpy()
+        return rows, cols, links.shape, (links.row_names, links.col_names)
+    if not isinstance(links, tuple | list) or len(links) != 3:
+        raise InputError(f"links: expected PositiveUnlabelled or (rows, cols, shape), got {type(links).__name__}")
+    shape = check_shape(links[2])
+    pairs = positive_pairs((links[0], links[1]), shape, "links")
+    if len(pairs[0]) == 0:
+        raise InputError("links: expected at least one positive, got none")
+    return pairs[0].numpy(), pairs[1].numpy(), shape, (None, None)
+
+
+def _cells(forbidden: Any, shape: tuple[int, int]) -> np.ndarray:
+    """(F,) sorted cell numbers."""
+    if hasattr(forbidden, "rows") and hasattr(forbidden, "cols"):
+        if tuple(getattr(forbidden, "shape", shape)) != shape:
+            raise InputError(f"forbidden: expected shape {shape} as of the links, got {tuple(forbidden.shape)}")
+        forbidden = (forbidden.rows, forbidden.cols)  # whatever their values
+    rows, cols = positive_pairs(forbidden, shape, "forbidden")
+    return torch.Tensor.numpy(rows * shape[1] + cols)
+
+
+def _check_counts(counts: np.ndarray, free: np.ndarray, rows: np.ndarray | None, ratio: float) -> None:
+    if counts.sum() == 0:
+        raise InputError(f"ratio: {ratio!r} leaves no negative at all")
+    short = counts > free
+    if short.any():
+        at = int(short.argmax())
+        where = "the matrix" if rows is None else f"row {int(rows[at])}"
+        raise InputError(
+            f"ratio: {ratio!r} asks for {counts[at]} negatives in {where}, which has {free[at]} free cells"
+        )

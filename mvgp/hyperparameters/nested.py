@@ -20,61 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False)
-class OuterFold:
-    """One outer fold.
-
-    :param choice: made within its training part, with the whole table.
-    :param score: of the model refitted to the training part, on the held-out part.
-    """
-
-    choice: Choice
-    score: Score
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class NestedResult:
-    """What nested cross-validation found.
-
-    :param metric: its name.
-    :param folds: one for each outer fold.
-    """
-
-    metric: str
-    folds: tuple[OuterFold, ...]
-
-    @property
-    def scores(self) -> tuple[float, ...]:
-        """The metric on each outer fold's held-out part."""
-        return tuple(fold.score.value for fold in self.folds)
-
-    @property
-    def mean(self) -> float:
-        """Average over outer folds."""
-        return statistics.fmean(self.scores)
-
-    @property
-    def standard_error(self) -> float:
-        """Of the average over outer folds; over tasks if there is one fold."""
-        if len(self.folds) == 1:
-            return self.folds[0].score.standard_error
-        return statistics.stdev(self.scores) / math.sqrt(len(self.folds))
-
-    def to_frame(self) -> pd.DataFrame:
-        """One line for each outer fold, as a pandas frame."""
-        import pandas as pd
-
-        lines = []
-        for at, fold in enumerate(self.folds):
-            chosen = fold.choice.chosen
-            line = {"fold": at, "trace_share": chosen.trace_share, "strength": chosen.strength}
-            lines.append({**line, "validation": chosen.mean, self.metric: fold.score.value})
-        return pd.DataFrame(lines)
-
-    def __repr__(self) -> str:
-        return f"NestedResult({self.metric} {self.mean:.4g} +- {self.standard_error:.2g} over {len(self.folds)} folds)"
-
-
 def nested_cross_validation(
     model: TraceGP,
     data: Data,
@@ -133,3 +78,58 @@ def nested_cross_validation(
         posterior = choice.refit(split.train)
         outer.append(OuterFold(choice, judge(posterior, split.train, split.held_out)))
     return NestedResult(judge.name, tuple(outer))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NestedResult:
+    """What nested cross-validation found.
+
+    :param metric: its name.
+    :param folds: one for each outer fold.
+    """
+
+    metric: str
+    folds: tuple[OuterFold, ...]
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The metric on each outer fold's held-out part."""
+        return tuple(fold.score.value for fold in self.folds)
+
+    @property
+    def mean(self) -> float:
+        """Average over outer folds."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def standard_error(self) -> float:
+        """Of the average over outer folds; over tasks if there is one fold."""
+        if len(self.folds) == 1:
+            return self.folds[0].score.standard_error
+        return statistics.stdev(self.scores) / math.sqrt(len(self.folds))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line for each outer fold, as a pandas frame."""
+        import pandas as pd
+
+        lines = []
+        for at, fold in enumerate(self.folds):
+            chosen = fold.choice.chosen
+            line = {"fold": at, "trace_share": chosen.trace_share, "strength": chosen.strength}
+            lines.append({**line, "validation": chosen.mean, self.metric: fold.score.value})
+        return pd.DataFrame(lines)
+
+    def __repr__(self) -> str:
+        return f"NestedResult({self.metric} {self.mean:.4g} +- {self.standard_error:.2g} over {len(self.folds)} folds)"
+
+
+@dataclass(frozen=True, eq=False)
+class OuterFold:
+    """One outer fold.
+
+    :param choice: made within its training part, with the whole table.
+    :param score: of the model refitted to the training part, on the held-out part.
+    """
+
+    choice: Choice
+    score: Score

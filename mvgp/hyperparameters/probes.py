@@ -1,13 +1,12 @@
-r"""Stochastic Lanczos quadrature of log det(K_TT + D), preconditioned.
-
-Preconditioned conjugate gradients that keep their coefficients, and quadrature of the logarithm from them.
+r"""log det(K_TT + D) by stochastic Lanczos quadrature, preconditioned.
 
 Conjugate gradients on A x = z with preconditioner M run the Lanczos process on :math:`M^{-1/2} A M^{-1/2}` from
 :math:`M^{-1/2} z`. With rates a_j and ratios b_j its tridiagonal matrix has
 
 .. math:: \tau_{jj} = \frac{1}{a_j} + \frac{b_{j-1}}{a_{j-1}}, \qquad \tau_{j,j+1} = \frac{\sqrt{b_j}}{a_j},
 
-and :math:`(-1)^j M^{-1} r_j / (r_j^T M^{-1} r_j)^{1/2}` are its basis vectors times :math:`M^{-1/2}`.
+and :math:`(-1)^j M^{-1} r_j / (r_j^T M^{-1} r_j)^{1/2}` are its basis vectors times :math:`M^{-1/2}`. So the iteration
+keeps its coefficients, and the logarithm follows from them by quadrature.
 """
 
 from __future__ import annotations
@@ -39,6 +38,190 @@ from ..linalg.solvers import ConjugateGradientSolver, make_solver
 from .derivative import form_gradients, with_gradients
 
 DROP = 1e-9  # directions of a gradient with a smaller share than this are left out
+PROBES = 16
+BASIS_BYTES = 256 * 2**20  # memory for the basis vectors of one batch of probes
+STEPS = 32  # iterations that the size of a batch expects
+
+
+def log_determinant(
+    covariance: PairLinearOperator,
+    noise: Tensor,
+    reference: Reference,
+    *,
+    tolerance: float,
+    max_iterations: int = 1000,
+    derivative: bool = False,
+) -> LogDeterminant:
+    r"""For A = K_TT + D, log det A = log det M + tr log(M^-1/2 A M^-1/2), the trace by probes z with E[z z^T] = M.
+
+    With e = M^-1/2 z each probe gives :math:`e^T \log(M^{-1/2} A M^{-1/2})\, e`, from the coefficients of conjugate
+    gradients on A x = z. The estimate has no bias, and no error at all where A = M. It is a smooth function of A,
+    and ``vectors`` hold its own derivative, not another estimate of the true one.
+
+    :param covariance: K_TT (T, T).
+    :param noise: (T,) diagonal of D.
+    :param reference: M and the probes.
+    :param tolerance: relative residual of the runs; missing it is an error.
+    :param max_iterations: of a run.
+    :param derivative: whether to keep the vectors that the derivative is made of; they are kept in any case if
+        covariance or noise require a gradient.
+    """
+    check_noise(covariance, noise)
+    check_instance(reference, "reference", Reference, "mvgp.hyperparameters.probes.Reference")
+    if not reference.fits(covariance.left):
+        raise InputError("reference: expected one of the same pairs, got one of others")
+    tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
+    derivative = check_flag(derivative, "derivative")
+    differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise))
+    with torch.no_grad():
+        estimate = _estimate(covariance, noise, reference, tolerance, max_iterations, derivative or differentiate)
+    if not differentiate or estimate.vectors is None:
+        return estimate
+    ones = estimate.vectors.new_ones(estimate.vectors.shape[1])
+    return replace(
+        estimate, value=with_gradients(estimate.value, form_gradients(covariance, noise, estimate.vectors, ones))
+    )
+
+
+@dataclass(frozen=True)
+class LogDeterminant:
+    r"""An estimate of log det A.
+
+    :param value: (), with gradients to the covariance and the noise where they were asked for.
+    :param each: (P,) the estimate from each probe alone; without a gradient.
+    :param standard_error: of the value, from the spread over the probes.
+    :param vectors: (T, C) with :math:`\sum_c x_c^T dA\, x_c` the derivative of the value; None unless asked for.
+    :param solve_report: how well A x = z was solved for the probes z.
+    """
+
+    value: Tensor
+    each: Tensor
+    standard_error: float
+    vectors: Tensor | None
+    solve_report: SolveReport
+
+
+def _estimate(
+    covariance: PairLinearOperator,
+    noise: Tensor,
+    reference: Reference,
+    tolerance: float,
+    max_iterations: int,
+    derivative: bool,
+) -> LogDeterminant:
+    fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
+
+    def matmul(x: Tensor) -> Tensor:
+        return fixed._matmul(x) + each_noise * x
+
+    size, count = reference.probes.shape
+    width = max(1, BASIS_BYTES // (size * STEPS * reference.probes.element_size()))
+    values, vectors, residual, products = [], [], 0.0, 0
+    for start in range(0, count, width):
+        probes = reference.probes[:, start : start + width]
+        run = krylov(
+            matmul,
+            reference.apply,
+            probes,
+            tolerance=0.9 * tolerance,  # the recurrence's own residual drifts from the true one
+            max_iterations=max_iterations,
+            keep_basis=derivative,
+        )
+        gap = (probes - matmul(run.solution)).norm(dim=0) / probes.norm(dim=0)
+        residual, products = max(residual, float(gap.max())), max(products, run.diagonal.shape[1] + 1)
+        quadrature, eigenvalues, eigenvectors = log_quadrature(run)
+        values.append(quadrature)
+        if derivative:
+            vectors.append(log_derivative(run, eigenvalues, eigenvectors) / count**0.5)
+    solve_report = SolveReport("cg", residual, tolerance, products)
+    Solution(reference.probes, solve_report).checked()
+    each = reference.log_det + torch.cat(values)
+    error = float(each.std()) / count**0.5
+    return LogDeterminant(each.mean(), each, error, torch.cat(vectors, dim=1) if derivative else None, solve_report)
+
+
+@dataclass(frozen=True)
+class Reference:
+    r"""M = F F^T + D of some parameters, or M = D where the spectrum is narrow.
+
+    log det A = log det M + tr log(M^-1/2 A M^-1/2) holds for any M, so M may stay the same while the parameters of A
+    move: then the estimate is a smooth function of them, as an optimiser needs it.
+
+    :param pairs: the T observed cells.
+    :param noise: (T,) diagonal of D.
+    :param preconditioner: applies M^-1; None stands for D^-1.
+    :param probes: (T, P) with expectation of z z^T equal to M.
+    :param log_det: () log det M.
+    """
+
+    pairs: PairIndex
+    noise: Tensor
+    preconditioner: WoodburyPreconditioner | None
+    probes: Tensor
+    log_det: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def build(
+        cls,
+        covariance: PairLinearOperator,
+        noise: Tensor,
+        *,
+        probes: int = PROBES,
+        seed: int = 0,
+        precondition: bool = True,
+    ) -> Reference:
+        """The reference of a covariance K_TT (T, T) and ``noise`` (T,).
+
+        :param probes: how many, at least 2.
+        :param seed: of the probes; the same seed gives the same ones.
+        :param precondition: False takes M = D in any case.
+        """
+        probes, seed, precondition = check_probes(probes), check_seed(seed), check_flag(precondition, "precondition")
+        check_noise(covariance, noise)
+        check_memory(float(probes) * len(noise), "probes", f"{probes} vectors of {len(noise)} numbers each")
+        fixed, noise = covariance.detach(), noise.detach()
+        solver: Any = None
+        if precondition:
+            solver = make_solver(fixed.row_op, fixed.col_op, fixed.left, noise, method="cg")
+        preconditioner = solver.preconditioner if isinstance(solver, ConjugateGradientSolver) else None
+        preconditioner = None if preconditioner is None or preconditioner.rank == 0 else preconditioner
+        generator = torch.Generator().manual_seed(seed)
+        below = noise.sqrt().unsqueeze(1) * _signs(len(noise), probes, generator, noise)
+        log_det = noise.log().sum()
+        if preconditioner is None:
+            return cls(fixed.left, noise, None, below, log_det)
+        log_det = log_det + 2 * preconditioner.chol.diagonal().log().sum()
+        above = preconditioner.up(_signs(preconditioner.rank, probes, generator, noise))
+        return cls(fixed.left, noise, preconditioner, above + below, log_det)
+
+    def apply(self, dense: Tensor) -> Tensor:
+        """(T, C): M^-1 times (T, C)."""
+        check_float_tensor(dense, "dense", (len(self.pairs), None), like=self.noise)
+        return dense / self.noise.unsqueeze(1) if self.preconditioner is None else self.preconditioner(dense)
+
+    def fits(self, pairs: PairIndex) -> bool:
+        """Whether it was made for these pairs."""
+        check_instance(pairs, "pairs", PairIndex, "a PairIndex")
+        return torch.equal(self.pairs.rows, pairs.rows) and torch.equal(self.pairs.cols, pairs.cols)
+
+
+def check_probes(probes: Any) -> int:
+    """A whole number of at least 2, which an error bar needs."""
+    return check_whole_number(probes, "probes", 2)
+
+
+def check_noise(covariance: Any, noise: Any) -> None:
+    """K_TT of observed pairs, and (T,) positive noise."""
+    check_instance(covariance, "covariance", PairLinearOperator, "a PairLinearOperator")
+    check_float_tensor(noise, "noise", (covariance.shape[-1],), like=covariance, finite=True)
+    refuse_where(noise.detach() <= 0, noise.detach(), "noise", "a positive number")
+
+
+def _signs(count: int, probes: int, generator: torch.Generator, like: Tensor) -> Tensor:
+    """(count, probes) of -1 and 1."""
+    bits = torch.randint(0, 2, (count, probes), generator=generator)
+    return (2 * bits - 1).to(dtype=like.dtype, device=like.device)
 
 
 @dataclass(frozen=True)
@@ -145,191 +328,3 @@ def _divided_log(values: Tensor) -> Tensor:
     close = x.abs() < 1e-6
     safe = torch.where(close, 1.0, x)
     return torch.where(close, 1 - x / 2, torch.log1p(safe) / safe) / second
-
-
-PROBES = 16
-
-
-@dataclass(frozen=True)
-class Reference:
-    r"""M = F F^T + D of some parameters, or M = D where the spectrum is narrow.
-
-    log det A = log det M + tr log(M^-1/2 A M^-1/2) holds for any M, so M may stay the same while the parameters of A
-    move: then the estimate is a smooth function of them, as an optimiser needs it.
-
-    :param pairs: the T observed cells.
-    :param noise: (T,) diagonal of D.
-    :param preconditioner: applies M^-1; None stands for D^-1.
-    :param probes: (T, P) with expectation of z z^T equal to M.
-    :param log_det: () log det M.
-    """
-
-    pairs: PairIndex
-    noise: Tensor
-    preconditioner: WoodburyPreconditioner | None
-    probes: Tensor
-    log_det: Tensor
-
-    @classmethod
-    @torch.no_grad()
-    def build(
-        cls,
-        covariance: PairLinearOperator,
-        noise: Tensor,
-        *,
-        probes: int = PROBES,
-        seed: int = 0,
-        precondition: bool = True,
-    ) -> Reference:
-        """The reference of a covariance K_TT (T, T) and ``noise`` (T,).
-
-        :param probes: how many, at least 2.
-        :param seed: of the probes; the same seed gives the same ones.
-        :param precondition: False takes M = D in any case.
-        """
-        probes, seed, precondition = check_probes(probes), check_seed(seed), check_flag(precondition, "precondition")
-        check_noise(covariance, noise)
-        check_memory(float(probes) * len(noise), "probes", f"{probes} vectors of {len(noise)} numbers each")
-        fixed, noise = covariance.detach(), noise.detach()
-        solver: Any = None
-        if precondition:
-            solver = make_solver(fixed.row_op, fixed.col_op, fixed.left, noise, method="cg")
-        preconditioner = solver.preconditioner if isinstance(solver, ConjugateGradientSolver) else None
-        preconditioner = None if preconditioner is None or preconditioner.rank == 0 else preconditioner
-        generator = torch.Generator().manual_seed(seed)
-        below = noise.sqrt().unsqueeze(1) * _signs(len(noise), probes, generator, noise)
-        log_det = noise.log().sum()
-        if preconditioner is None:
-            return cls(fixed.left, noise, None, below, log_det)
-        log_det = log_det + 2 * preconditioner.chol.diagonal().log().sum()
-        above = preconditioner.up(_signs(preconditioner.rank, probes, generator, noise))
-        return cls(fixed.left, noise, preconditioner, above + below, log_det)
-
-    def apply(self, dense: Tensor) -> Tensor:
-        """(T, C): M^-1 times (T, C)."""
-        check_float_tensor(dense, "dense", (len(self.pairs), None), like=self.noise)
-        return dense / self.noise.unsqueeze(1) if self.preconditioner is None else self.preconditioner(dense)
-
-    def fits(self, pairs: PairIndex) -> bool:
-        """Whether it was made for these pairs."""
-        check_instance(pairs, "pairs", PairIndex, "a PairIndex")
-        return torch.equal(self.pairs.rows, pairs.rows) and torch.equal(self.pairs.cols, pairs.cols)
-
-
-def check_probes(probes: Any) -> int:
-    """A whole number of at least 2, which an error bar needs."""
-    return check_whole_number(probes, "probes", 2)
-
-
-def check_noise(covariance: Any, noise: Any) -> None:
-    """K_TT of observed pairs, and (T,) positive noise."""
-    check_instance(covariance, "covariance", PairLinearOperator, "a PairLinearOperator")
-    check_float_tensor(noise, "noise", (covariance.shape[-1],), like=covariance, finite=True)
-    refuse_where(noise.detach() <= 0, noise.detach(), "noise", "a positive number")
-
-
-def _signs(count: int, probes: int, generator: torch.Generator, like: Tensor) -> Tensor:
-    """(count, probes) of -1 and 1."""
-    bits = torch.randint(0, 2, (count, probes), generator=generator)
-    return (2 * bits - 1).to(dtype=like.dtype, device=like.device)
-
-
-BASIS_BYTES = 256 * 2**20  # memory for the basis vectors of one batch of probes
-STEPS = 32  # iterations that the size of a batch expects
-
-
-@dataclass(frozen=True)
-class LogDeterminant:
-    r"""An estimate of log det A.
-
-    :param value: (), with gradients to the covariance and the noise where they were asked for.
-    :param each: (P,) the estimate from each probe alone; without a gradient.
-    :param standard_error: of the value, from the spread over the probes.
-    :param vectors: (T, C) with :math:`\sum_c x_c^T dA\, x_c` the derivative of the value; None unless asked for.
-    :param solve_report: how well A x = z was solved for the probes z.
-    """
-
-    value: Tensor
-    each: Tensor
-    standard_error: float
-    vectors: Tensor | None
-    solve_report: SolveReport
-
-
-def log_determinant(
-    covariance: PairLinearOperator,
-    noise: Tensor,
-    reference: Reference,
-    *,
-    tolerance: float,
-    max_iterations: int = 1000,
-    derivative: bool = False,
-) -> LogDeterminant:
-    r"""For A = K_TT + D, log det A = log det M + tr log(M^-1/2 A M^-1/2), the trace by probes z with E[z z^T] = M.
-
-    With e = M^-1/2 z each probe gives :math:`e^T \log(M^{-1/2} A M^{-1/2})\, e`, from the coefficients of conjugate
-    gradients on A x = z. The estimate has no bias, and no error at all where A = M. It is a smooth function of A,
-    and ``vectors`` hold its own derivative, not another estimate of the true one.
-
-    :param covariance: K_TT (T, T).
-    :param noise: (T,) diagonal of D.
-    :param reference: M and the probes.
-    :param tolerance: relative residual of the runs; missing it is an error.
-    :param max_iterations: of a run.
-    :param derivative: whether to keep the vectors that the derivative is made of; they are kept in any case if
-        covariance or noise require a gradient.
-    """
-    check_noise(covariance, noise)
-    check_instance(reference, "reference", Reference, "mvgp.hyperparameters.probes.Reference")
-    if not reference.fits(covariance.left):
-        raise InputError("reference: expected one of the same pairs, got one of others")
-    tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
-    derivative = check_flag(derivative, "derivative")
-    differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise))
-    with torch.no_grad():
-        estimate = _estimate(covariance, noise, reference, tolerance, max_iterations, derivative or differentiate)
-    if not differentiate or estimate.vectors is None:
-        return estimate
-    ones = estimate.vectors.new_ones(estimate.vectors.shape[1])
-    return replace(
-        estimate, value=with_gradients(estimate.value, form_gradients(covariance, noise, estimate.vectors, ones))
-    )
-
-
-def _estimate(
-    covariance: PairLinearOperator,
-    noise: Tensor,
-    reference: Reference,
-    tolerance: float,
-    max_iterations: int,
-    derivative: bool,
-) -> LogDeterminant:
-    fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
-
-    def matmul(x: Tensor) -> Tensor:
-        return fixed._matmul(x) + each_noise * x
-
-    size, count = reference.probes.shape
-    width = max(1, BASIS_BYTES // (size * STEPS * reference.probes.element_size()))
-    values, vectors, residual, products = [], [], 0.0, 0
-    for start in range(0, count, width):
-        probes = reference.probes[:, start : start + width]
-        run = krylov(
-            matmul,
-            reference.apply,
-            probes,
-            tolerance=0.9 * tolerance,  # the recurrence's own residual drifts from the true one
-            max_iterations=max_iterations,
-            keep_basis=derivative,
-        )
-        gap = (probes - matmul(run.solution)).norm(dim=0) / probes.norm(dim=0)
-        residual, products = max(residual, float(gap.max())), max(products, run.diagonal.shape[1] + 1)
-        quadrature, eigenvalues, eigenvectors = log_quadrature(run)
-        values.append(quadrature)
-        if derivative:
-            vectors.append(log_derivative(run, eigenvalues, eigenvectors) / count**0.5)
-    solve_report = SolveReport("cg", residual, tolerance, products)
-    Solution(reference.probes, solve_report).checked()
-    each = reference.log_det + torch.cat(values)
-    error = float(each.std()) / count**0.5
-    return LogDeterminant(each.mean(), each, error, torch.cat(vectors, dim=1) if derivative else None, solve_report)

@@ -1,4 +1,4 @@
-"""One path: a trace share and a fold, over decreasing strengths."""
+"""One path of a validation (a trace share and a fold, over decreasing strengths), its records and their summary."""
 
 from __future__ import annotations
 
@@ -26,40 +26,42 @@ from .scoring import Metric, Score
 from .splits import Split
 
 
-class AveragedRanker:
-    """Scores averaged over posteriors, one for each set of negatives; all that metrics need.
+def walk(
+    model: TraceGP, split: Split, fold: int, trace_share: float, metric: Metric, settings: Settings
+) -> Iterator[PathRecord]:
+    """The records of one path, as they come; it ends early by rank or for lack of improvement.
 
-    :param posteriors: of the same shape (M, N), at least one.
-
-    Example:
-        >>> import mvgp
-        >>> from mvgp.prioritise.baselines import EASE, Popularity
-        >>> from mvgp.hyperparameters.records import AveragedRanker
-        >>> links = mvgp.PositiveUnlabelled([0, 0, 1], [0, 1, 1], shape=(2, 3))
-        >>> AveragedRanker([Popularity().fit(links), EASE(1.0).fit(links)]).scores([1]).shape
-        torch.Size([1, 3])
-
+    Without a trace norm no rank is low, and all strong penalties rank alike, which is no reason to stop: such a path is
+    walked to its end.
     """
-
-    def __init__(self, posteriors: Sequence[Ranker]) -> None:
-        self.posteriors = tuple(check_list(posteriors, "posteriors", "a list of rankers"))
-        for at, posterior in enumerate(self.posteriors):
-            check_instance(posterior, f"posteriors[{at}]", Ranker, "a ranker with shape and scores")
-        shapes = {posterior.shape for posterior in self.posteriors}
-        if len(shapes) != 1:
-            raise InputError(f"posteriors: expected at least one, all of the same shape, got {sorted(shapes)}")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)"""
-        return self.posteriors[0].shape
-
-    def scores(self, rows: Any = None) -> Tensor:
-        """(R, N): average scores of whole rows, all of them when ``rows`` (R,) is left out."""
-        return torch.stack([posterior.scores(rows) for posterior in self.posteriors]).mean(0)
-
-    def __repr__(self) -> str:
-        return f"AveragedRanker({self.shape[0]} x {self.shape[1]}, {len(self.posteriors)} posteriors)"
+    recipe = with_share(model, trace_share)
+    sets = fitted_sets(split.train, settings.negatives, settings.seed, fold + 1)
+    paths = [recipe.path(data, settings.strengths) for data in sets]  # the sets go down together
+    best, since = -float("inf"), 0
+    for strength in settings.strengths:
+        began = time.perf_counter()
+        posteriors = [next(path).posterior for path in paths]
+        seconds = time.perf_counter() - began
+        score = metric(joined(posteriors, settings.negatives), split.train, split.held_out)
+        proofs = [posterior.certificate for posterior in posteriors]
+        rank = max(proof.rank for proof in proofs)
+        yield PathRecord(
+            trace_share=trace_share,
+            strength=strength,
+            fold=fold,
+            score=score,
+            rank=rank,
+            relative_gap=max(proof.relative_gap for proof in proofs),
+            iterations=sum(proof.iterations for proof in proofs),
+            seconds=seconds,
+        )
+        if trace_share == 0:
+            continue
+        best, since = (score.value, 0) if score.value > best else (best, since + 1)
+        if settings.patience is not None and since >= settings.patience:
+            return
+        if settings.max_rank is not None and rank > settings.max_rank:
+            return
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,39 @@ class PathRecord:
     relative_gap: float
     iterations: int
     seconds: float = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that has an influence on a path, except its trace share and fold.
+
+    :param strengths: of every path, decreasing.
+    :param num_folds: how many splits.
+    :param metric: its name.
+    :param max_rank: a path ends after the first point above it.
+    :param patience: a path ends after so many points without a new best.
+    :param negatives: how they are drawn.
+    :param seed: of splits and negatives.
+    :param splits: a digest of the data in all splits.
+    :param model: a digest of the recipe and its parameters.
+    """
+
+    strengths: tuple[float, ...]
+    num_folds: int
+    metric: str
+    max_rank: int | None
+    patience: int | None
+    negatives: NegativeSets | None
+    seed: int
+    splits: str
+    model: str
+
+    def check_same(self, other: Settings) -> None:
+        """Refuse a choice that was begun with other settings."""
+        for setting in fields(self):
+            mine, theirs = getattr(self, setting.name), getattr(other, setting.name)
+            if mine != theirs:
+                raise InputError(f"resume: expected a choice with the same {setting.name}, {mine!r}, got {theirs!r}")
 
 
 @dataclass(frozen=True)
@@ -135,37 +170,40 @@ def _point(group: Sequence[PathRecord]) -> Point:
     return Point(group[0].trace_share, group[0].strength, statistics.fmean(values), error, rank)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """All that has an influence on a path, except its trace share and fold.
+class AveragedRanker:
+    """Scores averaged over posteriors, one for each set of negatives; all that metrics need.
 
-    :param strengths: of every path, decreasing.
-    :param num_folds: how many splits.
-    :param metric: its name.
-    :param max_rank: a path ends after the first point above it.
-    :param patience: a path ends after so many points without a new best.
-    :param negatives: how they are drawn.
-    :param seed: of splits and negatives.
-    :param splits: a digest of the data in all splits.
-    :param model: a digest of the recipe and its parameters.
+    :param posteriors: of the same shape (M, N), at least one.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.prioritise.baselines import EASE, Popularity
+        >>> from mvgp.hyperparameters.records import AveragedRanker
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1], [0, 1, 1], shape=(2, 3))
+        >>> AveragedRanker([Popularity().fit(links), EASE(1.0).fit(links)]).scores([1]).shape
+        torch.Size([1, 3])
+
     """
 
-    strengths: tuple[float, ...]
-    num_folds: int
-    metric: str
-    max_rank: int | None
-    patience: int | None
-    negatives: NegativeSets | None
-    seed: int
-    splits: str
-    model: str
+    def __init__(self, posteriors: Sequence[Ranker]) -> None:
+        self.posteriors = tuple(check_list(posteriors, "posteriors", "a list of rankers"))
+        for at, posterior in enumerate(self.posteriors):
+            check_instance(posterior, f"posteriors[{at}]", Ranker, "a ranker with shape and scores")
+        shapes = {posterior.shape for posterior in self.posteriors}
+        if len(shapes) != 1:
+            raise InputError(f"posteriors: expected at least one, all of the same shape, got {sorted(shapes)}")
 
-    def check_same(self, other: Settings) -> None:
-        """Refuse a choice that was begun with other settings."""
-        for setting in fields(self):
-            mine, theirs = getattr(self, setting.name), getattr(other, setting.name)
-            if mine != theirs:
-                raise InputError(f"resume: expected a choice with the same {setting.name}, {mine!r}, got {theirs!r}")
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        return self.posteriors[0].shape
+
+    def scores(self, rows: Any = None) -> Tensor:
+        """(R, N): average scores of whole rows, all of them when ``rows`` (R,) is left out."""
+        return torch.stack([posterior.scores(rows) for posterior in self.posteriors]).mean(0)
+
+    def __repr__(self) -> str:
+        return f"AveragedRanker({self.shape[0]} x {self.shape[1]}, {len(self.posteriors)} posteriors)"
 
 
 def digest_splits(splits: Sequence[Split]) -> str:
@@ -215,41 +253,3 @@ def fitted_sets(data: Data, negatives: NegativeSets | None, seed: int, stream: i
 def joined(posteriors: Sequence[TracePosterior], negatives: NegativeSets | None) -> TracePosterior | AveragedRanker:
     """The posterior, or the average over the sets of negatives."""
     return posteriors[0] if negatives is None else AveragedRanker(posteriors)
-
-
-def walk(
-    model: TraceGP, split: Split, fold: int, trace_share: float, metric: Metric, settings: Settings
-) -> Iterator[PathRecord]:
-    """The records of one path, as they come; it ends early by rank or for lack of improvement.
-
-    Without a trace norm no rank is low, and all strong penalties rank alike, which is no reason to stop: such a path is
-    walked to its end.
-    """
-    recipe = with_share(model, trace_share)
-    sets = fitted_sets(split.train, settings.negatives, settings.seed, fold + 1)
-    paths = [recipe.path(data, settings.strengths) for data in sets]  # the sets go down together
-    best, since = -float("inf"), 0
-    for strength in settings.strengths:
-        began = time.perf_counter()
-        posteriors = [next(path).posterior for path in paths]
-        seconds = time.perf_counter() - began
-        score = metric(joined(posteriors, settings.negatives), split.train, split.held_out)
-        proofs = [posterior.certificate for posterior in posteriors]
-        rank = max(proof.rank for proof in proofs)
-        yield PathRecord(
-            trace_share=trace_share,
-            strength=strength,
-            fold=fold,
-            score=score,
-            rank=rank,
-            relative_gap=max(proof.relative_gap for proof in proofs),
-            iterations=sum(proof.iterations for proof in proofs),
-            seconds=seconds,
-        )
-        if trace_share == 0:
-            continue
-        best, since = (score.value, 0) if score.value > best else (best, since + 1)
-        if settings.patience is not None and since >= settings.patience:
-            return
-        if settings.max_rank is not None and rank > settings.max_rank:
-            return

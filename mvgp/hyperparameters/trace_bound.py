@@ -56,27 +56,6 @@ from .parameters import LearningResult, Objective, ParameterVector
 MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part counts as the noise
 
 
-@dataclass(frozen=True)
-class TraceBound:
-    r"""The bound and its parts.
-
-    :param value: (), with gradients to the parameters of kernels, noise and mean, and to inputs, weights and (under
-        Gaussian noise) values that require them.
-    :param standard_error: of the value, from probes of the log determinant; 0 where that is exact.
-    :param misfit: :math:`\sum_t (r_t - \psi_t)^2 / d_t`.
-    :param norm: :math:`\|B\|_F^2`.
-    :param trace_norm: :math:`\|B\|_*`.
-    :param log_det: :math:`\log\det(K_{TT} + D)`.
-    """
-
-    value: Tensor
-    standard_error: float
-    misfit: float
-    norm: float
-    trace_norm: float
-    log_det: float
-
-
 def trace_bound(
     prior: MatrixGP, likelihood: Any, data: ObservedMatrix, posterior: TracePosterior, **options: Any
 ) -> TraceBound:
@@ -131,23 +110,82 @@ def trace_bound(
     return TraceBound(value, rest.standard_error, misfit, norm, float(mean.values.double().sum()), rest.log_det)
 
 
-def _noise(likelihood: Any, data: ObservedMatrix, prior: MatrixGP) -> Tensor:
-    """() or (T,), differentiable."""
-    like = prior.mean_module.zero
-    if isinstance(likelihood, RankingLikelihood):
-        noise = likelihood.noise.to(like).reshape(())
-        return noise if data.weights is None else noise / data.weights.to(like)
-    return noise_of(likelihood, like, data.weights)
+@dataclass(frozen=True)
+class TraceBound:
+    r"""The bound and its parts.
+
+    :param value: (), with gradients to the parameters of kernels, noise and mean, and to inputs, weights and (under
+        Gaussian noise) values that require them.
+    :param standard_error: of the value, from probes of the log determinant; 0 where that is exact.
+    :param misfit: :math:`\sum_t (r_t - \psi_t)^2 / d_t`.
+    :param norm: :math:`\|B\|_F^2`.
+    :param trace_norm: :math:`\|B\|_*`.
+    :param log_det: :math:`\log\det(K_{TT} + D)`.
+    """
+
+    value: Tensor
+    standard_error: float
+    misfit: float
+    norm: float
+    trace_norm: float
+    log_det: float
 
 
-def _check_penalty(posterior: TracePosterior, noise: float) -> None:
-    """A mean that maximises another function has no envelope theorem."""
-    if torch.is_grad_enabled() and not math.isclose(posterior.penalty.ridge, noise, rel_tol=MATCH):
-        raise InputError(
-            f"posterior: expected a penalty whose Hilbert part is the noise, {noise:.6g}, got "
-            f"{posterior.penalty.ridge:.6g}; fit with penalty=SpectralElasticNet.from_noise(noise, mu), or ask for the "
-            "value alone under torch.no_grad()"
-        )
+def learn_trace(
+    model: Any,
+    data: ObservedMatrix,
+    *,
+    mu: float = 1.0,
+    max_steps: int = 50,
+    tolerance: float = 1e-3,
+    fit_tolerance: float = 1e-7,
+    max_iterations: int = 2000,
+    progress: bool = False,
+    **options: Any,
+) -> LearnedTrace:
+    r"""Maximise the evidence bound less :math:`\mu \|B\|_*` over all raw parameters that take gradients, in place.
+
+    :param model: a recipe with ``prior`` and ``likelihood``, Gaussian or ranking, such as :class:`mvgp.TraceGP`; its
+        own strength and penalty are not used.
+    :param data: the observed pairs, or labels of them.
+    :param mu: multiplier of the trace norm, form (4); 0 would be the plain marginal likelihood.
+    :param tolerance: on the largest derivative by a raw parameter, divided by the root of the number of observations.
+        Missing it warns.
+    :param max_steps: of L-BFGS, each with a fit of the mean.
+    :param fit_tolerance: relative duality gap of the fits on the way.
+    :param max_iterations: of a fit.
+    :param progress: show a progress bar.
+    :param options: of :func:`~mvgp.hyperparameters.marginal.pair_log_marginal`.
+    """
+    prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
+    if not isinstance(prior, MatrixGP) or not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
+        raise InputError(f"model: expected mvgp.TraceGP, or a recipe with a prior and a likelihood, got {shown(model)}")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
+    refuse_gradient(data, "data")
+    prior.refuse_gradients()
+    mu = check_positive(mu, "mu (without a trace norm use learn)")
+    tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
+    fit_tolerance = check_tolerance(fit_tolerance, "fit_tolerance")
+    max_iterations, progress = check_iterations(max_iterations), check_flag(progress, "progress")
+    if not isinstance(likelihood, RankingLikelihood):
+        likelihood.to(prior.dtype)
+    vector = ParameterVector({"": prior, "likelihood": likelihood})
+    objective = TraceObjective(prior, likelihood, data, mu, vector, fit_tolerance, max_iterations, options)
+    objective.maximise(
+        max_steps=max_steps,
+        goal=tolerance * len(data) ** 0.5,
+        unit=len(data) ** 0.5,
+        precision=1e-12,
+        searches=30,
+        label="evidence bound",
+        progress=progress,
+    )
+    fields = objective.result_fields(tolerance, len(data))
+    assert objective.posterior is not None
+    assert objective.bound is not None
+    result = LearnedTrace(**fields, posterior=objective.posterior, bound=objective.bound)
+    result.warn_unless_converged("allow more steps, or tighten fit_tolerance")
+    return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,58 +255,20 @@ class TraceObjective(Objective):
         return self.bound.value, float(self.bound.value.detach()) - self.mu * self.bound.trace_norm
 
 
-def learn_trace(
-    model: Any,
-    data: ObservedMatrix,
-    *,
-    mu: float = 1.0,
-    max_steps: int = 50,
-    tolerance: float = 1e-3,
-    fit_tolerance: float = 1e-7,
-    max_iterations: int = 2000,
-    progress: bool = False,
-    **options: Any,
-) -> LearnedTrace:
-    r"""Maximise the evidence bound less :math:`\mu \|B\|_*` over all raw parameters that take gradients, in place.
+def _noise(likelihood: Any, data: ObservedMatrix, prior: MatrixGP) -> Tensor:
+    """() or (T,), differentiable."""
+    like = prior.mean_module.zero
+    if isinstance(likelihood, RankingLikelihood):
+        noise = likelihood.noise.to(like).reshape(())
+        return noise if data.weights is None else noise / data.weights.to(like)
+    return noise_of(likelihood, like, data.weights)
 
-    :param model: a recipe with ``prior`` and ``likelihood``, Gaussian or ranking, such as :class:`mvgp.TraceGP`; its
-        own strength and penalty are not used.
-    :param data: the observed pairs, or labels of them.
-    :param mu: multiplier of the trace norm, form (4); 0 would be the plain marginal likelihood.
-    :param tolerance: on the largest derivative by a raw parameter, divided by the root of the number of observations.
-        Missing it warns.
-    :param max_steps: of L-BFGS, each with a fit of the mean.
-    :param fit_tolerance: relative duality gap of the fits on the way.
-    :param max_iterations: of a fit.
-    :param progress: show a progress bar.
-    :param options: of :func:`~mvgp.hyperparameters.marginal.pair_log_marginal`.
-    """
-    prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
-    if not isinstance(prior, MatrixGP) or not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
-        raise InputError(f"model: expected mvgp.TraceGP, or a recipe with a prior and a likelihood, got {shown(model)}")
-    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
-    refuse_gradient(data, "data")
-    prior.refuse_gradients()
-    mu = check_positive(mu, "mu (without a trace norm use learn)")
-    tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
-    fit_tolerance = check_tolerance(fit_tolerance, "fit_tolerance")
-    max_iterations, progress = check_iterations(max_iterations), check_flag(progress, "progress")
-    if not isinstance(likelihood, RankingLikelihood):
-        likelihood.to(prior.dtype)
-    vector = ParameterVector({"": prior, "likelihood": likelihood})
-    objective = TraceObjective(prior, likelihood, data, mu, vector, fit_tolerance, max_iterations, options)
-    objective.maximise(
-        max_steps=max_steps,
-        goal=tolerance * len(data) ** 0.5,
-        unit=len(data) ** 0.5,
-        precision=1e-12,
-        searches=30,
-        label="evidence bound",
-        progress=progress,
-    )
-    fields = objective.result_fields(tolerance, len(data))
-    assert objective.posterior is not None
-    assert objective.bound is not None
-    result = LearnedTrace(**fields, posterior=objective.posterior, bound=objective.bound)
-    result.warn_unless_converged("allow more steps, or tighten fit_tolerance")
-    return result
+
+def _check_penalty(posterior: TracePosterior, noise: float) -> None:
+    """A mean that maximises another function has no envelope theorem."""
+    if torch.is_grad_enabled() and not math.isclose(posterior.penalty.ridge, noise, rel_tol=MATCH):
+        raise InputError(
+            f"posterior: expected a penalty whose Hilbert part is the noise, {noise:.6g}, got "
+            f"{posterior.penalty.ridge:.6g}; fit with penalty=SpectralElasticNet.from_noise(noise, mu), or ask for the "
+            "value alone under torch.no_grad()"
+        )

@@ -39,6 +39,100 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def choose(
+    model: TraceGP,
+    data: Data,
+    *,
+    trace_shares: Sequence[float] = (1.0, 0.8, 0.6, 0.4),
+    strengths: int | Sequence[float] = 30,
+    lowest: float = 1e-3,
+    folds: int | Sequence[Split] = 1,
+    share: float = 0.2,
+    by: str = "pairs",
+    metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
+    one_standard_error: bool = False,
+    max_rank: int | None = None,
+    patience: int | None = None,
+    negatives: int | NegativeSets | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    resume: Choice | None = None,
+) -> Choice:
+    """Fit part of the data over shares and strengths, judge each fit by the rest, and keep the whole table.
+
+    Interrupting it raises :class:`ChoiceInterrupted`, which holds the finished paths.
+
+    :param model: the recipe; its own strength and trace share are not used.
+    :param data: observations, labels, or links. Test data are no part of it.
+    :param trace_shares: one path for each of them and each fold.
+    :param strengths: how many, log-spaced from 1 down to ``lowest``; or the strengths themselves, decreasing.
+    :param lowest: strength, where their number is given.
+    :param folds: K for cross-validation, 1 for one split, or the splits themselves.
+    :param share: that is held out when ``folds`` is 1.
+    :param by: "pairs" holds out random pairs, "rows" whole rows (new tasks).
+    :param metric: what is maximised: "AUC", "MAP@100", "P@10", "R@10", "nDCG@10" (held-out positives among all
+        items but training positives), "-MSE" or "log density" (Gaussian likelihood), or a function (posterior, train,
+        held_out) that returns a number, or an array with a number for each task.
+    :param one_standard_error: whether the stronger penalty of the one-standard-error rule is chosen.
+    :param max_rank: a path ends after the first point whose rank exceeds it, unless its trace share is 0.
+    :param patience: a path ends after so many points without a new best, unless its trace share is 0.
+    :param negatives: for links: sets of sampled negatives, whose scores are averaged; None fits whole lists.
+    :param seed: of splits and negatives.
+    :param progress: whether to show a progress bar.
+    :param resume: a choice with the same settings; its finished paths are taken over.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> from mvgp.hyperparameters import choose
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2), (2, 3), (3, 0)], 4))
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
+        >>> model = mvgp.TraceGP(mvgp.MatrixGP(kernel, kernel), BipartiteRankingLikelihood())
+        >>> choice = choose(model, links, trace_shares=[0.8], strengths=[0.5, 0.1], metric="AUC", progress=False)
+        >>> len(choice.records), choice.complete, choice.refit(links).shape
+        (2, True, (4, 4))
+
+    """
+    check_model(model)
+    shares = _check_shares(trace_shares)
+    seed, progress = check_seed(seed), check_flag(progress, "progress")
+    one_standard_error = check_flag(one_standard_error, "one_standard_error")
+    splits = make_splits(data, by, folds, share, seed)
+    judge = resolve_metric(metric, model.likelihood, data)
+    model = copy.deepcopy(model)  # a choice is a snapshot
+    settings = Settings(
+        strengths=_check_strengths(strengths, lowest),
+        num_folds=len(splits),
+        metric=judge.name,
+        max_rank=_check_limit(max_rank, "max_rank"),
+        patience=_check_limit(patience, "patience"),
+        negatives=check_negatives(negatives, data),
+        seed=seed,
+        splits=digest_splits(splits),
+        model=digest_model(model),
+    )
+    finished = _finished(resume, settings)
+
+    def result() -> Choice:
+        paths = [finished[key] for key in _keys(shares, splits) if key in finished]
+        return Choice(tuple(record for path in paths for record in path), shares, settings, one_standard_error, model)
+
+    todo = [key for key in _keys(shares, splits) if key not in finished]
+    try:
+        with tqdm(total=len(todo) * len(settings.strengths), desc="choose", disable=not progress) as bar:
+            for trace_share, fold in todo:
+                path = []
+                for record in walk(model, splits[fold], fold, trace_share, judge, settings):
+                    path.append(record)
+                    bar.update()
+                finished[trace_share, fold] = path
+                bar.update(len(settings.strengths) - len(path))  # what an early end has saved
+    except KeyboardInterrupt:
+        raise ChoiceInterrupted(result()) from None
+    return result()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Choice:
     """Strength and trace share, chosen by validation. From :func:`choose`.
@@ -153,100 +247,6 @@ class ChoiceInterrupted(KeyboardInterrupt):
     def __init__(self, partial: Choice) -> None:
         super().__init__(f"{partial!r} in .partial, to be given to choose as resume=")
         self.partial = partial
-
-
-def choose(
-    model: TraceGP,
-    data: Data,
-    *,
-    trace_shares: Sequence[float] = (1.0, 0.8, 0.6, 0.4),
-    strengths: int | Sequence[float] = 30,
-    lowest: float = 1e-3,
-    folds: int | Sequence[Split] = 1,
-    share: float = 0.2,
-    by: str = "pairs",
-    metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
-    one_standard_error: bool = False,
-    max_rank: int | None = None,
-    patience: int | None = None,
-    negatives: int | NegativeSets | None = None,
-    seed: int = 0,
-    progress: bool = True,
-    resume: Choice | None = None,
-) -> Choice:
-    """Fit part of the data over shares and strengths, judge each fit by the rest, and keep the whole table.
-
-    Interrupting it raises :class:`ChoiceInterrupted`, which holds the finished paths.
-
-    :param model: the recipe; its own strength and trace share are not used.
-    :param data: observations, labels, or links. Test data are no part of it.
-    :param trace_shares: one path for each of them and each fold.
-    :param strengths: how many, log-spaced from 1 down to ``lowest``; or the strengths themselves, decreasing.
-    :param lowest: strength, where their number is given.
-    :param folds: K for cross-validation, 1 for one split, or the splits themselves.
-    :param share: that is held out when ``folds`` is 1.
-    :param by: "pairs" holds out random pairs, "rows" whole rows (new tasks).
-    :param metric: what is maximised: "AUC", "MAP@100", "P@10", "R@10", "nDCG@10" (held-out positives among all
-        items but training positives), "-MSE" or "log density" (Gaussian likelihood), or a function (posterior, train,
-        held_out) that returns a number, or an array with a number for each task.
-    :param one_standard_error: whether the stronger penalty of the one-standard-error rule is chosen.
-    :param max_rank: a path ends after the first point whose rank exceeds it, unless its trace share is 0.
-    :param patience: a path ends after so many points without a new best, unless its trace share is 0.
-    :param negatives: for links: sets of sampled negatives, whose scores are averaged; None fits whole lists.
-    :param seed: of splits and negatives.
-    :param progress: whether to show a progress bar.
-    :param resume: a choice with the same settings; its finished paths are taken over.
-
-    Example:
-        >>> import mvgp
-        >>> from mvgp.kernels import DiffusionKernel, Graph
-        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
-        >>> from mvgp.hyperparameters import choose
-        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2), (2, 3), (3, 0)], 4))
-        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
-        >>> model = mvgp.TraceGP(mvgp.MatrixGP(kernel, kernel), BipartiteRankingLikelihood())
-        >>> choice = choose(model, links, trace_shares=[0.8], strengths=[0.5, 0.1], metric="AUC", progress=False)
-        >>> len(choice.records), choice.complete, choice.refit(links).shape
-        (2, True, (4, 4))
-
-    """
-    check_model(model)
-    shares = _check_shares(trace_shares)
-    seed, progress = check_seed(seed), check_flag(progress, "progress")
-    one_standard_error = check_flag(one_standard_error, "one_standard_error")
-    splits = make_splits(data, by, folds, share, seed)
-    judge = resolve_metric(metric, model.likelihood, data)
-    model = copy.deepcopy(model)  # a choice is a snapshot
-    settings = Settings(
-        strengths=_check_strengths(strengths, lowest),
-        num_folds=len(splits),
-        metric=judge.name,
-        max_rank=_check_limit(max_rank, "max_rank"),
-        patience=_check_limit(patience, "patience"),
-        negatives=check_negatives(negatives, data),
-        seed=seed,
-        splits=digest_splits(splits),
-        model=digest_model(model),
-    )
-    finished = _finished(resume, settings)
-
-    def result() -> Choice:
-        paths = [finished[key] for key in _keys(shares, splits) if key in finished]
-        return Choice(tuple(record for path in paths for record in path), shares, settings, one_standard_error, model)
-
-    todo = [key for key in _keys(shares, splits) if key not in finished]
-    try:
-        with tqdm(total=len(todo) * len(settings.strengths), desc="choose", disable=not progress) as bar:
-            for trace_share, fold in todo:
-                path = []
-                for record in walk(model, splits[fold], fold, trace_share, judge, settings):
-                    path.append(record)
-                    bar.update()
-                finished[trace_share, fold] = path
-                bar.update(len(settings.strengths) - len(path))  # what an early end has saved
-    except KeyboardInterrupt:
-        raise ChoiceInterrupted(result()) from None
-    return result()
 
 
 def _keys(trace_shares: Sequence[float], splits: Sequence[Split]) -> list[tuple[float, int]]:

@@ -18,6 +18,8 @@ from torch import Tensor
 from ..checks import check_callable, check_float_tensor, check_tolerance, check_whole_number, shown
 from ..errors import ConvergenceError, InputError
 
+RESTARTS = 4  # times the recurrence is begun anew from the true residual
+
 
 @dataclass(frozen=True)
 class SolveReport:
@@ -71,9 +73,6 @@ class Solution:
             raise ConvergenceError(message)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return self
-
-
-RESTARTS = 4  # times the recurrence is begun anew from the true residual
 
 
 def conjugate_gradients(

@@ -1,9 +1,8 @@
 r"""PairLinearOperator: the covariance between two lists of cells of a Kronecker prior.
 
-Products with :math:`P_L (K_M \otimes K_N) P_R^T`, where P_L and P_R pick cells of a grid.
-
-The right-hand side is scattered into a matrix V, and the wanted cells of :math:`K_M V K_N^T` are read
-off. V has few nonzeros and few cells are wanted, so each of the two stages has a cheap form:
+It is :math:`P_L (K_M \otimes K_N) P_R^T`, where P_L and P_R pick cells of a grid. A product scatters the right-hand
+side into a matrix V and reads the cells P_L of :math:`K_M V K_N^T`. V has few nonzeros and few cells are read, so each
+of the two stages has a cheap form:
 
 =======================  ===============================  ================================
 stage                    on the whole active grid         on the pairs only
@@ -12,8 +11,8 @@ first,  X = V K_N^T      dense or lazy product            sparse V times dense K
 second, K_M X at left    dense or lazy product, gather    ``sampled_addmm`` of K_M and X
 =======================  ===============================  ================================
 
-Together with the order (columns first or rows first) and, for few pairs, the dense matrix of all
-pairs, that is a small set of plans; :func:`best_plan` takes the cheapest by the cost model.
+Together with the order (columns first or rows first) and, for few pairs, the dense matrix of all pairs, that is a small
+set of plans; :func:`best_plan` takes the cheapest by the cost model.
 """
 
 from __future__ import annotations
@@ -38,237 +37,8 @@ from .patterns import BLOCK
 from .roots import block, diagonal_at, root
 from .spectra import SpectralLinearOperator
 
-
-class Factor:
-    """The block of ``op`` at ``out`` (A,) x ``into`` (B,), applied densely or lazily.
-
-    :param op: (R, C).
-    :param out: (A,) rows kept.
-    :param into: (B,) columns kept.
-    """
-
-    def __init__(self, op: LinearOperator, out: Tensor, into: Tensor) -> None:
-        self.out_size, self.into_size = len(out), len(into)
-        self._symmetric = out is into  # factors are covariances
-        if isinstance(op, SpectralLinearOperator) and out is into and len(out) < op.shape[-1]:
-            op = SpectralLinearOperator(op.spectrum, op.vectors[out])
-            self._out: Tensor | None = None
-            self._into: Tensor | None = None
-        else:
-            self._out = None if len(out) == op.shape[-2] else out
-            self._into = None if len(into) == op.shape[-1] else into
-        self._op, self._rows, self._cols = op, out, into
-
-    @cached_property
-    def dense(self) -> Tensor:
-        """(A, B), kept once computed."""
-        if self._out is None and self._into is None:
-            return self._op.to_dense()
-        return block(self._op, self._rows, self._cols)
-
-    @cached_property
-    def dense_t(self) -> Tensor:
-        """(B, A): its transpose, row-major; the block itself when that is symmetric."""
-        return self.dense if self._symmetric and not self.dense.requires_grad else self.dense.mT.contiguous()
-
-    @property
-    def dense_fits(self) -> bool:
-        """Whether the dense block stays within the memory meant for one operator."""
-        return self.out_size * self.into_size * cost.itemsize(self._op) <= cost.MEMORY
-
-    @property
-    def setup_seconds(self) -> float:
-        """Estimated time to compute the dense block."""
-        if "dense" in self.__dict__:
-            return 0.0
-        if isinstance(self._op, DenseLinearOperator):
-            return self.out_size * self.into_size / cost.MOVE
-        return cost.product_seconds(self._op, min(self.out_size, self.into_size))
-
-    def dense_seconds(self, columns: int) -> float:
-        """Estimated time of a product by the dense block, its set-up spread over many products."""
-        if not self.dense_fits:
-            return float("inf")
-        rate = cost.GEMM if columns > 8 else cost.GEMV
-        return self.out_size * self.into_size * columns / rate + self.setup_seconds / cost.REUSE
-
-    def lazy_seconds(self, columns: int) -> float:
-        """Estimated time of a product by the operator itself."""
-        if isinstance(self._op, DenseLinearOperator):
-            return float("inf")
-        return cost.product_seconds(self._op, columns)
-
-    def cheapest_seconds(self, columns: int) -> float:
-        """Estimated time of a product by the better of the two."""
-        return min(self.dense_seconds(columns), self.lazy_seconds(columns))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the entries."""
-        dtype: torch.dtype = self._op.dtype
-        return dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Of the entries."""
-        device: torch.device = self._op.device
-        return device
-
-    def apply(self, rhs: Tensor, lazily: bool) -> Tensor:
-        """(A, C): the block times ``rhs`` (B, C)."""
-        if not lazily:
-            return self.dense @ rhs
-        if self._into is not None:
-            padded = rhs.new_zeros(self._op.shape[-1], rhs.shape[1])
-            padded[self._into] = rhs
-            rhs = padded
-        out = self._op._matmul(rhs)
-        return out if self._out is None else out[self._out]
-
-
 First = Literal["dense", "lazy", "sparse"]
 Second = Literal["dense", "lazy", "sampled"]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a product is carried out, and the seconds it is expected to take."""
-
-    seconds: float
-    pairwise: bool = False  # by the dense matrix of all pairs
-    rows_first: bool = False
-    first: First = "dense"
-    second: Second = "dense"
-
-
-class PairProduct:
-    """Both factors of one operator together with the cells it reads and writes.
-
-    :param row_op: (M1, M2).
-    :param col_op: (N1, N2).
-    :param left: cells (of M1 x N1) of the result.
-    :param right: cells (of M2 x N2) of the right-hand side.
-    :param grid_bytes: memory for the intermediate matrices of one batch of right-hand sides.
-    """
-
-    def __init__(
-        self,
-        row_op: LinearOperator,
-        col_op: LinearOperator,
-        left: PairIndex,
-        right: PairIndex,
-        *,
-        grid_bytes: int = 512 * 2**20,
-    ) -> None:
-        self.left, self.right, self.grid_bytes = left, right, grid_bytes
-        same = left is right
-        self.row = Factor(row_op, left.active_rows, left.active_rows if same else right.active_rows)
-        self.col = Factor(col_op, left.active_cols, left.active_cols if same else right.active_cols)
-        self.itemsize = cost.itemsize(row_op)
-
-    @cached_property
-    def pairwise(self) -> Tensor:
-        """(Q, T) dense: the product of row and column covariances of every two pairs."""
-        out = self.row.dense[self.left.local_rows][:, self.right.local_rows]
-        return out.mul_(self.col.dense[self.left.local_cols][:, self.right.local_cols])
-
-    @cached_property
-    def plan(self) -> Plan:
-        """The cheapest plan."""
-        return best_plan(self)
-
-    def __call__(self, rhs: Tensor, plan: Plan | None = None) -> Tensor:
-        """(Q, C) from ``rhs`` (T, C)."""
-        plan = plan or self.plan
-        if plan.pairwise:
-            return self.pairwise @ rhs
-        left, right = (self.left.swapped, self.right.swapped) if plan.rows_first else (self.left, self.right)
-        inner, outer = (self.row, self.col) if plan.rows_first else (self.col, self.row)
-        grid = max(right.active_shape[0], left.active_shape[0]) * max(left.active_shape[1], right.active_shape[1])
-        width = max(1, self.grid_bytes // (grid * self.itemsize))
-        parts = []
-        for start in range(0, rhs.shape[1], width):
-            middle = _first_stage(inner, right, rhs[:, start : start + width], plan.first)
-            parts.append(_second_stage(outer, left, middle, plan.second))
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-
-
-def _first_stage(inner: Factor, right: PairIndex, rhs: Tensor, how: First) -> Tensor:
-    """(C, M2', N1'): V K_N^T for each right-hand side."""
-    height = right.active_shape[0]
-    if how == "sparse":
-        out = rhs.new_empty(rhs.shape[1], height, inner.out_size)
-        for c in range(rhs.shape[1]):
-            v = right.pattern.matrix(right.to_pattern(rhs[:, c]))  # (M2', N2') CSR
-            for start in range(0, inner.out_size, BLOCK):
-                out[c, :, start : start + BLOCK] = v @ inner.dense_t[:, start : start + BLOCK].contiguous()
-        return out
-    grid = right.scatter(rhs)  # (C, M2', N2')
-    if how == "dense":
-        return grid @ inner.dense.mT
-    flat = grid.flatten(0, 1).mT  # (N2', C M2')
-    return inner.apply(flat, lazily=True).mT.unflatten(0, (rhs.shape[1], height))
-
-
-def _second_stage(outer: Factor, left: PairIndex, middle: Tensor, how: Second) -> Tensor:
-    """(Q, C): the cells ``left`` of K_M X for each X of ``middle`` (C, M2', N1')."""
-    if how == "sampled":
-        samples = [left.from_pattern(left.pattern.sample(outer.dense, x.mT)) for x in middle]
-        return torch.stack(samples, dim=1)
-    if how == "dense":
-        return left.gather(outer.dense @ middle)
-    flat = middle.permute(1, 0, 2).flatten(1)  # (M2', C N1')
-    grid = outer.apply(flat, lazily=True).unflatten(1, (middle.shape[0], middle.shape[2]))
-    return left.gather(grid.permute(1, 0, 2))
-
-
-def best_plan(product: PairProduct) -> Plan:
-    """The plan with the least estimated time for one right-hand side."""
-    left, right = product.left, product.right
-    cells = len(left) * len(right)
-    plans = []
-    if cells * product.itemsize <= cost.MEMORY // 8 and product.row.dense_fits and product.col.dense_fits:
-        setup = 2 * cells / cost.MOVE + product.row.setup_seconds + product.col.setup_seconds
-        plans.append(Plan(cells / cost.GEMV + setup / cost.REUSE, pairwise=True))
-    for rows_first in (False, True):
-        inner, outer = (product.row, product.col) if rows_first else (product.col, product.row)
-        height = right.active_shape[1 if rows_first else 0]
-        first = _cheapest_first(inner, len(right), height)
-        second = _cheapest_second(outer, len(left), inner.out_size, height)
-        move = height * (inner.out_size + inner.into_size) / cost.MOVE / 4
-        plans.append(
-            Plan(first[0] + second[0] + move, rows_first=rows_first, first=first[1], second=second[1])  # type: ignore[arg-type]
-        )
-    return min(plans, key=lambda plan: plan.seconds)
-
-
-def _cheapest_first(inner: Factor, entries: int, height: int) -> tuple[float, str]:
-    """Seconds and name of the cheapest first stage: V (height, B) with so many entries."""
-    sparse = float("inf")
-    if inner.dense_fits:
-        blocks = -(-inner.out_size // BLOCK)
-        sparse = entries * inner.out_size / cost.SPARSE + blocks * cost.CALL + inner.setup_seconds / cost.REUSE
-        sparse += inner.out_size * inner.into_size / cost.MOVE / 4  # blocks are copied to be contiguous
-    options = {"dense": inner.dense_seconds(height), "lazy": inner.lazy_seconds(height), "sparse": sparse}
-    name = min(options, key=lambda key: options[key])
-    return options[name], name
-
-
-def _cheapest_second(outer: Factor, entries: int, width: int, height: int) -> tuple[float, str]:
-    """Seconds and name of the cheapest second stage: so many entries of K_M X, X (height, width)."""
-    sampled = float("inf")
-    if outer.dense_fits:
-        blocks = -(-height // BLOCK)
-        sampled = entries * height / cost.SAMPLED + blocks * cost.CALL + outer.setup_seconds / cost.REUSE
-        sampled += height * width / cost.MOVE / 4
-    gather = entries / cost.MOVE
-    options = {
-        "dense": outer.dense_seconds(width) + gather,
-        "lazy": outer.lazy_seconds(width) + gather,
-        "sampled": sampled,
-    }
-    name = min(options, key=lambda key: options[key])
-    return options[name], name
 
 
 class PairLinearOperator(LinearOperator):
@@ -419,6 +189,234 @@ class PairLinearOperator(LinearOperator):
             cols = col_root._matmul(half.mT)[self.left.active_cols]  # (N', M')
             samples.append(cols[self.left.local_cols, self.left.local_rows])
         return torch.stack(samples)
+
+
+class PairProduct:
+    """Both factors of one operator together with the cells it reads and writes.
+
+    :param row_op: (M1, M2).
+    :param col_op: (N1, N2).
+    :param left: cells (of M1 x N1) of the result.
+    :param right: cells (of M2 x N2) of the right-hand side.
+    :param grid_bytes: memory for the intermediate matrices of one batch of right-hand sides.
+    """
+
+    def __init__(
+        self,
+        row_op: LinearOperator,
+        col_op: LinearOperator,
+        left: PairIndex,
+        right: PairIndex,
+        *,
+        grid_bytes: int = 512 * 2**20,
+    ) -> None:
+        self.left, self.right, self.grid_bytes = left, right, grid_bytes
+        same = left is right
+        self.row = Factor(row_op, left.active_rows, left.active_rows if same else right.active_rows)
+        self.col = Factor(col_op, left.active_cols, left.active_cols if same else right.active_cols)
+        self.itemsize = cost.itemsize(row_op)
+
+    @cached_property
+    def pairwise(self) -> Tensor:
+        """(Q, T) dense: the product of row and column covariances of every two pairs."""
+        out = self.row.dense[self.left.local_rows][:, self.right.local_rows]
+        return out.mul_(self.col.dense[self.left.local_cols][:, self.right.local_cols])
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The cheapest plan."""
+        return best_plan(self)
+
+    def __call__(self, rhs: Tensor, plan: Plan | None = None) -> Tensor:
+        """(Q, C) from ``rhs`` (T, C)."""
+        plan = plan or self.plan
+        if plan.pairwise:
+            return self.pairwise @ rhs
+        left, right = (self.left.swapped, self.right.swapped) if plan.rows_first else (self.left, self.right)
+        inner, outer = (self.row, self.col) if plan.rows_first else (self.col, self.row)
+        grid = max(right.active_shape[0], left.active_shape[0]) * max(left.active_shape[1], right.active_shape[1])
+        width = max(1, self.grid_bytes // (grid * self.itemsize))
+        parts = []
+        for start in range(0, rhs.shape[1], width):
+            middle = _first_stage(inner, right, rhs[:, start : start + width], plan.first)
+            parts.append(_second_stage(outer, left, middle, plan.second))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is carried out, and the seconds it is expected to take."""
+
+    seconds: float
+    pairwise: bool = False  # by the dense matrix of all pairs
+    rows_first: bool = False
+    first: First = "dense"
+    second: Second = "dense"
+
+
+def best_plan(product: PairProduct) -> Plan:
+    """The plan with the least estimated time for one right-hand side."""
+    left, right = product.left, product.right
+    cells = len(left) * len(right)
+    plans = []
+    if cells * product.itemsize <= cost.MEMORY // 8 and product.row.dense_fits and product.col.dense_fits:
+        setup = 2 * cells / cost.MOVE + product.row.setup_seconds + product.col.setup_seconds
+        plans.append(Plan(cells / cost.GEMV + setup / cost.REUSE, pairwise=True))
+    for rows_first in (False, True):
+        inner, outer = (product.row, product.col) if rows_first else (product.col, product.row)
+        height = right.active_shape[1 if rows_first else 0]
+        first = _cheapest_first(inner, len(right), height)
+        second = _cheapest_second(outer, len(left), inner.out_size, height)
+        move = height * (inner.out_size + inner.into_size) / cost.MOVE / 4
+        plans.append(
+            Plan(first[0] + second[0] + move, rows_first=rows_first, first=first[1], second=second[1])  # type: ignore[arg-type]
+        )
+    return min(plans, key=lambda plan: plan.seconds)
+
+
+class Factor:
+    """The block of ``op`` at ``out`` (A,) x ``into`` (B,), applied densely or lazily.
+
+    :param op: (R, C).
+    :param out: (A,) rows kept.
+    :param into: (B,) columns kept.
+    """
+
+    def __init__(self, op: LinearOperator, out: Tensor, into: Tensor) -> None:
+        self.out_size, self.into_size = len(out), len(into)
+        self._symmetric = out is into  # factors are covariances
+        if isinstance(op, SpectralLinearOperator) and out is into and len(out) < op.shape[-1]:
+            op = SpectralLinearOperator(op.spectrum, op.vectors[out])
+            self._out: Tensor | None = None
+            self._into: Tensor | None = None
+        else:
+            self._out = None if len(out) == op.shape[-2] else out
+            self._into = None if len(into) == op.shape[-1] else into
+        self._op, self._rows, self._cols = op, out, into
+
+    @cached_property
+    def dense(self) -> Tensor:
+        """(A, B), kept once computed."""
+        if self._out is None and self._into is None:
+            return self._op.to_dense()
+        return block(self._op, self._rows, self._cols)
+
+    @cached_property
+    def dense_t(self) -> Tensor:
+        """(B, A): its transpose, row-major; the block itself when that is symmetric."""
+        return self.dense if self._symmetric and not self.dense.requires_grad else self.dense.mT.contiguous()
+
+    @property
+    def dense_fits(self) -> bool:
+        """Whether the dense block stays within the memory meant for one operator."""
+        return self.out_size * self.into_size * cost.itemsize(self._op) <= cost.MEMORY
+
+    @property
+    def setup_seconds(self) -> float:
+        """Estimated time to compute the dense block."""
+        if "dense" in self.__dict__:
+            return 0.0
+        if isinstance(self._op, DenseLinearOperator):
+            return self.out_size * self.into_size / cost.MOVE
+        return cost.product_seconds(self._op, min(self.out_size, self.into_size))
+
+    def dense_seconds(self, columns: int) -> float:
+        """Estimated time of a product by the dense block, its set-up spread over many products."""
+        if not self.dense_fits:
+            return float("inf")
+        rate = cost.GEMM if columns > 8 else cost.GEMV
+        return self.out_size * self.into_size * columns / rate + self.setup_seconds / cost.REUSE
+
+    def lazy_seconds(self, columns: int) -> float:
+        """Estimated time of a product by the operator itself."""
+        if isinstance(self._op, DenseLinearOperator):
+            return float("inf")
+        return cost.product_seconds(self._op, columns)
+
+    def cheapest_seconds(self, columns: int) -> float:
+        """Estimated time of a product by the better of the two."""
+        return min(self.dense_seconds(columns), self.lazy_seconds(columns))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the entries."""
+        dtype: torch.dtype = self._op.dtype
+        return dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Of the entries."""
+        device: torch.device = self._op.device
+        return device
+
+    def apply(self, rhs: Tensor, lazily: bool) -> Tensor:
+        """(A, C): the block times ``rhs`` (B, C)."""
+        if not lazily:
+            return self.dense @ rhs
+        if self._into is not None:
+            padded = rhs.new_zeros(self._op.shape[-1], rhs.shape[1])
+            padded[self._into] = rhs
+            rhs = padded
+        out = self._op._matmul(rhs)
+        return out if self._out is None else out[self._out]
+
+
+def _first_stage(inner: Factor, right: PairIndex, rhs: Tensor, how: First) -> Tensor:
+    """(C, M2', N1'): V K_N^T for each right-hand side."""
+    height = right.active_shape[0]
+    if how == "sparse":
+        out = rhs.new_empty(rhs.shape[1], height, inner.out_size)
+        for c in range(rhs.shape[1]):
+            v = right.pattern.matrix(right.to_pattern(rhs[:, c]))  # (M2', N2') CSR
+            for start in range(0, inner.out_size, BLOCK):
+                out[c, :, start : start + BLOCK] = v @ inner.dense_t[:, start : start + BLOCK].contiguous()
+        return out
+    grid = right.scatter(rhs)  # (C, M2', N2')
+    if how == "dense":
+        return grid @ inner.dense.mT
+    flat = grid.flatten(0, 1).mT  # (N2', C M2')
+    return inner.apply(flat, lazily=True).mT.unflatten(0, (rhs.shape[1], height))
+
+
+def _second_stage(outer: Factor, left: PairIndex, middle: Tensor, how: Second) -> Tensor:
+    """(Q, C): the cells ``left`` of K_M X for each X of ``middle`` (C, M2', N1')."""
+    if how == "sampled":
+        samples = [left.from_pattern(left.pattern.sample(outer.dense, x.mT)) for x in middle]
+        return torch.stack(samples, dim=1)
+    if how == "dense":
+        return left.gather(outer.dense @ middle)
+    flat = middle.permute(1, 0, 2).flatten(1)  # (M2', C N1')
+    grid = outer.apply(flat, lazily=True).unflatten(1, (middle.shape[0], middle.shape[2]))
+    return left.gather(grid.permute(1, 0, 2))
+
+
+def _cheapest_first(inner: Factor, entries: int, height: int) -> tuple[float, str]:
+    """Seconds and name of the cheapest first stage: V (height, B) with so many entries."""
+    sparse = float("inf")
+    if inner.dense_fits:
+        blocks = -(-inner.out_size // BLOCK)
+        sparse = entries * inner.out_size / cost.SPARSE + blocks * cost.CALL + inner.setup_seconds / cost.REUSE
+        sparse += inner.out_size * inner.into_size / cost.MOVE / 4  # blocks are copied to be contiguous
+    options = {"dense": inner.dense_seconds(height), "lazy": inner.lazy_seconds(height), "sparse": sparse}
+    name = min(options, key=lambda key: options[key])
+    return options[name], name
+
+
+def _cheapest_second(outer: Factor, entries: int, width: int, height: int) -> tuple[float, str]:
+    """Seconds and name of the cheapest second stage: so many entries of K_M X, X (height, width)."""
+    sampled = float("inf")
+    if outer.dense_fits:
+        blocks = -(-height // BLOCK)
+        sampled = entries * height / cost.SAMPLED + blocks * cost.CALL + outer.setup_seconds / cost.REUSE
+        sampled += height * width / cost.MOVE / 4
+    gather = entries / cost.MOVE
+    options = {
+        "dense": outer.dense_seconds(width) + gather,
+        "lazy": outer.lazy_seconds(width) + gather,
+        "sampled": sampled,
+    }
+    name = min(options, key=lambda key: options[key])
+    return options[name], name
 
 
 def _pad(grids: Tensor, active: Tensor, size: int) -> Tensor:

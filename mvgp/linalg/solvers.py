@@ -35,6 +35,51 @@ class Solver(Protocol):
         ...
 
 
+def make_solver(
+    row_op: LinearOperator,
+    col_op: LinearOperator,
+    pairs: PairIndex,
+    noise: Tensor,
+    *,
+    method: Method = "auto",
+    max_iterations: int = 1000,
+    limits: cost.Limits = cost.DEFAULT_LIMITS,
+) -> Solver:
+    r"""The solver of :math:`K_{TT} + D` that fits its size and structure.
+
+    :param row_op: K_M (M, M).
+    :param col_op: K_N (N, N).
+    :param pairs: the T observed cells, all distinct.
+    :param noise: () equal noise, or (T,) the diagonal of D; positive.
+    :param limits: up to which sizes direct methods are used.
+    """
+    op = PairLinearOperator(row_op, col_op, pairs)
+    each = noise.expand(len(pairs))
+    complete = len(pairs) == row_op.shape[-1] * col_op.shape[-1]
+    closed_form = complete and noise.dim() == 0
+    if method == "spectral" and not closed_form:
+        raise InputError("method='spectral' needs every cell observed, with equal weights")
+    small = max(pairs.active_shape) <= limits.eigenpairs
+    if method == "spectral" and not small:
+        raise InputError(
+            f"method='spectral' needs at most {limits.eigenpairs} rows and columns, got {pairs.active_shape}"
+        )
+    if method == "spectral" or (method == "auto" and closed_form and small):
+        return SpectralSolver(op, *_both_eigenpairs(op, limits), noise)
+    if method == "cholesky" or (method == "auto" and len(pairs) <= limits.cholesky):
+        return CholeskySolver(op, each)
+
+    row_low, row_high = spectral_bounds(row_op)
+    col_low, col_high = spectral_bounds(col_op)
+    condition = (row_high * col_high + float(each.max())) / (row_low * col_low + float(each.min()))
+    if condition <= PLAIN_CONDITION:
+        return ConjugateGradientSolver(op, each, None, max_iterations)
+    factor_pairs = _both_eigenpairs(op, limits)
+    preconditioner = WoodburyPreconditioner(*factor_pairs, pairs, each)
+    op = _compressed(op, *factor_pairs, limits)
+    return ConjugateGradientSolver(op, each, preconditioner, max_iterations)
+
+
 class CholeskySolver:
     """Dense factorisation, for few observed pairs.
 
@@ -174,51 +219,6 @@ class ConjugateGradientSolver:
             max_iterations=self.max_iterations,
             preconditioner=self.preconditioner,
         )
-
-
-def make_solver(
-    row_op: LinearOperator,
-    col_op: LinearOperator,
-    pairs: PairIndex,
-    noise: Tensor,
-    *,
-    method: Method = "auto",
-    max_iterations: int = 1000,
-    limits: cost.Limits = cost.DEFAULT_LIMITS,
-) -> Solver:
-    r"""The solver of :math:`K_{TT} + D` that fits its size and structure.
-
-    :param row_op: K_M (M, M).
-    :param col_op: K_N (N, N).
-    :param pairs: the T observed cells, all distinct.
-    :param noise: () equal noise, or (T,) the diagonal of D; positive.
-    :param limits: up to which sizes direct methods are used.
-    """
-    op = PairLinearOperator(row_op, col_op, pairs)
-    each = noise.expand(len(pairs))
-    complete = len(pairs) == row_op.shape[-1] * col_op.shape[-1]
-    closed_form = complete and noise.dim() == 0
-    if method == "spectral" and not closed_form:
-        raise InputError("method='spectral' needs every cell observed, with equal weights")
-    small = max(pairs.active_shape) <= limits.eigenpairs
-    if method == "spectral" and not small:
-        raise InputError(
-            f"method='spectral' needs at most {limits.eigenpairs} rows and columns, got {pairs.active_shape}"
-        )
-    if method == "spectral" or (method == "auto" and closed_form and small):
-        return SpectralSolver(op, *_both_eigenpairs(op, limits), noise)
-    if method == "cholesky" or (method == "auto" and len(pairs) <= limits.cholesky):
-        return CholeskySolver(op, each)
-
-    row_low, row_high = spectral_bounds(row_op)
-    col_low, col_high = spectral_bounds(col_op)
-    condition = (row_high * col_high + float(each.max())) / (row_low * col_low + float(each.min()))
-    if condition <= PLAIN_CONDITION:
-        return ConjugateGradientSolver(op, each, None, max_iterations)
-    factor_pairs = _both_eigenpairs(op, limits)
-    preconditioner = WoodburyPreconditioner(*factor_pairs, pairs, each)
-    op = _compressed(op, *factor_pairs, limits)
-    return ConjugateGradientSolver(op, each, preconditioner, max_iterations)
 
 
 def _both_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:

@@ -1,4 +1,4 @@
-"""HorizontalStackLinearOperator: operators next to one another, and stacked when transposed."""
+"""Gram matrices of features, and operators next to or below one another."""
 
 from __future__ import annotations
 
@@ -15,76 +15,6 @@ from ..checks import check_float_tensor, check_instance, check_whole_number
 from ..errors import SizeError
 from .chebyshev import batch_into_columns, columns_into_batch
 from .patterns import BLOCK, csr_tensor
-
-
-class Features:
-    """F (N, D), sparse or dense, with products from both sides. Immutable.
-
-    :param matrix: (N, D) tensor, or scipy sparse array.
-    """
-
-    def __init__(self, matrix: Any) -> None:
-        self._source = matrix
-        self.is_sparse = bool(sparse.issparse(matrix))
-        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
-        if self.is_sparse:
-            self._forward, self._backward = _csr(matrix), _csr(matrix.T)
-        else:
-            self._forward, self._backward = matrix, matrix.mT
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the entries."""
-        return self._forward.dtype
-
-    def times(self, right: Tensor) -> Tensor:
-        """(N, C): F @ ``right`` (D, C)."""
-        return self._product(self._forward, right)
-
-    def transposed_times(self, right: Tensor) -> Tensor:
-        """(D, C): F^T @ ``right`` (N, C)."""
-        return self._product(self._backward, right)
-
-    def _product(self, left: Tensor, right: Tensor) -> Tensor:
-        if not self.is_sparse or right.shape[1] <= BLOCK:
-            return left @ right
-        return torch.cat([left @ part.contiguous() for part in right.split(BLOCK, dim=1)], dim=1)
-
-    def rows(self, chosen: Tensor) -> Tensor:
-        """(..., D): dense rows of F."""
-        if not self.is_sparse:
-            return self._forward[chosen]
-        flat = self._source[chosen.reshape(-1).cpu().numpy()].toarray()
-        dense = torch.from_numpy(flat).to(self._forward)
-        return dense.reshape(*chosen.shape, self.shape[1])
-
-    def squared_norms(self) -> Tensor:
-        """(N,): the squared length of each row."""
-        if not self.is_sparse:
-            return self._forward.square().sum(-1)
-        total = np.asarray(self._source.multiply(self._source).sum(axis=1)).ravel()
-        return torch.from_numpy(total).to(self._forward)
-
-    def to(self, dtype: torch.dtype, device: torch.device) -> Features:
-        """The same features in another dtype or on another device; itself when nothing changes."""
-        if dtype == self.dtype and device == self._forward.device:
-            return self
-        if not self.is_sparse:
-            return Features(self._forward.to(dtype=dtype, device=device))
-        converted = Features(self._source.astype(np.float32 if dtype == torch.float32 else np.float64))
-        converted._forward, converted._backward = converted._forward.to(device), converted._backward.to(device)
-        return converted
-
-    @property
-    def source(self) -> Any:
-        """What it was made from."""
-        return self._source
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Features:
-        return self  # immutable
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Features, (self._source,)
 
 
 class GramLinearOperator(LinearOperator):
@@ -156,6 +86,76 @@ class GramLinearOperator(LinearOperator):
             )
         dense = self.features.rows(torch.arange(self.features.shape[0], device=self.device))
         return DenseLinearOperator(self.scale.sqrt()[..., None, None] * dense)
+
+
+class Features:
+    """F (N, D), sparse or dense, with products from both sides. Immutable.
+
+    :param matrix: (N, D) tensor, or scipy sparse array.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self._source = matrix
+        self.is_sparse = bool(sparse.issparse(matrix))
+        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        if self.is_sparse:
+            self._forward, self._backward = _csr(matrix), _csr(matrix.T)
+        else:
+            self._forward, self._backward = matrix, matrix.mT
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the entries."""
+        return self._forward.dtype
+
+    def times(self, right: Tensor) -> Tensor:
+        """(N, C): F @ ``right`` (D, C)."""
+        return self._product(self._forward, right)
+
+    def transposed_times(self, right: Tensor) -> Tensor:
+        """(D, C): F^T @ ``right`` (N, C)."""
+        return self._product(self._backward, right)
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        if not self.is_sparse or right.shape[1] <= BLOCK:
+            return left @ right
+        return torch.cat([left @ part.contiguous() for part in right.split(BLOCK, dim=1)], dim=1)
+
+    def rows(self, chosen: Tensor) -> Tensor:
+        """(..., D): dense rows of F."""
+        if not self.is_sparse:
+            return self._forward[chosen]
+        flat = self._source[chosen.reshape(-1).cpu().numpy()].toarray()
+        dense = torch.from_numpy(flat).to(self._forward)
+        return dense.reshape(*chosen.shape, self.shape[1])
+
+    def squared_norms(self) -> Tensor:
+        """(N,): the squared length of each row."""
+        if not self.is_sparse:
+            return self._forward.square().sum(-1)
+        total = np.asarray(self._source.multiply(self._source).sum(axis=1)).ravel()
+        return torch.from_numpy(total).to(self._forward)
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Features:
+        """The same features in another dtype or on another device; itself when nothing changes."""
+        if dtype == self.dtype and device == self._forward.device:
+            return self
+        if not self.is_sparse:
+            return Features(self._forward.to(dtype=dtype, device=device))
+        converted = Features(self._source.astype(np.float32 if dtype == torch.float32 else np.float64))
+        converted._forward, converted._backward = converted._forward.to(device), converted._backward.to(device)
+        return converted
+
+    @property
+    def source(self) -> Any:
+        """What it was made from."""
+        return self._source
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Features:
+        return self  # immutable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Features, (self._source,)
 
 
 def _csr(matrix: Any) -> Tensor:

@@ -26,6 +26,39 @@ if TYPE_CHECKING:
 LEVELS = tuple(place / 20 for place in range(1, 20))  # 0.05, 0.10, ..., 0.95
 
 
+@without_gradient
+def coverage(predicted: Any, held_out: Any, *, noise: float | None = None, levels: Any = LEVELS) -> CoverageCurve:
+    r"""The share of held-out values in the central interval of each level: :math:`|y - \mu| \le z \sqrt{\sigma^2 + s}`.
+
+    A posterior is about the noise-free entries. Held-out values are taken to be measured like the training data, with
+    the likelihood's noise on top, divided by their weight if they have one.
+
+    :param predicted: a posterior (anything with ``mean(rows, cols)`` and ``variance(rows, cols)``), or a pair
+        (mean, std) of vectors (Q,).
+    :param held_out: for a posterior, an ``ObservedMatrix``; for a pair, (Q,) values.
+    :param noise: variance s of the noise of a held-out value with weight 1; 0 for noise-free ones. When left out, that
+        of the likelihood for a posterior, and 0 for a pair, whose std is that of the values.
+    :param levels: (L,) probabilities between 0 and 1.
+
+    Example:
+        >>> import mvgp.metrics.calibration as calibration
+        >>> found = calibration.coverage(([0.0, 0.0, 0.0], [1.0, 1.0, 1.0]), [0.1, -1.0, 2.5], levels=[0.5, 0.9])
+        >>> print(found)
+        3 held-out values
+        level  inside
+        50.0%   33.3%
+        90.0%   66.7%
+
+    """
+    noise = None if noise is None else check_not_negative(noise, "noise")
+    checked = _check_levels(levels)
+    values, mean, variance = _predictions(predicted, held_out, noise)
+    distance, std = (values - mean).abs(), variance.sqrt()
+    width = torch.special.ndtri((1 + checked) / 2)  # (L,) half widths in standard deviations
+    inside = torch.stack([(distance <= z * std).double().mean() for z in width])
+    return CoverageCurve(checked, inside, len(values))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class CoverageCurve:
     """The share of held-out values inside central intervals, for each level.
@@ -74,39 +107,6 @@ class CoverageCurve:
 
     def __repr__(self) -> str:
         return f"CoverageCurve({self.num_values} values, at most {self.worst:.3f} off)"
-
-
-@without_gradient
-def coverage(predicted: Any, held_out: Any, *, noise: float | None = None, levels: Any = LEVELS) -> CoverageCurve:
-    r"""The share of held-out values in the central interval of each level: :math:`|y - \mu| \le z \sqrt{\sigma^2 + s}`.
-
-    A posterior is about the noise-free entries. Held-out values are taken to be measured like the training data, with
-    the likelihood's noise on top, divided by their weight if they have one.
-
-    :param predicted: a posterior (anything with ``mean(rows, cols)`` and ``variance(rows, cols)``), or a pair
-        (mean, std) of vectors (Q,).
-    :param held_out: for a posterior, an ``ObservedMatrix``; for a pair, (Q,) values.
-    :param noise: variance s of the noise of a held-out value with weight 1; 0 for noise-free ones. When left out, that
-        of the likelihood for a posterior, and 0 for a pair, whose std is that of the values.
-    :param levels: (L,) probabilities between 0 and 1.
-
-    Example:
-        >>> import mvgp.metrics.calibration as calibration
-        >>> found = calibration.coverage(([0.0, 0.0, 0.0], [1.0, 1.0, 1.0]), [0.1, -1.0, 2.5], levels=[0.5, 0.9])
-        >>> print(found)
-        3 held-out values
-        level  inside
-        50.0%   33.3%
-        90.0%   66.7%
-
-    """
-    noise = None if noise is None else check_not_negative(noise, "noise")
-    checked = _check_levels(levels)
-    values, mean, variance = _predictions(predicted, held_out, noise)
-    distance, std = (values - mean).abs(), variance.sqrt()
-    width = torch.special.ndtri((1 + checked) / 2)  # (L,) half widths in standard deviations
-    inside = torch.stack([(distance <= z * std).double().mean() for z in width])
-    return CoverageCurve(checked, inside, len(values))
 
 
 def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -17,50 +17,6 @@ from .ranking import RankingScores
 BATCH_CELLS = 2**22  # resampled numbers held at a time
 
 
-@dataclass(frozen=True)
-class PairedComparison:
-    """The difference a - b of one metric over the tasks that both have.
-
-    :param metric: its name.
-    :param num_tasks: tasks compared.
-    :param mean_a: average of a.
-    :param mean_b: average of b.
-    :param difference: average of a - b.
-    :param interval: bootstrap interval of the average difference, tasks resampled.
-    :param confidence: level of the interval.
-    :param t_pvalue: of the paired t-test, two-sided.
-    :param wilcoxon_pvalue: of Wilcoxon's signed-rank test, two-sided; equal tasks are left out of it.
-    :param wins: tasks where a is larger.
-    :param losses: tasks where b is larger.
-    """
-
-    metric: str
-    num_tasks: int
-    mean_a: float
-    mean_b: float
-    difference: float
-    interval: tuple[float, float]
-    confidence: float
-    t_pvalue: float
-    wilcoxon_pvalue: float
-    wins: int
-    losses: int
-
-    @property
-    def ties(self) -> int:
-        """Tasks where both are equal."""
-        return self.num_tasks - self.wins - self.losses
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return (
-            f"{self.metric}: {self.mean_a:.4f} and {self.mean_b:.4f}, difference {self.difference:+.4f} "
-            f"({self.confidence:.0%} interval {low:+.4f} to {high:+.4f}) over {self.num_tasks} tasks; "
-            f"{self.wins} better, {self.losses} worse, {self.ties} equal; "
-            f"p = {self.t_pvalue:.2g} (t), {self.wilcoxon_pvalue:.2g} (Wilcoxon)"
-        )
-
-
 def compare(
     a: RankingScores | Any,
     b: RankingScores | Any,
@@ -114,6 +70,50 @@ def compare(
         wins=int((difference > 0).sum()),
         losses=int((difference < 0).sum()),
     )
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """The difference a - b of one metric over the tasks that both have.
+
+    :param metric: its name.
+    :param num_tasks: tasks compared.
+    :param mean_a: average of a.
+    :param mean_b: average of b.
+    :param difference: average of a - b.
+    :param interval: bootstrap interval of the average difference, tasks resampled.
+    :param confidence: level of the interval.
+    :param t_pvalue: of the paired t-test, two-sided.
+    :param wilcoxon_pvalue: of Wilcoxon's signed-rank test, two-sided; equal tasks are left out of it.
+    :param wins: tasks where a is larger.
+    :param losses: tasks where b is larger.
+    """
+
+    metric: str
+    num_tasks: int
+    mean_a: float
+    mean_b: float
+    difference: float
+    interval: tuple[float, float]
+    confidence: float
+    t_pvalue: float
+    wilcoxon_pvalue: float
+    wins: int
+    losses: int
+
+    @property
+    def ties(self) -> int:
+        """Tasks where both are equal."""
+        return self.num_tasks - self.wins - self.losses
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.metric}: {self.mean_a:.4f} and {self.mean_b:.4f}, difference {self.difference:+.4f} "
+            f"({self.confidence:.0%} interval {low:+.4f} to {high:+.4f}) over {self.num_tasks} tasks; "
+            f"{self.wins} better, {self.losses} worse, {self.ties} equal; "
+            f"p = {self.t_pvalue:.2g} (t), {self.wilcoxon_pvalue:.2g} (Wilcoxon)"
+        )
 
 
 def _paired(a: Any, b: Any, metric: str) -> tuple[np.ndarray, np.ndarray]:

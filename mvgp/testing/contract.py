@@ -1,4 +1,4 @@
-"""Slopes by central differences: what gradients are compared with."""
+"""Contract: rules as test methods, how to run them, and slopes that gradients are compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GraphKernelContract: what mvgp relies on in a kernel that is a function of a graph's Laplacian."""
+"""KernelContract, GraphKernelContract: what mvgp relies on in a kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LikelihoodContract: what mvgp relies on in a ranking likelihood."""
+"""TargetSetContract, LikelihoodContract: what mvgp relies on in a set of targets and in a ranking likelihood."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from ..likelihoods.targets import TargetSet
 from ..models.trace_gp import TraceGP
 from ..priors.matrix_gp import MatrixGP
 from .contract import Contract, rounding, slopes
+
+SEEDS = range(5)
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,6 @@ def nearest_in_polyhedron(point: np.ndarray, above: np.ndarray, lower: np.ndarra
     if abs(residual[-1]) < 1e-12:
         raise ValueError("the inequalities contradict each other")
     return point - scale * residual[:-1] / residual[-1]
-
-
-SEEDS = range(5)
 
 
 class TargetSetContract(Contract):

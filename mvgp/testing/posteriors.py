@@ -1,4 +1,4 @@
-"""PosteriorContract: what mvgp relies on in a posterior with a mean and a covariance."""
+"""RankerContract, PosteriorContract: what mvgp relies on in whatever scores rows, and in a posterior."""
 
 from __future__ import annotations
 
