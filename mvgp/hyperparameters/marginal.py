@@ -70,25 +70,39 @@ def log_marginal(
     check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     if data.shape != prior.shape:
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-    probes, seed = check_probes(probes), check_seed(seed)
+    settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
     joint = prior(data.rows, data.cols)
     noise = noise_of(likelihood, joint.loc, data.weights)
-    covariance = joint.lazy_covariance_matrix
-    residual = data.values.to(joint.loc) - joint.loc
-    chosen = choose_method(covariance, noise, method)
-    reference = None
-    if chosen == "probes":
-        reference = Reference.build(covariance, noise.expand(len(data)), probes=probes, seed=seed)
-    return pair_log_marginal(
-        covariance,
-        residual,
-        noise,
-        method=chosen,
-        reference=reference,
-        tolerance=tolerance,
-        probe_tolerance=probe_tolerance,
-        max_iterations=max_iterations,
-    )
+    return pair_log_marginal(joint.lazy_covariance_matrix, data.values.to(joint.loc) - joint.loc, noise, settings)
+
+
+@dataclass(frozen=True)
+class MarginalSettings:
+    """How a log marginal likelihood is computed: the arguments of :func:`log_marginal`, checked."""
+
+    method: MarginalMethod = "auto"
+    tolerance: float | None = None
+    probe_tolerance: float | None = None
+    max_iterations: int = 1000
+    probes: int = PROBES
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice(self.method, "method", METHODS)
+        checked: dict[str, Any] = {
+            "max_iterations": check_iterations(self.max_iterations),
+            "probes": check_probes(self.probes),
+            "seed": check_seed(self.seed),
+        }
+        for name in ("tolerance", "probe_tolerance"):
+            if getattr(self, name) is not None:
+                checked[name] = check_tolerance(getattr(self, name), name)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def reference(self, covariance: PairLinearOperator, noise: Tensor) -> Reference:
+        """The preconditioner and the probes of these very parameters; ``noise`` () or (T,)."""
+        return Reference.build(covariance, noise.expand(covariance.shape[-1]), probes=self.probes, seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -166,13 +180,9 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
         check_gaussian(likelihood, "the marginal likelihood")
         super().__init__(likelihood, prior)
-        self.method: MarginalMethod = check_choice(method, "method", METHODS)
-        self.tolerance, self.probe_tolerance, self.max_iterations = check_limits(
-            tolerance, probe_tolerance, max_iterations
-        )
-        self.probes, self.seed = check_probes(probes), check_seed(seed)
+        self.settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
         self._reference: Reference | None = None
-        self._limit = self.max_iterations
+        self._limit = self.settings.max_iterations
         self._last: LogMarginal | None = None
 
     @property
@@ -215,41 +225,20 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         return total
 
     def _evaluate(self, covariance: PairLinearOperator, residual: Tensor, noise: Tensor) -> LogMarginal:
-        chosen = choose_method(covariance, noise, self.method)
-        if chosen != "probes":
-            return pair_log_marginal(covariance, residual, noise, method=chosen, tolerance=self.tolerance)
+        settings = replace(self.settings, method=choose_method(covariance, noise, self.settings.method))
+        if settings.method != "probes":
+            return pair_log_marginal(covariance, residual, noise, settings)
         if self._reference is not None and self._reference.fits(covariance.left):
+            quick = replace(settings, max_iterations=self._limit)
             try:
-                return self._probe(covariance, residual, noise, self._reference, self._limit)
+                return pair_log_marginal(covariance, residual, noise, quick, self._reference)
             except ConvergenceError:
                 pass  # the parameters have moved too far for this preconditioner
-        each = noise.expand(len(residual))
-        self._reference = Reference.build(covariance, each, probes=self.probes, seed=self.seed)
-        result = self._probe(covariance, residual, noise, self._reference, self.max_iterations)
+        self._reference = settings.reference(covariance, noise)
+        result = pair_log_marginal(covariance, residual, noise, settings, self._reference)
         used = max(e.iterations for e in (result.solve_report, result.probe_report) if e is not None)
-        self._limit = min(self.max_iterations, int(SLACK * used) + GRACE)
+        self._limit = min(settings.max_iterations, int(SLACK * used) + GRACE)
         return result
-
-    def _probe(
-        self, covariance: PairLinearOperator, residual: Tensor, noise: Tensor, reference: Reference, limit: int
-    ) -> LogMarginal:
-        return pair_log_marginal(
-            covariance,
-            residual,
-            noise,
-            method="probes",
-            reference=reference,
-            tolerance=self.tolerance,
-            probe_tolerance=self.probe_tolerance,
-            max_iterations=limit,
-        )
-
-
-def check_limits(tolerance: Any, probe_tolerance: Any, max_iterations: Any) -> tuple[float | None, float | None, int]:
-    """Two tolerances, None for what fits the precision, and a limit on iterations."""
-    first = None if tolerance is None else check_tolerance(tolerance)
-    second = None if probe_tolerance is None else check_tolerance(probe_tolerance, "probe_tolerance")
-    return first, second, check_iterations(max_iterations)
 
 
 def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | None) -> Tensor:
@@ -263,7 +252,6 @@ def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | Non
 
 def choose_method(covariance: PairLinearOperator, noise: Tensor, method: MarginalMethod) -> MarginalMethod:
     """The exact method that fits the problem, or probes."""
-    check_choice(method, "method", METHODS)
     pairs = covariance.left
     complete = noise.dim() == 0 and pairs.fills and pairs.active_shape == pairs.shape
     closed_form = complete and max(pairs.shape) <= DEFAULT_LIMITS.eigenpairs
@@ -283,12 +271,8 @@ def pair_log_marginal(
     covariance: PairLinearOperator,
     residual: Tensor,
     noise: Tensor,
-    *,
-    method: MarginalMethod = "auto",
+    settings: MarginalSettings,
     reference: Reference | None = None,
-    tolerance: float | None = None,
-    probe_tolerance: float | None = None,
-    max_iterations: int = 1000,
 ) -> LogMarginal:
     """The log density of ``residual`` (T,) under N(0, K_TT + D).
 
@@ -297,17 +281,16 @@ def pair_log_marginal(
     :param reference: for ``probes``; the one of these very parameters when left out.
     """
     single = residual.dtype == torch.float32
-    tolerance, probe_tolerance, max_iterations = check_limits(tolerance, probe_tolerance, max_iterations)
-    tolerance = tolerance or (1e-5 if single else 1e-8)
-    probe_tolerance = probe_tolerance or (1e-4 if single else 1e-6)
-    chosen = choose_method(covariance, noise, method)
+    tolerance = settings.tolerance or (1e-5 if single else 1e-8)
+    probe_tolerance = settings.probe_tolerance or (1e-4 if single else 1e-6)
+    chosen = choose_method(covariance, noise, settings.method)
     if chosen == "cholesky":
         return _dense(covariance, residual, noise, tolerance)
     if chosen == "spectral":
         return _complete(covariance, residual, noise, tolerance)
     each = noise.expand(len(residual))
-    reference = reference or Reference.build(covariance, each)
-    return _probed(covariance, residual, each, reference, tolerance, probe_tolerance, max_iterations)
+    reference = reference or settings.reference(covariance, noise)
+    return _probed(covariance, residual, each, reference, tolerance, probe_tolerance, settings.max_iterations)
 
 
 def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:

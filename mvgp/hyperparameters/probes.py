@@ -87,10 +87,10 @@ def log_determinant(
 class LogDeterminant:
     r"""An estimate of log det A.
 
-    :param value: (), with gradients to the covariance and the noise where they were asked for.
+    :param value: (), with gradients to the covariance and the noise where they were requested.
     :param each: (P,) the estimate from each probe alone; without a gradient.
     :param standard_error: of the value, from the spread over the probes.
-    :param vectors: (T, C) with :math:`\sum_c x_c^T dA\, x_c` the derivative of the value; None unless asked for.
+    :param vectors: (T, C) with :math:`\sum_c x_c^T dA\, x_c` the derivative of the value; None unless requested.
     :param solve_report: how well A x = z was solved for the probes z.
     """
 
@@ -232,7 +232,7 @@ class Krylov:
     :param diagonal: (C, J) of the tridiagonal matrices.
     :param beside: (C, J - 1) beside the diagonal.
     :param scale: (C,) z^T M^-1 z.
-    :param basis: J matrices (T, C), the basis vectors times M^-1/2; empty unless they were asked for.
+    :param basis: J matrices (T, C), the basis vectors times M^-1/2; empty unless requested.
     """
 
     solution: Tensor

@@ -50,7 +50,7 @@ from ..models.trace_gp import trace_posterior, trace_problem
 from ..posteriors.fitted import TracePosterior
 from ..priors.matrix_gp import MatrixGP
 from .derivative import first_order
-from .marginal import noise_of, pair_log_marginal
+from .marginal import MarginalSettings, noise_of, pair_log_marginal
 from .parameters import LearningResult, Objective, ParameterVector
 
 MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part counts as the noise
@@ -71,7 +71,7 @@ def trace_bound(
     :param likelihood: Gaussian, or a ranking likelihood.
     :param data: T observed pairs.
     :param posterior: fitted to them, of :class:`mvgp.TraceGP`.
-    :param options: of :func:`~mvgp.hyperparameters.marginal.pair_log_marginal`.
+    :param options: ``method``, ``tolerance`` and so on, as in :func:`~mvgp.hyperparameters.log_marginal`.
     """
     check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
     check_instance(likelihood, "likelihood", (GaussianLikelihood, RankingLikelihood), "a likelihood")
@@ -105,7 +105,9 @@ def trace_bound(
     by_cols = (col_op @ mean.right) * (sparse_t @ (mean.left_image * mean.values))
     moving = (by_rows.sum() + by_cols.sum()) / 2 + (theta * (offset - targets)).sum() - (gap.square() / noise).sum() / 2
     misfit, norm = float((gap * theta).sum()), float(mean.values.double().square().sum())
-    rest = pair_log_marginal(PairLinearOperator(row_op, col_op, pairs), torch.zeros_like(psi), noise, **options)
+    rest = pair_log_marginal(
+        PairLinearOperator(row_op, col_op, pairs), torch.zeros_like(psi), noise, MarginalSettings(**options)
+    )
     value = rest.value - 0.5 * (misfit + norm) + first_order(moving)
     return TraceBound(value, rest.standard_error, misfit, norm, float(mean.values.double().sum()), rest.log_det)
 
@@ -155,7 +157,7 @@ def learn_trace(
     :param fit_tolerance: relative duality gap of the fits on the way.
     :param max_iterations: of a fit.
     :param progress: show a progress bar.
-    :param options: of :func:`~mvgp.hyperparameters.marginal.pair_log_marginal`.
+    :param options: ``method``, ``tolerance`` and so on, as in :func:`~mvgp.hyperparameters.log_marginal`.
     """
     prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
     if not isinstance(prior, MatrixGP) or not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):

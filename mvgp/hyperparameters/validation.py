@@ -138,7 +138,7 @@ class Choice:
     """Strength and trace share, chosen by validation. From :func:`choose`.
 
     :param records: the table: every point of every finished path, by trace share, then fold, then strength.
-    :param trace_shares: that were asked for.
+    :param trace_shares: those requested.
     :param settings: what all paths have in common.
     :param one_standard_error: whether :attr:`chosen` follows the one-standard-error rule.
     :param model: the recipe as it was.
@@ -157,7 +157,7 @@ class Choice:
 
     @property
     def complete(self) -> bool:
-        """Whether every path is there."""
+        """Whether every path is finished."""
         return len(self.finished) == len(self.trace_shares) * self.settings.num_folds
 
     @cached_property
@@ -191,7 +191,7 @@ class Choice:
 
     @property
     def chosen(self) -> Point:
-        """One of the two, as was asked for."""
+        """One of the two, as requested."""
         return self.best_one_standard_error if self.one_standard_error else self.best
 
     @property

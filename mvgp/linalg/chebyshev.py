@@ -218,7 +218,7 @@ def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
 def polynomials(matrix: SymmetricCSR, dense: Tensor, degree: int) -> Iterator[Tensor]:
     """T_0(S) X, T_1(S) X, ..., T_degree(S) X for X (N, C), by the three-term recurrence.
 
-    Two buffers take turns: a term stays valid until the next but one is asked for.
+    Two buffers take turns: a term stays valid until the next but one is requested.
     """
     before = dense.clone(memory_format=torch.contiguous_format)
     yield before

@@ -28,7 +28,7 @@ class SolveReport:
     :param method: ``cholesky``, ``spectral`` or ``cg``.
     :param residual: largest relative residual ||b - A x|| / ||b|| over the right-hand sides, measured
         on the answer itself, not taken from a recurrence.
-    :param tolerance: the relative residual that was asked for.
+    :param tolerance: the requested relative residual.
     :param iterations: products with the matrix (0 for a direct method).
     """
 

@@ -186,7 +186,7 @@ def _put_observed(
 
 
 class _Probes:
-    """Signs v with R v, made as they are asked for, in single precision.
+    """Signs v with R v, made on demand, in single precision.
 
     :param diagonal: (T,) E.
     """

@@ -89,7 +89,7 @@ class ObservedSystem:
 
     @property
     def has_dense(self) -> bool:
-        """Whether a dense factor of K_TT + D is there, or is what the solver makes."""
+        """Whether a dense factor of K_TT + D exists, or is what the solver makes."""
         return "dense" in self.__dict__ or self._solver_is_dense
 
     @property

@@ -11,7 +11,7 @@ from mvgp.errors import ConvergenceError
 from mvgp.hyperparameters import log_marginal
 from mvgp.hyperparameters import probes as reference
 from mvgp.hyperparameters.derivative import form_gradients, with_gradients
-from mvgp.hyperparameters.marginal import noise_of, pair_log_marginal
+from mvgp.hyperparameters.marginal import MarginalSettings, noise_of, pair_log_marginal
 from mvgp.hyperparameters.probes import Reference, krylov, log_determinant, log_quadrature
 from mvgp.kernels import DiffusionKernel
 from mvgp.priors import ConstantMean
@@ -195,10 +195,9 @@ def test_value_and_gradient_belong_to_one_function():
     def estimate():
         joint = prior(data.rows, data.cols)
         each = noise_of(likelihood, joint.loc, data.weights)
-        return pair_log_marginal(
-            joint.lazy_covariance_matrix, data.values - joint.loc, each, method="probes", reference=reference,
-            tolerance=1e-12, probe_tolerance=1e-11,
-        ).value  # fmt: skip
+        settings = MarginalSettings("probes", tolerance=1e-12, probe_tolerance=1e-11)
+        residual = data.values - joint.loc
+        return pair_log_marginal(joint.lazy_covariance_matrix, residual, each, settings, reference).value
 
     found = torch.autograd.grad(estimate(), raw)[0]
     with torch.no_grad():
