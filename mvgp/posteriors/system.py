@@ -150,7 +150,7 @@ class ObservedSystem:
         noise: Tensor,
         lowest_tolerance: float = 0.0,
     ) -> Self:
-        """Another system with the same settings; its own method."""
+        """Another system with the same settings, its method chosen by its size."""
         return type(self)(
             ops,
             pairs,

@@ -140,9 +140,8 @@ def nearest_observations(system: ObservedSystem, query: Query, count: int) -> Te
 
 def largest_factors(query: Query) -> tuple[Tensor, Tensor]:
     """(M,) and (N,): the largest covariance of each row with any row of the query, and of each column likewise."""
-    return _largest_factor(query.row_side, query.pairs.active_rows), _largest_factor(
-        query.col_side, query.pairs.active_cols
-    )
+    of_rows = _largest_factor(query.row_side, query.pairs.active_rows)
+    return of_rows, _largest_factor(query.col_side, query.pairs.active_cols)
 
 
 def _largest_factor(side: AxisQuery, active: Tensor) -> Tensor:
