@@ -167,7 +167,10 @@ def on_the_grid(posterior, links, row: int, col: int) -> float:
         return (col_op._matmul((block @ grid).mT).mT + variance * grid).reshape(-1, 1)
 
     form = quadratic_form(
-        times, rhs.reshape(-1, 1), least=posterior.conditional.least, allowed=lambda which, low: 1e-4 * low
+        times,
+        rhs.reshape(-1, 1),
+        lowest_eigenvalue=posterior.conditional.lowest_eigenvalue,
+        allowed=lambda which, low: 1e-4 * low,
     )
     return float(k_row[row] * k_col[col] - (form.lower + form.upper) / 2)
 

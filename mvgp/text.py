@@ -24,6 +24,8 @@ _ESCAPE = re.compile(r"\\(?:[\\tnr]|x[0-9a-f]{2}|u[0-9a-f]{4})")
 def visible(text: str) -> str:
     r"""Text for a terminal: characters that are invisible or have an effect are written as ``\x1b``, ``\u202e``, ....
 
+    :param text: any.
+
     Example:
         >>> from mvgp.text import visible
         >>> print(visible("a\x1b[31mb"), visible("[red]"))
