@@ -17,10 +17,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 NOT_OURS = (DOCS / "_build", DOCS / "tutorials")  # made from the others; notebooks have tests of their own
 PAGES = [
-    ROOT / "README.md",
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *(page for page in sorted(DOCS.rglob("*.md")) if not any(page.is_relative_to(folder) for folder in NOT_OURS)),
 ]
-OTHER_FENCES = {"bibtex", "console", "text", "{eval-rst}", "{image}", "{math}", "{toctree}"}  # no Python
+OTHER_FENCES = {"bibtex", "console", "text", "{eval-rst}", "{image}", "{include}", "{math}", "{toctree}"}  # no Python
 FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,}|:{3,})[ \t]*(?P<info>.*)")
 
 
