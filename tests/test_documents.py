@@ -84,6 +84,7 @@ def test_the_guard_reads_fences_as_they_are_nested():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "number", "code"), BLOCKS, ids=[f"{p.name}-{n}" for p, n, _ in BLOCKS])
 def test_code_blocks_run(page, number, code, tmp_path):
     """In a process of their own, as a reader would."""
@@ -102,6 +103,7 @@ def test_the_readme_example_is_short_and_the_commands_are_shown():
     assert "make test" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
     module = importlib.import_module(name)

@@ -124,6 +124,7 @@ class TestResults:
 
 
 class TestPage:
+    @pytest.mark.slow
     def test_chapters_figures_and_failures(self, tmp_path):
         def tell(outcomes, quick):
             panel = Panel("Time", "T", "seconds", [Line("a", [1.0, 2.0], [3.0, 4.0]), Line("b", [], [])])

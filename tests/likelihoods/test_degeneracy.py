@@ -48,6 +48,7 @@ def test_a_constant_attains_the_smallest_objective_there_is():
         torch.testing.assert_close(simplex.retarget(1 / length, some, task), 1 / length, rtol=1e-14, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lam", "alpha"), [(0.05, 1.0), (0.5, 1.0), (0.5, 0.5)])
 def test_algorithm_1_with_a_row_bias_ends_at_the_constant(lam, alpha):
     """From the labels, which it forgets."""
@@ -101,6 +102,7 @@ def test_a_margin_within_the_simplex_helps_too():
         assert (best < 1e-12) == constant_fits
 
 
+@pytest.mark.slow
 def test_the_joint_solver_with_a_margin_ranks_the_labels():
     """Same data, same penalty, with a free row bias for both: one learns the order, the other nothing."""
     problem, penalty = ranking(), SpectralElasticNet(0.3, 0.5)

@@ -58,6 +58,7 @@ def some_figure(label="model"):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", ["plain", "<script>&\"'", "\u202e名前 $x_1$ \x00\ud800 \\frac", "x" * 300])
 def test_both_renderers_take_any_label(label):
     figure = some_figure(label)

@@ -11,6 +11,8 @@ from mvgp.studies.directory import StudyDirectory
 
 from .planted import planted_links, tables_of, tiny_study
 
+pytestmark = pytest.mark.slow
+
 LINKS = planted_links()
 STUDY = tiny_study(models=("popularity", "hilbert", "trace"), negative_sets=2)
 

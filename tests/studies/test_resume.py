@@ -16,6 +16,8 @@ from mvgp.studies.work import work
 
 from .planted import planted_links, tables_of, tiny_study
 
+pytestmark = pytest.mark.slow
+
 LINKS = planted_links()
 ROOT = Path(__file__).parents[2]
 
