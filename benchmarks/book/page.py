@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 
 from .chapter import Chapter
-from .figures import write_figure
+from .figures import draw_figures, save_figures
 from .measurement import FAILED
 from .results import Results
 
@@ -35,11 +35,11 @@ IMAGE = """```{{image}} figures/{stem}-light.svg
 
 
 def write_page(chapters: list[Chapter], results: Results, folder: Path) -> list[str]:
-    """Write ``benchmark_book.md`` and its figures below ``folder``; the titles of chapters that failed.
+    """Write ``benchmark_book.md`` below ``folder``, the numbers of its figures and the figures; the titles of chapters that failed.
 
-    Slow chapters that were not measured are left out.
+    Slow chapters that were not measured are left out. In the documentation page and numbers are committed, and the figures are drawn when the site is built.
     """
-    parts, failed = [_head(results)], []
+    parts, failed, figures = [_head(results)], [], {}
     shown = [chapter for chapter in chapters if results.of(chapter.name) or not chapter.slow]
     for number, chapter in enumerate(shown, 1):
         outcomes = results.of(chapter.name)
@@ -52,7 +52,7 @@ def write_page(chapters: list[Chapter], results: Results, folder: Path) -> list[
                     text = text.replace(f"{{{name}}}", "(No figure: nothing was measured.)")
                     continue
                 stem = f"bench-{chapter.name}-{name}"
-                write_figure(figure, folder / "figures", stem)
+                figures[stem] = figure
                 text = text.replace(f"{{{name}}}", IMAGE.format(stem=stem, alt=figure.alt))
         except Exception as error:
             traceback.print_exc()
@@ -67,6 +67,8 @@ def write_page(chapters: list[Chapter], results: Results, folder: Path) -> list[
         parts.insert(1, f"**Chapters that failed in this run: {', '.join(failed)}.**\n")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "benchmark_book.md").write_text("\n".join(parts))
+    save_figures(figures, folder / "figures" / "bench.json")
+    draw_figures(folder / "figures" / "bench.json")
     return failed
 
 

@@ -61,7 +61,7 @@ def parts(quick: bool) -> list[Part]:
     return [
         Part(
             f"**A graph kernel.** $e^{{-L}} + I$ on {nodes:,} nodes with {links:,} links, times 64 columns. The dense kernel is formed before the clock starts.",
-            Sweep([_of(CHEBYSHEV, "products:chebyshev", 40), _of(DENSE, "products:dense_kernel", 60)], kernels, False),
+            Sweep([_of(CHEBYSHEV, "products:chebyshev", 40), _of(DENSE, "products:dense_kernel", 120)], kernels, False),
             "entries",
             DENSE,
         ),
