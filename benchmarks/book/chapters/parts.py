@@ -68,7 +68,7 @@ def parts(quick: bool) -> list[Part]:
         Part(
             "**The covariance of observed pairs**, times one vector, double precision: rows x columns, and how many pairs.",
             Sweep(
-                [_of(PAIRS, "products:pair_operator", 20), _of(MASKED, "products:masked_kronecker", 20)], pairs, False
+                [_of(PAIRS, "products:pair_operator", 30), _of(MASKED, "products:masked_kronecker", 30)], pairs, False
             ),
             "entries",
             MASKED,

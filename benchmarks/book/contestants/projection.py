@@ -28,16 +28,19 @@ def _lists(scores: int, lists: int, positive: float) -> tuple[Tensor, Tensor, Te
 
 
 def order_projection(scores: int, lists: int, positive: float, warm: bool) -> Callable[[], dict]:
-    """``warm`` starts from the thresholds of scores nearby, as in the next step of a solver."""
+    """``warm`` starts from the thresholds of scores nearby, as in the next step of a solver: both are projected in turns."""
     values, labels, task, _ = _lists(scores, lists, positive)
     project = OrderProjection(labels, task, MARGIN)
     nearby = values + 0.02 * torch.randn(scores, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    project(nearby)
+    turns, kept = [values, nearby], project(values)[:KEPT].tolist()
 
     def run() -> dict:
-        if not warm:
+        if warm:
+            turns.reverse()
+        else:
             project.forget()
-        return {"scores": project(values)[:KEPT].tolist()}
+        project(turns[0])
+        return {"scores": kept}
 
     return run
 
