@@ -41,25 +41,15 @@ import torch
 from scipy import sparse
 
 import mvgp
-from mvgp import (
-    baselines,
-    datasets,
-    evidence,
-    kernels,
-    likelihoods,
-    linalg,
-    metrics,
-    prioritise,
-    priors,
-    reports,
-    selection,
-    solvers,
-    storage,
-    studies,
-    testing,
-)
+from mvgp import hyperparameters as evidence
+from mvgp import hyperparameters as selection
+from mvgp import kernels, likelihoods, linalg, metrics, prioritise, priors, storage, testing
+from mvgp import mean as solvers
 from mvgp.errors import MvgpError
-from mvgp.linalg.gram import Features
+from mvgp.linalg.stacked import Features
+from mvgp.prioritise import baselines, studies
+from mvgp.prioritise import report as reports
+from mvgp.prioritise import tables as datasets
 
 SECONDS = 20.0  # after which a call is taken to hang
 MEMORY = 12 * 2**30  # bytes of address space, so that a huge answer fails instead of swapping
@@ -74,7 +64,7 @@ RECORDS = [
     "ChoiceInterrupted",
     "ContractResult",
     "CoverageCurve",
-    "Evidence",
+    "SolveReport",
     "FactorPosterior",
     "FileReport",
     "FullPosterior",

@@ -15,9 +15,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from mvgp.cli.entry import run
 from tests.cli.mistakes import MISTAKES, filled, hostile, seen
 from tests.cli.tables import inputs, write_tables
+
+from mvgp.prioritise.cli.entry import run
 
 SECONDS = 60
 COMMANDS = ("rank", "study", "report", "demo")

@@ -12,9 +12,9 @@ import sys
 import warnings
 from pathlib import Path
 
-from mvgp.datasets import LinkSet, read_links
-from mvgp.reports import write_report
-from mvgp.studies import Study, load_study, run_study
+from mvgp.prioritise.report import write_report
+from mvgp.prioritise.studies import Study, load_study, run_study
+from mvgp.prioritise.tables import LinkSet, read_links
 
 SHOWN = ("AUC", "MAP@100", "R@100", "P@10")
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

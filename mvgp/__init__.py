@@ -1,13 +1,12 @@
 """mvgp: matrix-variate Gaussian processes on GPyTorch."""
 
 from .data import ObservedMatrix, PositiveUnlabelled
+from .mean import SpectralElasticNet, TraceBall
 from .models import FactorGP, FullGP, PairwiseSVM, TraceGP
 from .posteriors import GaussianPosterior
 from .priors import MatrixGP
-from .solvers import SpectralElasticNet, TraceBall
 from .storage import load
-
-__version__ = "0.1.0"
+from .version import __version__
 
 __all__ = [
     "FactorGP",

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from .chance import mean_limit, variance_limit
+from tests.chance import mean_limit, variance_limit
 
 
 def dense_laplacian(edges, num_nodes, weights=None):

@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from .chance import CHANCE, mean_limit, share_limit, variance_limit
+from tests.chance import CHANCE, mean_limit, share_limit, variance_limit
 
 
 @pytest.mark.parametrize("entries", [1, 400])

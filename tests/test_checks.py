@@ -12,15 +12,14 @@ import torch
 from scipy import sparse
 
 import mvgp
-import mvgp.evidence
+import mvgp.hyperparameters
 from mvgp import checks
 from mvgp.errors import InputError, MvgpError, NotPositiveSemidefiniteError
 from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood, RankingLists, project_order
 from mvgp.metrics import auc, compare
 from mvgp.priors import ConstantMean, GivenMean, PopularityMean, RowBiasMean
-
-from . import randomness
+from tests import randomness
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -209,8 +208,8 @@ def test_tolerances_and_limits_are_checked_everywhere(bad):
         lambda **o: mvgp.FullGP(prior, likelihood, **o),
         lambda **o: mvgp.TraceGP(prior, likelihood, **o),
         lambda **o: mvgp.PairwiseSVM(prior, **o),
-        lambda **o: mvgp.evidence.log_marginal(prior, likelihood, data, **o),
-        lambda **o: mvgp.evidence.MatrixMarginalLogLikelihood(likelihood, prior, **o),
+        lambda **o: mvgp.hyperparameters.log_marginal(prior, likelihood, data, **o),
+        lambda **o: mvgp.hyperparameters.MatrixMarginalLogLikelihood(likelihood, prior, **o),
     ):
         for name in ("tolerance", "max_iterations"):
             with pytest.raises(InputError, match=rf"{name}: expected"):

@@ -86,7 +86,7 @@ OPTIONS = {"batch_shape", "active_dims", "dtype"}  # gpytorch's own, and the pre
 
 def test_there_are_names():
     assert len(NAMES) > 120
-    assert {"mvgp.testing", "mvgp.posteriors", "mvgp.studies"} <= set(PACKAGES)
+    assert {"mvgp.testing", "mvgp.posteriors", "mvgp.prioritise.studies"} <= set(PACKAGES)
 
 
 @pytest.mark.parametrize(("name", "thing"), NAMES, ids=[name for name, _ in NAMES])

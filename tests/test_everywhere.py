@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from . import everywhere
+from tests import everywhere
 
 pytestmark = pytest.mark.slow
 

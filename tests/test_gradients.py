@@ -10,18 +10,21 @@ from linear_operator import to_linear_operator
 
 import mvgp
 from mvgp.errors import InputError
-from mvgp.evidence import (
+from mvgp.hyperparameters import (
     MatrixMarginalLogLikelihood,
     Reference,
+    choose,
+    choose_kernels,
     learn,
     learn_grid,
     learn_trace,
     leave_one_out,
     log_determinant,
     log_marginal,
+    nested_cross_validation,
     trace_bound,
 )
-from mvgp.evidence.rotated_grid import RotatedGrid
+from mvgp.hyperparameters.complete_grid import RotatedGrid
 from mvgp.kernels import (
     DiffusionKernel,
     FeatureKernel,
@@ -38,19 +41,17 @@ from mvgp.likelihoods import (
     OrderedSimplex,
     RankedLabels,
     RankingLists,
-    chain_probability,
     project_levels,
     project_order,
     project_ordered_simplex,
 )
+from mvgp.likelihoods import distribution as chain_probability
 from mvgp.linalg import root
 from mvgp.metrics import auc, coverage, ranking_scores
 from mvgp.models import PairwiseSVM
 from mvgp.posteriors.ranks import beats, expected_hits
 from mvgp.priors import BiasedMean, ConstantMean, GivenMean, PopularityMean, RowBiasMean, ZeroMean
-from mvgp.selection import choose, choose_kernels, nested_cross_validation
-
-from . import randomness
+from tests import randomness
 
 M, N, T = 4, 6, 11
 F64 = torch.float64

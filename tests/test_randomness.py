@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from . import randomness
+from tests import randomness
 
 pytestmark = pytest.mark.slow
 

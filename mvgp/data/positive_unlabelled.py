@@ -1,4 +1,4 @@
-"""PositiveUnlabelled: known links, and every other item of their rows with a small weight."""
+"""Positive pairs, however they are given: what queries and metrics take as held-out or excluded items."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..checks import check_index, check_names, check_part, check_shape
 from ..errors import InputError
-from ..linalg.complete_rows import CompleteRows
-from .checks import check_no_duplicates
+from ..linalg.patterns import CompleteRows
+from .observed import check_no_duplicates
 
 
 class PositiveUnlabelled:
@@ -79,3 +79,36 @@ class PositiveUnlabelled:
     def positions(self) -> Tensor:
         """(P,): where the positives are among the cells of :attr:`pattern`."""
         return torch.searchsorted(self.pattern.chosen, self.rows) * self.shape[1] + self.cols
+
+
+def positive_pairs(given: Any, shape: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:
+    """(P,) rows and (P,) columns of distinct pairs, on the CPU, row-major sorted.
+
+    :param given: an ``ObservedMatrix``, whose entries above 0 count, anything else with ``rows`` and ``cols``, or a
+        pair (rows, cols) of vectors (P,); ``None`` for no pairs.
+    :param shape: (M, N).
+    :param name: for messages.
+    """
+    given_rows, given_cols = _parts(given, shape, name)
+    rows = check_index(given_rows, shape[0], f"{name} rows").cpu()
+    cols = check_index(given_cols, shape[1], f"{name} cols").cpu()
+    if len(rows) != len(cols):
+        raise InputError(f"{name}: rows and cols differ in length: {len(rows)} and {len(cols)}")
+    cells, order = torch.sort(rows * shape[1] + cols, stable=True)
+    check_no_duplicates(cells, order, shape[1])
+    return rows[order], cols[order]
+
+
+def _parts(given: Any, shape: tuple[int, int], name: str) -> tuple[Any, Any]:
+    if given is None:
+        return (), ()
+    if hasattr(given, "rows") and hasattr(given, "cols"):
+        if tuple(getattr(given, "shape", shape)) != shape:
+            raise InputError(f"{name}: expected shape {shape} as in the scores, got {tuple(given.shape)}")
+        values = getattr(given, "values", None)
+        if isinstance(values, Tensor):
+            return given.rows[values > 0], given.cols[values > 0]
+        return given.rows, given.cols
+    if isinstance(given, tuple | list) and len(given) == 2:
+        return given[0], given[1]
+    raise InputError(f"{name}: expected an ObservedMatrix or a pair (rows, cols), got {type(given).__name__}")

@@ -3,13 +3,10 @@
 Any gpytorch kernel works beside them, and they work inside gpytorch's sums, products and ScaleKernel.
 """
 
-from .diffusion import DiffusionKernel
 from .feature import FeatureKernel
 from .graph import Graph
-from .graph_kernel import GraphKernel
-from .matern import GraphMaternKernel
+from .graph_kernels import DiffusionKernel, GraphKernel, GraphMaternKernel, RegularizedLaplacianKernel
 from .precomputed import PrecomputedKernel
-from .regularized import RegularizedLaplacianKernel
 
 __all__ = [
     "DiffusionKernel",

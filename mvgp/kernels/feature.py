@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..checks import as_reals, check_dtype, check_positive
 from ..errors import InputError
-from ..linalg.gram import Features, GramLinearOperator
+from ..linalg.stacked import Features, GramLinearOperator
 from .bounded import BoundedParameters
-from .nodes import both_node_numbers, check_options, is_everything
+from .graph_kernels import both_node_numbers, check_options, is_everything
 
 
 class FeatureKernel(BoundedParameters, Kernel):

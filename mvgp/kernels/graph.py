@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..checks import as_reals, as_tensor, check_device, check_dtype, check_matrix, check_whole_number, refuse_where
 from ..errors import InputError, SizeError
-from ..linalg.csr import SymmetricCSR
+from ..linalg.patterns import SymmetricCSR
 
 EIGEN_LIMIT = 16384  # nodes beyond which dense eigenpairs are refused
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..checks import check_matrix
 from ..errors import InputError
-from ..linalg.psd import check_covariance
-from .nodes import both_node_numbers, check_options, is_everything
+from ..linalg.spectra import check_covariance
+from .graph_kernels import both_node_numbers, check_options, is_everything
 
 
 class PrecomputedKernel(Kernel):

@@ -1,20 +1,27 @@
 """Ranking likelihoods: exact projections onto ordered scores, and the likelihoods that retarget by them."""
 
-from .bipartite import BipartiteRankingLikelihood
 from .distribution import RankedLabels, RankedLevels
-from .graded import GradedRankingLikelihood
 from .lists import RankingLists
-from .order import LevelProjection, OrderProjection
-from .projections import project_levels, project_order, project_ordered_simplex
-from .ranking_likelihood import RankingLikelihood
-from .simplex import SimplexProjection
+from .losses import BiasedSquaredLoss, Loss, LossValue, RetargetedLoss, SquaredLoss
+from .projections import (
+    LevelProjection,
+    OrderProjection,
+    SimplexProjection,
+    project_levels,
+    project_order,
+    project_ordered_simplex,
+)
+from .ranking import BipartiteRankingLikelihood, GradedRankingLikelihood, RankingLikelihood
 from .targets import GradedOrder, OrderCone, OrderedSimplex, TargetSet
 
 __all__ = [
+    "BiasedSquaredLoss",
     "BipartiteRankingLikelihood",
     "GradedOrder",
     "GradedRankingLikelihood",
     "LevelProjection",
+    "Loss",
+    "LossValue",
     "OrderCone",
     "OrderProjection",
     "OrderedSimplex",
@@ -22,7 +29,9 @@ __all__ = [
     "RankedLevels",
     "RankingLikelihood",
     "RankingLists",
+    "RetargetedLoss",
     "SimplexProjection",
+    "SquaredLoss",
     "TargetSet",
     "project_levels",
     "project_order",

@@ -8,10 +8,35 @@ r"""RankedLevels and RankedLabels: the generative model of a ranking, as torch d
 Given the counts of step 2 the labels are the only ones that agree with the order of the scores, which is the
 paper's likelihood (nonzero if and only if every positive is at least every negative), normalised.
 So :math:`\log p(y \mid \psi) = \log p(counts) + \log P(r \text{ has the order of } y)`.
+
+The probability that noisy scores come out in the right order: positives over negatives, exactly.
+
+With :math:`r_t \sim N(\psi_t, s_t^2)` independent, the event "every positive is at least every negative" is one
+integral over the place t of the highest negative:
+
+.. math:: P = \int \frac{d}{dt}\Big[\prod_{neg} \Phi\big(\tfrac{t - \psi}{s}\big)\Big]
+          \prod_{pos} \Phi\big(\tfrac{\psi - t}{s}\big)\, dt
+
+The integrand is smooth and dies off on both sides, so the trapezoidal rule converges faster than any power: with
+the nodes here to about 12 digits. All in logarithms; one integral for each list, all lists at once.
+
+The probability that noisy scores of several levels come out in the right order.
+
+Going up from the lowest level, let :math:`f_k(t)` be the density of "levels 0 to k are in order, and the highest
+score of level k is at t":
+
+.. math:: f_k(t) = \int_{-\infty}^{t} f_{k-1}(u)\, \frac{d}{dt} \prod_{j \in k} \big[\Phi_j(t) - \Phi_j(u)\big]\, du
+
+The top level closes the chain as in :mod:`~mvgp.likelihoods.distribution`. On a grid of Q places a list with
+n entries takes :math:`Q^2 n` operations for each step between levels: this is for lists of tens of entries. The
+inner integral ends where its integrand need not vanish; four corrected weights at that end (Gregory's rule) bring
+the error down to the order of (step / s)^5, about six digits.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,10 +44,182 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from ..checks import check_index, check_instance, check_sizes, check_weights, check_whole, check_whole_number
-from ..errors import InputError
-from .chain_probability import log_chain_probability
-from .checks import check_labels, check_many_scores
-from .order_probability import ListSums, log_probability_in_order
+from ..errors import InputError, SizeError
+from .lists import check_labels, check_many_scores
+
+NODES = 96  # of the trapezoidal rule
+ZOOM = 17  # places tried in each round of the search for the peak
+ROUNDS = 8  # of that search: each narrows the range 8 times
+DROP = 40.0  # the integrand is followed until it is e^-40 of its peak
+
+
+def log_normal_density(standard: Tensor) -> Tensor:
+    """Logarithm of the standard normal density."""
+    return -standard.square() / 2 - math.log(2 * math.pi) / 2
+
+
+class ListSums:
+    """Sums, largest values and sums of exponentials over lists: (..., T) to (..., L).
+
+    :param list_of: (T,) the list of each entry.
+    :param num_lists: L.
+    """
+
+    def __init__(self, list_of: Tensor, num_lists: int) -> None:
+        self.list_of, self.num_lists = list_of, num_lists
+
+    def sum(self, values: Tensor) -> Tensor:
+        """(..., L)"""
+        return values.new_zeros(*values.shape[:-1], self.num_lists).index_add(-1, self.list_of, values)
+
+    def amax(self, values: Tensor) -> Tensor:
+        """(..., L), -inf for an empty list; without a gradient."""
+        values = values.detach()
+        index = self.list_of.expand(values.shape)
+        start = values.new_full((*values.shape[:-1], self.num_lists), -torch.inf)
+        return start.scatter_reduce(-1, index, values, "amax")
+
+    def logsumexp(self, values: Tensor) -> Tensor:
+        """(..., L); a number far below any other, not -inf, where all values are -inf."""
+        top = self.amax(values)
+        top = torch.where(top.isfinite(), top, 0.0)
+        total = self.sum((values - self.spread(top)).exp())
+        return top + total.clamp(min=torch.finfo(values.dtype).tiny).log()
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(..., T) from (..., L)."""
+        return values.index_select(-1, self.list_of)
+
+
+def log_probability_in_order(scores: Tensor, scale: Tensor, positive: Tensor, sums: ListSums) -> Tensor:
+    """(..., L) log P of the module's docstring; 0 for lists with one kind of label.
+
+    :param scores: (..., T) psi.
+    :param scale: (T,) s, standard deviations.
+    :param positive: bool, broadcasts to (..., T).
+    :param sums: which entry belongs to which list.
+    """
+    positive = positive.expand(scores.shape)
+    sign = torch.where(positive, 1.0, -1.0).to(scores.dtype)
+    kinds = sums.sum(positive.to(scores.dtype)), sums.sum((~positive).to(scores.dtype))
+    mixed = (kinds[0] > 0) & (kinds[1] > 0)  # (..., L)
+
+    def integrand(at: Tensor, scores: Tensor, scale: Tensor) -> Tensor:
+        """(..., L) logarithm of the integrand at places ``at`` (..., L)."""
+        standard = sign * (scores - sums.spread(at)) / scale
+        below = torch.special.log_ndtr(standard)
+        hazard = log_normal_density(standard) - below - scale.log()
+        return sums.sum(below) + sums.logsumexp(hazard.masked_fill(positive, -torch.inf))
+
+    with torch.no_grad():
+        fixed, spread = scores.detach(), scale.detach()
+        reach = 9 * spread
+        left = -sums.amax(-(fixed - reach))
+        right = sums.amax(fixed + reach)
+        peak, top, ends = _find_peak(lambda at: integrand(at, fixed, spread), left, right)
+        left, right = (_find_drop(lambda at: integrand(at, fixed, spread), peak, end, top - DROP) for end in ends)
+        step = (right - left) / (NODES - 1)
+    values = torch.stack([integrand(left + step * number, scores, scale) for number in range(NODES)])
+    return torch.where(mixed, values.logsumexp(0) + step.log(), 0.0)
+
+
+def _find_peak(
+    function: Callable[[Tensor], Tensor], left: Tensor, right: Tensor
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+    """Place and height of the peak between ``left`` and ``right``, and these two."""
+    ends = left, right
+    peak, top = left, function(left)
+    for _ in range(ROUNDS):
+        step = (right - left) / (ZOOM - 1)
+        for number in range(ZOOM):
+            at = left + step * number
+            height = function(at)
+            better = height > top
+            peak, top = torch.where(better, at, peak), torch.where(better, height, top)
+        left, right = torch.maximum(peak - step, ends[0]), torch.minimum(peak + step, ends[1])
+    return peak, top, ends
+
+
+def _find_drop(function: Callable[[Tensor], Tensor], inside: Tensor, outside: Tensor, height: Tensor) -> Tensor:
+    """A place between the two where the function is a little below ``height``, or ``outside``."""
+    inner, outer = inside, outside
+    for _ in range(12):
+        middle = (inner + outer) / 2
+        low = function(middle) < height
+        inner, outer = torch.where(low, inner, middle), torch.where(low, middle, outer)
+    return outer
+
+
+FINENESS = 5  # places on the grid for each standard deviation
+REACH = 7.0  # standard deviations beyond the outermost scores
+LARGEST_GRID = 4_000
+GREGORY = (251 / 720, 897 / 720, 633 / 720, 739 / 720)  # weights of the last places of the trapezoidal rule
+AT_ONCE = 2**22  # numbers in one temporary array
+
+
+def log_chain_probability(scores: Tensor, scale: Tensor, level: Tensor) -> Tensor:
+    """(B,) log P that every level of one list is above the lower ones; 0 when there is one level.
+
+    :param scores: (B, n) psi.
+    :param scale: (n,) standard deviations.
+    :param level: (n,) whole numbers.
+    """
+    groups = [(level == value).nonzero().squeeze(1) for value in torch.unique(level)]
+    if len(groups) < 2:
+        return scores.new_zeros(scores.shape[0])
+    with torch.no_grad():
+        widest, narrowest = float(scale.max()), float(scale.min())
+        left, right = float(scores.min()) - REACH * widest, float(scores.max()) + REACH * widest
+    places = int((right - left) / narrowest * FINENESS) + 2
+    if places > LARGEST_GRID:
+        raise SizeError(
+            f"a list with scores over {right - left:.3g} and noise {narrowest:.3g} needs a grid of {places} "
+            f"places, more than {LARGEST_GRID}; with two levels there is no such limit"
+        )
+    grid = torch.linspace(left, right, places, dtype=scores.dtype, device=scores.device)
+    block = max(1, AT_ONCE // (places * places * max(group.numel() for group in groups)))
+    return torch.cat([_chain(some, scale, groups, grid) for some in scores.split(block)])
+
+
+def _chain(scores: Tensor, scale: Tensor, groups: list[Tensor], grid: Tensor) -> Tensor:
+    """(B,) the recursion of the module's docstring on ``grid`` (Q,), in logarithms."""
+    step = (grid[1] - grid[0]).log()
+    rule = _end_rule(grid).log()  # (Q, Q): weights of u for each t
+
+    def at_grid(group: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, Q, n) log Phi and log of the density of each score of a level."""
+        standard = (grid[:, None] - scores[:, None, group]) / scale[group]
+        return torch.special.log_ndtr(standard), log_normal_density(standard) - scale[group].log()
+
+    below, density = at_grid(groups[0])
+    highest = below.sum(-1) + (density - below).logsumexp(-1)  # (B, Q) log f_0
+    for group in groups[1:-1]:
+        below, density = at_grid(group)
+        if group.numel() == 1:
+            inner = density.expand(-1, -1, grid.numel())  # (B, t, u): a single score only has to lie above u
+        else:
+            gap = _log_difference(below[:, :, None, :], below[:, None, :, :])  # (B, t, u, n)
+            inner = gap.sum(-1) + (density[:, :, None, :] - gap).logsumexp(-1)
+        highest = (highest[:, None, :] + inner + rule).logsumexp(-1) + step
+    standard = (scores[:, None, groups[-1]] - grid[:, None]) / scale[groups[-1]]
+    return (highest + torch.special.log_ndtr(standard).sum(-1)).logsumexp(-1) + step
+
+
+def _end_rule(grid: Tensor) -> Tensor:
+    """(Q, Q) weights of the integral over u up to t; a tiny number stands for 0 so that logarithms stay finite."""
+    size = grid.numel()
+    weights = torch.ones(size, size, dtype=grid.dtype, device=grid.device).tril()
+    for back, weight in enumerate(GREGORY):
+        weights.diagonal(-back).fill_(weight)
+    return weights.clamp(min=torch.finfo(grid.dtype).tiny)
+
+
+def _log_difference(larger: Tensor, smaller: Tensor) -> Tensor:
+    """log(exp(larger) - exp(smaller)) where that is positive, and a very low number elsewhere."""
+    ratio = (smaller - larger).clamp(max=-1e-30)
+    positive = smaller < larger
+    found = larger + torch.log(-torch.expm1(torch.where(positive, ratio, -1.0)))
+    return torch.where(positive, found, -1e5)
 
 
 class RankedLevels(Distribution):

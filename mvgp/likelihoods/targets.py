@@ -11,8 +11,7 @@ from torch import Tensor
 from ..checks import check_not_negative, check_positive
 from ..errors import InputError
 from .lists import RankingLists
-from .order import LevelProjection
-from .simplex import SimplexProjection
+from .projections import LevelProjection, SimplexProjection
 
 Retargeting = Callable[[Tensor], Tensor]  # psi (T,) -> r (T,)
 

@@ -1,23 +1,22 @@
 """Lazy linear algebra: operators, roots and solvers, without a notion of priors or data."""
 
-from .cg import conjugate_gradients
-from .evidence import Evidence, Solution
-from .gram import GramLinearOperator
+from .chebyshev import ChebyshevLinearOperator
+from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from .kronecker import KroneckerLinearOperator, SpectralKroneckerLinearOperator
-from .observed import PairLinearOperator
+from .pair_operator import PairLinearOperator
 from .pairs import PairIndex
-from .polynomial import ChebyshevLinearOperator
 from .roots import root
-from .spectral import SpectralLinearOperator
+from .spectra import SpectralLinearOperator
+from .stacked import GramLinearOperator
 
 __all__ = [
     "ChebyshevLinearOperator",
-    "Evidence",
     "GramLinearOperator",
     "KroneckerLinearOperator",
     "PairIndex",
     "PairLinearOperator",
     "Solution",
+    "SolveReport",
     "SpectralKroneckerLinearOperator",
     "SpectralLinearOperator",
     "conjugate_gradients",

@@ -15,8 +15,8 @@ from linear_operator.operators import (
     SumLinearOperator,
 )
 
-from .polynomial import ChebyshevLinearOperator
-from .spectral import SpectralLinearOperator
+from .chebyshev import ChebyshevLinearOperator
+from .spectra import SpectralLinearOperator
 
 GEMM = 50e9  # dense matrix times dense matrix
 GEMV = 5e9  # dense matrix times one vector: bound by memory

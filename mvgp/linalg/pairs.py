@@ -11,7 +11,7 @@ from torch import Tensor
 from ..checks import check_device, check_float_tensor, check_memory, check_shape
 from ..errors import InputError
 from .checks import check_positions
-from .csr import Pattern
+from .patterns import Pattern
 
 
 class PairIndex:

@@ -1,4 +1,4 @@
-"""A root G of a covariance operator, G G^T = K, kept lazy wherever the structure allows it."""
+"""Dense pieces of a lazy operator: columns, blocks, and diagonal entries at chosen positions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from torch import Tensor
 
 from ..checks import check_instance
 from ..errors import SizeError
-from .gram import GramLinearOperator
-from .polynomial import ChebyshevLinearOperator
-from .psd import eigenpairs
-from .side_by_side import SideBySideLinearOperator
-from .spectral import SpectralLinearOperator
+from .chebyshev import ChebyshevLinearOperator
+from .spectra import SpectralLinearOperator, eigenpairs
+from .stacked import GramLinearOperator, HorizontalStackLinearOperator
 
 DENSE_LIMIT = 8192  # largest operator without structure whose dense eigenpairs are computed
 
@@ -59,7 +57,7 @@ def root(op: LinearOperator) -> LinearOperator:
     if isinstance(op, KroneckerProductLinearOperator) and not isinstance(op, TriangularLinearOperator):
         return KroneckerProductLinearOperator(*[root(factor) for factor in op.linear_ops])
     if isinstance(op, SumLinearOperator):
-        return SideBySideLinearOperator(*[root(term) for term in op.linear_ops])
+        return HorizontalStackLinearOperator(*[root(term) for term in op.linear_ops])
     if op.shape[-1] > DENSE_LIMIT:
         raise SizeError(
             f"the root of a {type(op).__name__} of size {op.shape[-1]} needs dense eigenpairs, which are computed up "
@@ -94,3 +92,29 @@ class _SymmetricRoot(torch.autograd.Function):
         beside = (seen - (seen @ vectors) @ vectors.mT) / halves.unsqueeze(1)  # (R, N): one eigenvalue of the two zero
         half = vectors @ beside
         return vectors @ inner @ vectors.mT + half + half.mT, None, None
+
+
+def columns(op: LinearOperator, which: Tensor) -> Tensor:
+    """(R, Q): the columns ``which`` (Q,) of an operator (R, C)."""
+    if isinstance(op, DenseLinearOperator):
+        return op.tensor[:, which]
+    if isinstance(op, SpectralLinearOperator):
+        return op.block(slice(None), which)
+    picked = torch.zeros(op.shape[-1], len(which), dtype=op.dtype, device=op.device)
+    picked[which, torch.arange(len(which), device=op.device)] = 1.0
+    return op._matmul(picked)
+
+
+def block(op: LinearOperator, rows: Tensor, cols: Tensor) -> Tensor:
+    """(Q, P): the entries of an operator at ``rows`` (Q,) x ``cols`` (P,)."""
+    if isinstance(op, SpectralLinearOperator):
+        return op.block(rows, cols)
+    if len(rows) < len(cols) and not isinstance(op, DenseLinearOperator):
+        return columns(op.mT, rows).mT[:, cols]
+    return columns(op, cols)[rows]
+
+
+def diagonal_at(op: LinearOperator, which: Tensor) -> Tensor:
+    """(Q,): the diagonal entries of a square operator at ``which`` (Q,); repeats are computed once."""
+    distinct, back = torch.unique(which, return_inverse=True)
+    return op._get_indices(distinct, distinct)[back]

@@ -1,4 +1,4 @@
-r"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, conjugate gradients otherwise."""
+"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, conjugate gradients otherwise."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from torch import Tensor
 
 from ..errors import InputError, NotPositiveSemidefiniteError
 from . import cost
-from .bounds import spectral_bounds
-from .cg import conjugate_gradients
-from .evidence import Evidence, Solution
-from .leading import EXACT_LIMIT, leading_eigenpairs
-from .observed import PairLinearOperator
+from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
+from .pair_operator import PairLinearOperator
 from .pairs import PairIndex
-from .psd import eigenpairs
-from .spectral import SpectralLinearOperator
-from .woodbury import WoodburyPreconditioner
+from .preconditioner import EXACT_LIMIT, WoodburyPreconditioner, leading_eigenpairs
+from .spectra import SpectralLinearOperator, eigenpairs, spectral_bounds
 
 Method = Literal["auto", "cholesky", "spectral", "cg"]
 CHOLESKY_LIMIT = 3000  # observed pairs up to which the dense factorisation is used
@@ -81,7 +77,7 @@ class CholeskySolver:
                 lambda b: torch.cholesky_solve(b, self._double_chol), lambda x: wide @ x, rhs.double(), tolerance
             )
             value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide @ x.double(), rhs.double())
-        return Solution(value, Evidence(self.method, residual, tolerance))
+        return Solution(value, SolveReport(self.method, residual, tolerance))
 
     def half(self, rhs: Tensor, tolerance: float, *, strict: bool = True) -> Tensor:
         """(T, C): L^-1 times (T, C), whose squares add up to b^T (K_TT + D)^-1 b.
@@ -97,7 +93,7 @@ class CholeskySolver:
             residual = relative_residual(self.matrix @ plain, first)
             self._is_accurate = residual <= tolerance
             if not self._is_accurate and rhs.dtype != torch.float32:
-                Solution(plain, Evidence(self.method, residual, tolerance)).checked(strict=strict)
+                Solution(plain, SolveReport(self.method, residual, tolerance)).checked(strict=strict)
         if self._is_accurate is False and rhs.dtype == torch.float32:
             return torch.linalg.solve_triangular(self._double_chol, rhs.double(), upper=False).to(rhs.dtype)
         return torch.linalg.solve_triangular(self.chol, rhs, upper=False)
@@ -153,7 +149,7 @@ class SpectralSolver:
             wide = self._double
             precise, _ = refine(wide._inverse_times, wide._times, rhs.double(), tolerance)
             value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide._times(x.double()), rhs.double())
-        return Solution(value, Evidence(self.method, residual, tolerance))
+        return Solution(value, SolveReport(self.method, residual, tolerance))
 
 
 class ConjugateGradientSolver:

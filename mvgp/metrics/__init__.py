@@ -2,10 +2,8 @@
 
 from .calibration import CoverageCurve, coverage
 from .comparison import PairedComparison, compare
-from .ranking import ranking_scores
-from .result import RankingScores
+from .ranking import Ranker, RankingScores, ranking_scores
 from .single import auc, average_precision_at, ndcg_at, precision_at, recall_at
-from .sources import Ranker
 
 __all__ = [
     "CoverageCurve",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import as_tensor, check_not_negative, check_number, check_values, refuse_where, without_gradient
-from ..data import ObservedMatrix
+from ..data.observed import ObservedMatrix
 from ..errors import InputError
 
 if TYPE_CHECKING:

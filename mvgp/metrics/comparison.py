@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checks import as_tensor, check_between, check_seed, check_text, check_vector, check_whole_number, refuse_where
 from ..errors import InputError
-from .result import RankingScores
+from .ranking import RankingScores
 
 BATCH_CELLS = 2**22  # resampled numbers held at a time
 

@@ -1,18 +1,306 @@
-"""ranking_scores: every ranking metric of every task, in bounded memory."""
+r"""ranking_scores: every ranking metric of every task, in bounded memory.
+
+All metrics of a block of tasks, from one sort of each row.
+
+Items with equal scores have no order of their own. Every figure here is its expected value over a random order of
+them, in closed form, so neither luck nor the numbering of items can flatter. Take the tied items on places
+:math:`a + 1, \dots, a + n` of the list, p of them positive, with q positives ahead of them. Each place holds a positive
+with probability p / n, any two of them do with :math:`\frac{p (p - 1)}{n (n - 1)}`, whatever happens in other ties. At
+place l
+
+.. math:: E[h_l] = \frac p n, \quad E\Big[\sum_{j \le l} h_j\Big] = q + (l - a) \frac p n, \quad
+    E\Big[h_l \sum_{j \le l} h_j\Big] = \frac p n \Big(1 + q + (l - 1 - a) \frac{p - 1}{n - 1}\Big)
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from ..checks import check_index, check_memory, check_whole_number, without_gradient
+from ..checks import as_tensor, check_index, check_list, check_memory, check_text, check_whole_number, without_gradient
+from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
-from .lists import block_metrics
-from .result import CURVES, RankingScores
-from .sources import ScoreSource
-from .tasks import TaskItems, check_disjoint
+
+
+@dataclass(frozen=True)
+class BlockMetrics:
+    """Metrics of R tasks, each with at least one positive.
+
+    :param auc: (R,), NaN where every candidate is a positive.
+    :param precision: (R, k); so are the others.
+    """
+
+    auc: Tensor
+    precision: Tensor
+    recall: Tensor
+    average_precision: Tensor
+    ndcg: Tensor
+
+
+def block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: Tensor, k: int) -> BlockMetrics:
+    """The metrics of one block of tasks.
+
+    :param scores: (R, N); excluded items are minus infinity, all others finite. Sorted in place.
+    :param task: (P,) ascending place of each positive's task in the block; every task occurs.
+    :param item: (P,) column of each positive.
+    :param num_excluded: (R,).
+    :param k: length of the curves; may exceed N.
+    """
+    num_tasks, num_items = scores.shape
+    total = torch.bincount(task, minlength=num_tasks)  # (R,) positives, G in the formulas
+    place = torch.arange(len(task)) - (total.cumsum(0) - total)[task]  # (P,) among those of its task
+    wanted = torch.zeros(num_tasks, int(total.max()), dtype=torch.from_numpy(scores).dtype)  # (R, max G), padded
+    wanted[task, place] = torch.from_numpy(scores)[task, item]
+    scores.sort(axis=1)  # values only: several times faster than torch.sort, which carries positions along
+    ordered = torch.from_numpy(scores)
+
+    below = torch.searchsorted(ordered, wanted)[task, place]  # (P,) items with a lower score, excluded ones too
+    upto = torch.searchsorted(ordered, wanted, right=True)[task, place]  # (P,) and those with the same score
+    auc = _auc(below - num_excluded[task], upto - below, task, total, num_items - num_excluded)
+
+    width = min(k, num_items)
+    top = ordered[:, num_items - width :].flip(1).contiguous()  # (R, width) best scores, descending
+    ahead = num_items - torch.searchsorted(ordered, top, right=True)  # (R, width) a: items ahead of the ties
+    size = num_items - torch.searchsorted(ordered, top) - ahead  # (R, width) n
+    # positives, each at the first place of its ties; beyond the last candidate there are none
+    first = torch.zeros(num_tasks, width, dtype=torch.float64)
+    listed = num_items - upto < width
+    one = torch.ones((), dtype=torch.float64)
+    first.index_put_((task[listed], (num_items - upto)[listed]), one, accumulate=True)
+    positive = first.gather(1, ahead)  # (R, width) p
+    earlier = (first.cumsum(1) - first).gather(1, ahead)  # (R, width) q
+
+    rank = torch.arange(1, width + 1)  # (width,) l
+    share = positive / size
+    another = (positive - 1).clamp(min=0) / (size - 1).clamp(min=1)
+    hits = earlier + (rank - ahead) * share  # (R, width) expected positives among the first l
+    precision_at_hits = share * (1 + earlier + (rank - 1 - ahead) * another) / rank
+    if k > width:  # places that no item can take
+        hits = torch.cat([hits, hits[:, -1:].expand(num_tasks, k - width)], dim=1)
+        share, precision_at_hits = pad(share, (0, k - width)), pad(precision_at_hits, (0, k - width))
+    rank = torch.arange(1, k + 1)
+    best = torch.minimum(total.unsqueeze(1), rank)  # (R, k) min(G, l)
+    discount = 1 / torch.log2(rank.double() + 1)
+    return BlockMetrics(
+        auc=auc,
+        precision=hits / rank,
+        recall=hits / best,
+        average_precision=precision_at_hits.cumsum(1) / best,
+        ndcg=(share * discount).cumsum(1) / discount.cumsum(0)[best - 1],
+    )
+
+
+def _auc(lower: Tensor, equal: Tensor, task: Tensor, total: Tensor, candidates: Tensor) -> Tensor:
+    """(R,): share of (positive, other) pairs in the right order, a tie counting 1/2.
+
+    Counted against all candidates first. Among themselves the G positives of a task always contribute G (G - 1) / 2.
+
+    :param lower: (P,) candidates with a lower score than the positive.
+    :param equal: (P,) candidates with the same score, itself included.
+    """
+    against = lower.double() + (equal - 1) / 2  # (P,) exact: multiples of 1/2
+    won = torch.zeros(len(total), dtype=torch.float64).index_add_(0, task, against) - total * (total - 1) / 2
+    return won / (total * (candidates - total))  # 0 / 0 = NaN without any other candidate
+
+
+class TaskItems:
+    """Distinct items of each task, in compressed form.
+
+    :param given: an ``ObservedMatrix``, whose entries above 0 count, or anything else with ``rows`` and ``cols``, or
+        a pair ``(rows, cols)`` of vectors (P,); ``None`` for no items.
+    :param shape: (M, N).
+    :param name: for messages.
+    """
+
+    def __init__(self, given: Any, shape: tuple[int, int], name: str) -> None:
+        rows, self.cols = positive_pairs(given, shape, name)
+        self.cells = rows * shape[1] + self.cols  # (P,) row-major numbers
+        self.counts = torch.bincount(rows, minlength=shape[0])  # (M,)
+        self._begin = self.counts.cumsum(0) - self.counts  # (M,)
+
+    def of(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q,) place of the task within ``tasks`` (R,), and (Q,) item, of all items of these tasks."""
+        counts = self.counts[tasks]
+        place = torch.repeat_interleave(torch.arange(len(tasks)), counts)  # (Q,)
+        shift = self._begin[tasks] - (counts.cumsum(0) - counts)  # (R,)
+        return place, self.cols[torch.arange(len(place)) + shift[place]]
+
+
+def check_disjoint(positives: TaskItems, exclude: TaskItems, num_cols: int) -> None:
+    """A held-out positive that is no candidate could not be found, so it may not be excluded."""
+    if len(exclude.cells) == 0:
+        return
+    place = torch.searchsorted(exclude.cells, positives.cells).clamp(max=len(exclude.cells) - 1)
+    both = positives.cells[exclude.cells[place] == positives.cells]
+    if len(both):
+        pair = (int(both[0]) // num_cols, int(both[0]) % num_cols)
+        raise InputError(
+            f"exclude: expected pairs that are not held-out positives, got {pair} in both "
+            f"({len(both)} such pairs of {len(positives.cells)} positives)"
+        )
+
+
+@runtime_checkable
+class Ranker(Protocol):
+    """What the metrics need of a posterior, or of anything else that scores items."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        ...
+
+    def scores(self, rows: Any = None) -> Tensor:
+        """(R, N): the scores of whole rows."""
+        ...
+
+
+class ScoreSource:
+    """Rows of scores, a chunk at a time, as an array that may be written to.
+
+    :param given: (M, N) tensor or array, or a :class:`Ranker`.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self._ranker: Ranker | None = None
+        self._dense = torch.empty(0, 0)
+        if isinstance(given, Ranker) and not isinstance(given, type):
+            self._ranker = given
+            self.shape = (int(given.shape[0]), int(given.shape[1]))
+            return
+        self._dense = as_tensor(given, "scores")
+        if self._dense.dim() != 2 or self._dense.dtype == torch.bool or 0 in self._dense.shape:
+            raise InputError(
+                "scores: expected real numbers of shape (M, N), or a posterior with scores(rows), "
+                f"got {self._dense.dtype} of shape {tuple(self._dense.shape)}"
+            )
+        self.shape = (int(self._dense.shape[0]), int(self._dense.shape[1]))
+
+    def block(self, rows: Tensor) -> np.ndarray:
+        """(R, N): a copy of the scores of ``rows`` (R,), all finite."""
+        found = self._dense[rows.to(self._dense.device)] if self._ranker is None else self._ranker.scores(rows)
+        if found.shape != (len(rows), self.shape[1]):
+            raise InputError(f"scores(rows): expected {(len(rows), self.shape[1])}, got {tuple(found.shape)}")
+        if found.dtype not in (torch.float32, torch.float64):  # whole numbers and half precision fit into these
+            found = found.to(torch.float32 if found.is_floating_point() else torch.float64)
+        scores = found.detach().cpu().numpy()
+        scores = scores if self._ranker is None else scores.copy()  # a ranker may hand out what it keeps
+        bad = ~np.isfinite(scores)
+        if bad.any():
+            row, col = (int(place[0]) for place in bad.nonzero())
+            raise InputError(
+                f"scores[{int(rows[row])}, {col}]: expected a finite number, got {scores[row, col]} "
+                "(to leave an item out of the candidates, use exclude=)"
+            )
+        return scores
+
+
+CURVES = {"precision": "P", "recall": "R", "average_precision": "MAP", "ndcg": "nDCG"}  # attribute: short name
+_ATTRIBUTE = {short.lower(): name for name, short in CURVES.items()} | {"ap": "average_precision"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankingScores:
+    """Metrics of R tasks, as :func:`~mvgp.metrics.ranking_scores` defines them. NaN: not defined for the task.
+
+    :param tasks: (R,) row of each task.
+    :param num_positives: (R,) held-out positives, G.
+    :param num_candidates: (R,) length of the ranked list.
+    :param auc: (R,).
+    :param precision: (R, k); column l - 1 is P@l.
+    :param recall: (R, k).
+    :param average_precision: (R, k).
+    :param ndcg: (R, k).
+
+    Example:
+        >>> import mvgp.metrics, torch
+        >>> scores = torch.tensor([[0.9, 0.1, 0.5, 0.3], [0.2, 0.2, 0.2, 0.8]])
+        >>> print(mvgp.metrics.ranking_scores(scores, ([0, 0, 1], [0, 3, 0]), k=2))
+        2 tasks with 3 held-out positives
+        AUC  0.542
+                  @1     @2
+        P      0.500  0.333
+        R      0.500  0.417
+        MAP    0.500  0.333
+        nDCG   0.500  0.412
+
+    """
+
+    tasks: Tensor
+    num_positives: Tensor
+    num_candidates: Tensor
+    auc: Tensor
+    precision: Tensor
+    recall: Tensor
+    average_precision: Tensor
+    ndcg: Tensor
+
+    @property
+    def k(self) -> int:
+        """Length of the curves."""
+        return int(self.precision.shape[1])
+
+    @property
+    def num_ranked(self) -> int:
+        """Tasks with a held-out positive: those that the averages are about."""
+        return int((self.num_positives > 0).sum())
+
+    def per_task(self, metric: str) -> Tensor:
+        """(R,): one metric of every task.
+
+        :param metric: ``AUC``, or ``P@10``, ``R@10``, ``AP@10`` (the same as ``MAP@10``), ``nDCG@10``, or any other k.
+        """
+        if check_text(metric, "metric").lower() == "auc":
+            return self.auc
+        match = re.fullmatch(r"(p|r|ap|map|ndcg)@(\d+)", metric.lower())
+        if match is None:
+            raise InputError(
+                f"metric: expected 'AUC', or P, R, AP, MAP or nDCG with a place, as 'P@10', got {metric!r}"
+            )
+        place = int(match[2])
+        if not 1 <= place <= self.k:
+            raise InputError(f"metric: expected k from 1 to {self.k}, the length of the curves, got {metric!r}")
+        found: Tensor = getattr(self, _ATTRIBUTE[match[1]])[:, place - 1]
+        return found
+
+    def curves(self) -> dict[str, Tensor]:
+        """(k,) each: the averages over tasks of P, R, MAP and nDCG, for 1..k."""
+        return {short: torch.nanmean(getattr(self, name), dim=0) for name, short in CURVES.items()}
+
+    def summary(self, at: Sequence[int] | None = None) -> dict[str, float]:
+        """Averages over tasks: ``AUC``, and ``P@k``, ``R@k``, ``MAP@k``, ``nDCG@k`` for each k of ``at``.
+
+        :param at: by default 10 and the length of the curves.
+        """
+        places = sorted({min(10, self.k), self.k}) if at is None else self._places(at)
+        names = ["AUC", *(f"{short}@{place}" for place in places for short in CURVES.values())]
+        return {name: float(torch.nanmean(self.per_task(name))) for name in names}
+
+    def _places(self, at: Any) -> list[int]:
+        return [check_whole_number(place, "at", 1, self.k) for place in check_list(at, "at", "places of the curves")]
+
+    def __str__(self) -> str:
+        places = [place for place in (1, 10, 100) if place < self.k] + [self.k]
+        means = self.summary(places)
+        lines = [
+            f"{self.num_ranked} tasks with {int(self.num_positives.sum())} held-out positives",
+            f"AUC  {means['AUC']:.3f}",
+            " " * 5 + "".join(f"{f'@{place}':>7}" for place in places),
+        ]
+        for short in CURVES.values():
+            lines.append(f"{short:<5}" + "".join(f"{means[f'{short}@{place}']:7.3f}" for place in places))
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name} {value:.3f}" for name, value in self.summary([self.k]).items())
+        return f"RankingScores({self.num_ranked} tasks, {means})"
+
 
 CHUNK_CELLS = 2**22  # scores held at a time when no chunk is given
 
@@ -38,7 +326,7 @@ def ranking_scores(
     - :math:`AP@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l\, P@l`, whose average over tasks is MAP@k;
     - :math:`nDCG@k = \sum_{l \le k} \frac{h_l}{\log_2(l + 1)} \Big/ \sum_{l \le \min(G, k)} \frac{1}{\log_2(l + 1)}`.
 
-    Equal scores within a list count by their expected value over a random order of them (:mod:`mvgp.metrics.lists`).
+    Equal scores within a list count by their expected value over a random order of them (:mod:`mvgp.metrics.ranking`).
     A list shorter than k goes on with places that hold nothing. A task without held-out positives has NaN everywhere,
     a task without any other candidate has NaN for AUC; averages leave them out.
 

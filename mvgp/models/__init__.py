@@ -2,8 +2,7 @@
 
 from .factor_gp import FactorGP
 from .full_gp import FullGP
-from .pair_ranker import PairRanker
-from .pairwise_svm import PairwiseSVM
+from .pairwise_svm import PairRanker, PairwiseSVM
 from .trace_gp import PathPoint, TraceGP
 
 __all__ = ["FactorGP", "FullGP", "PairRanker", "PairwiseSVM", "PathPoint", "TraceGP"]

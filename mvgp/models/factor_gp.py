@@ -2,16 +2,77 @@
 
 from __future__ import annotations
 
-from gpytorch.likelihoods import GaussianLikelihood
+import torch
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from torch import Tensor
 
 from ..checks import check_iterations, check_seed, check_whole_number
-from ..data import ObservedMatrix, PositiveUnlabelled
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods import RankingLikelihood
-from ..posteriors import FactorPosterior
-from ..posteriors.factor import factor_posterior
-from ..priors import MatrixGP
+from ..likelihoods.data_loss import make_loss
+from ..likelihoods.ranking import RankingLikelihood
+from ..mean.factored import FactoredProblem, svd_of_product
+from ..mean.problem import MeanProblem, from_images
+from ..posteriors.factor import FactorPosterior, LaplaceCovariance
+from ..posteriors.query import LowRankCoefficients
+from ..posteriors.whole_lists import condition
+from ..priors.matrix_gp import MatrixGP
 from .recipe import Recipe
+
+
+@torch.no_grad()
+def factor_posterior(
+    prior: MatrixGP,
+    data: ObservedMatrix,
+    likelihood: Likelihood,
+    noise: Tensor,
+    *,
+    rank: int,
+    restarts: int,
+    max_iterations: int,
+    seed: int,
+) -> FactorPosterior:
+    r"""Equation (7) times noise / 2.
+
+    :math:`\tfrac12 \sum w (r - u \cdot v)^2 + \tfrac{\sigma^2}{2} (\|X\|^2 + \|Z\|^2)` in whitened factors.
+
+    At sufficient rank its global optimum is that of the trace norm with lam = noise and alpha = 1.
+    """
+    prior = prior.snapshot()
+    conditional = condition(prior, data, noise, tolerance=1e-8)
+    pairs = conditional.pairs
+    values = data.values.to(dtype=prior.dtype, device=pairs.rows.device)
+    targets = values - prior.mean_module(pairs.rows, pairs.cols)
+    problem = MeanProblem(
+        *conditional.ops, data.pattern.to(targets.device), make_loss(prior, data, likelihood, targets.device)
+    )
+    factored = FactoredProblem(problem)
+    generator = torch.Generator().manual_seed(seed)
+    scale = float(targets.square().mean().sqrt().clamp_min(1e-6) / rank**0.5) ** 0.5
+    tried = []
+    for _ in range(restarts):
+        start = factored.random(rank, scale / max(factored.sizes) ** 0.25, generator)
+        x, z, value, _ = factored.minimise(*start, float(noise), 0.0, max_iterations=max_iterations)
+        tried.append((value, x, z))
+    tried.sort(key=lambda found: found[0])
+    value, x, z = tried[0]
+    u, s, v = svd_of_product(x, z)
+    mean = from_images(problem, factored.row_root._matmul(u), factored.col_root._matmul(v), s)
+    laplace = LaplaceCovariance(
+        factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), pairs, conditional.noise
+    )
+    posterior = FactorPosterior(
+        prior,
+        conditional.ops,
+        LowRankCoefficients(mean.left * mean.values, mean.right),
+        laplace,
+        objective=value,
+        restarts=[found[0] for found in tried],
+        rank=mean.rank,
+    )
+    posterior._noise = float(noise)
+    return posterior
 
 
 class FactorGP(Recipe):

@@ -4,18 +4,54 @@ from __future__ import annotations
 
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
+from torch import Tensor
 
 from ..checks import check_choice, check_flag, check_iterations, check_tolerance
-from ..data import ObservedMatrix, PositiveUnlabelled
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods import RankingLikelihood
+from ..likelihoods.losses import long_dot
+from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.solvers import Method
-from ..posteriors import FullPosterior
-from ..posteriors.full import full_posterior
-from ..posteriors.trace import trace_posterior, trace_problem
-from ..priors import MatrixGP
-from ..solvers import SpectralElasticNet
+from ..mean.penalties import SpectralElasticNet
+from ..posteriors.fitted import FullPosterior
+from ..posteriors.query import SparseCoefficients
+from ..posteriors.whole_lists import condition
+from ..priors.matrix_gp import MatrixGP
 from .recipe import Recipe
+from .trace_gp import trace_posterior, trace_problem
+
+
+@torch.no_grad()
+def full_posterior(
+    prior: MatrixGP,
+    data: ObservedMatrix,
+    noise: Tensor,
+    *,
+    tolerance: float,
+    method: Method,
+    max_iterations: int,
+    strict: bool,
+) -> FullPosterior:
+    r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
+    prior = prior.snapshot()
+    conditional = condition(
+        prior, data, noise, tolerance=tolerance, method=method, max_iterations=max_iterations, strict=strict
+    )
+    values = data.values.to(dtype=prior.dtype, device=conditional.pairs.rows.device)
+    target = values - prior.mean_module(conditional.pairs.rows, conditional.pairs.cols)
+    solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked(strict=strict)
+    alpha = solution.value.squeeze(1)
+    posterior = FullPosterior(
+        prior,
+        conditional.ops,
+        SparseCoefficients(data.pattern.to(target.device), alpha),
+        conditional,
+        solve_report=solution.solve_report,
+        evidence_scale=long_dot(target, alpha) / max(len(alpha), 1),
+    )
+    posterior._noise = float(noise)
+    return posterior
 
 
 class FullGP(Recipe):

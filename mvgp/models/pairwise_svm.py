@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import gpytorch
 import torch
+from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..checks import (
@@ -18,16 +19,51 @@ from ..checks import (
     check_tolerance,
     refuse_gradient,
 )
-from ..data import ObservedMatrix
+from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError
-from ..linalg import PairIndex, PairLinearOperator
-from ..posteriors.coefficients import SparseCoefficients
-from ..priors import ConstantMean, MatrixGP
-from ..priors.means import ZeroMean
-from ..solvers.certificate import Certificate
-from ..solvers.hinge import solve_hinge
-from ..solvers.squared_hinge import solve_squared_hinge
-from .pair_ranker import PairRanker
+from ..linalg.pair_operator import PairLinearOperator
+from ..linalg.pairs import PairIndex
+from ..mean.certificate import Certificate
+from ..mean.support_vectors import solve_hinge, solve_squared_hinge
+from ..posteriors.covariance import NoCovariance
+from ..posteriors.gaussian import GaussianPosterior
+from ..posteriors.query import SparseCoefficients
+from ..priors.matrix_gp import MatrixGP
+from ..priors.means import ConstantMean, ZeroMean
+
+REASON = (
+    "a support vector machine has scores (mean, scores) but no variance, covariance or samples; "
+    "for those fit FullGP or TraceGP"
+)
+
+
+class PairRanker(GaussianPosterior):
+    r"""The result of :class:`~mvgp.models.PairwiseSVM`: :math:`f(m, n) = b + k_M(m) A k_N(n)^T`.
+
+    It answers as a posterior does wherever only the mean is asked for (``mean``, ``scores``, new inputs, metrics); the
+    rest is an error.
+
+    :param prior: a copy of the prior as it was when fitted, its mean the bias b.
+    :param ops: its covariances (K_M, K_N).
+    :param coefficients: A, on the observed pairs.
+    :param pairs: the observed pairs.
+    :param bias: b.
+    :param certificate: evidence: duality gap, iterations, solver.
+    """
+
+    def __init__(
+        self,
+        prior: MatrixGP,
+        ops: tuple[LinearOperator, LinearOperator],
+        coefficients: SparseCoefficients,
+        pairs: PairIndex,
+        *,
+        bias: float,
+        certificate: Certificate,
+    ) -> None:
+        super().__init__(prior, ops, coefficients, NoCovariance(pairs, REASON))
+        self.bias, self.certificate = bias, certificate
+
 
 FEW = 3000  # pairs up to which the dense kernel matrix is built and the hinge loss used
 
@@ -111,7 +147,7 @@ class PairwiseSVM(gpytorch.Module):
             found = solve_hinge(op, labels, costs, tolerance=tolerance)
         else:
             found = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
-        self._speak_up(found.certificate)
+        self._warn_or_raise(found.certificate)
         prior.mean_module = ConstantMean(found.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
         coefficients = SparseCoefficients(data.pattern.to(labels.device), found.coefficients)
         return PairRanker(prior, ops, coefficients, pairs, bias=found.bias, certificate=found.certificate)
@@ -139,7 +175,7 @@ class PairwiseSVM(gpytorch.Module):
             ratio = float(self.positive_weight)
         return labels, torch.where(positive, ratio * weights, weights)
 
-    def _speak_up(self, certificate: Certificate) -> None:
+    def _warn_or_raise(self, certificate: Certificate) -> None:
         if certificate.converged:
             return
         message = (

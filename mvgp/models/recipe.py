@@ -10,11 +10,11 @@ from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 from ..checks import refuse_gradient
-from ..data import ObservedMatrix, PositiveUnlabelled
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods import RankingLikelihood
-from ..likelihoods.overrides import check_gaussian
-from ..priors import MatrixGP
+from ..likelihoods.ranking import RankingLikelihood, check_gaussian
+from ..priors.matrix_gp import MatrixGP
 
 
 class Recipe(gpytorch.Module):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from torch import Tensor
 from tqdm import tqdm
 
 from ..checks import (
@@ -23,14 +27,165 @@ from ..checks import (
     check_whole_number,
     whole,
 )
-from ..data import ObservedMatrix, PositiveUnlabelled
-from ..errors import InputError
-from ..likelihoods import RankingLikelihood
-from ..posteriors import TracePosterior
-from ..posteriors.trace import Solver, TraceProblem, trace_posterior, trace_problem
-from ..priors import MatrixGP
-from ..solvers import Penalty, SpectralElasticNet, TraceBall
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled
+from ..errors import ConvergenceError, InputError
+from ..likelihoods.data_loss import Data, make_loss
+from ..likelihoods.losses import BiasedSquaredLoss, long_dot
+from ..likelihoods.ranking import RankingLikelihood
+from ..linalg.patterns import Pattern
+from ..mean.accelerated import solve_dense
+from ..mean.certificate import Certificate, MeanSolution, dual_bound
+from ..mean.factored import solve_hybrid
+from ..mean.penalties import Penalty, SpectralElasticNet, TraceBall
+from ..mean.problem import LowRank, MeanProblem
+from ..mean.proximal import solve_proximal
+from ..mean.ridge import RidgeSolution, solve_ridge
+from ..mean.spectrum_bound import largest_value
+from ..posteriors.covariance import PosteriorCovariance
+from ..posteriors.fitted import TracePosterior
+from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
+from ..posteriors.whole_lists import condition, kernel_operators, whole_list_condition
+from ..priors.matrix_gp import MatrixGP
+from ..priors.means import BiasedMean
 from .recipe import Recipe
+
+Solver = Literal["proximal", "dense", "hybrid"]
+
+
+@dataclass(frozen=True)
+class TraceProblem:
+    """Data and prior, ready for any penalty.
+
+    :param prior: a copy of the prior.
+    :param conditional: the covariance.
+    :param problem: loss and kernels.
+    :param lam_max: largest singular value of the loss's gradient at B = 0.
+    :param noise: variance of an observation with weight 1.
+    :param flat: whether the prior has no variance at any observed cell, so that B = 0 is best.
+    """
+
+    prior: MatrixGP
+    conditional: PosteriorCovariance
+    problem: MeanProblem
+    lam_max: float
+    noise: float
+    flat: bool = False
+
+
+@torch.no_grad()
+def trace_problem(
+    prior: MatrixGP,
+    data: Data,
+    likelihood: Likelihood,
+    noise: Tensor,
+    *,
+    row_bias: float | None,
+    col_bias: float | None,
+    tolerance: float,
+) -> TraceProblem:
+    """Set up the loss; the biases are optimised out of it."""
+    prior = prior.snapshot()
+    ops = kernel_operators(prior, data)
+    conditional = (
+        whole_list_condition(ops, data, noise, tolerance=tolerance)
+        if isinstance(data, PositiveUnlabelled)
+        else condition(prior, data, noise, tolerance=tolerance, ops=ops)
+    )
+    loss = make_loss(prior, data, likelihood, ops[0].device, row_bias=row_bias, col_bias=col_bias)
+    problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
+    gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
+    lam_max = largest_value(problem, gradient)
+    flat = lam_max == 0 and bool((gradient != 0).any())
+    return TraceProblem(prior, conditional, problem, lam_max, float(noise), flat=flat)
+
+
+@torch.no_grad()
+def trace_posterior(
+    given: TraceProblem,
+    penalty: Penalty,
+    *,
+    solver: Solver,
+    tolerance: float,
+    max_iterations: int,
+    strict: bool,
+    start: TracePosterior | None = None,
+) -> TracePosterior:
+    """Solve for the mean; a certificate that misses its tolerance warns, or raises when ``strict``."""
+    problem = given.problem
+    coefficients: Coefficients
+    solution: MeanSolution | RidgeSolution
+    if given.flat:
+        solution = _nothing(problem, penalty, tolerance)
+        coefficients = LowRankCoefficients(solution.mean.left * solution.mean.values, solution.mean.right)
+    elif isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
+        if not isinstance(problem.pattern, Pattern):
+            raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
+        if penalty.ridge == 0:
+            raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
+        warm_ridge = start.solution if start and isinstance(start.solution, RidgeSolution) else None
+        solution = solve_ridge(
+            problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=warm_ridge
+        )
+        coefficients = SparseCoefficients(problem.pattern, solution.coefficients)
+    else:
+        warm = start.solution if start and isinstance(start.solution, MeanSolution) else None
+        if solver == "proximal":
+            solution = solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=warm)
+        elif solver == "dense":
+            solution = solve_dense(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
+        else:
+            solution = solve_hybrid(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
+        mean = solution.mean
+        coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
+    certificate = solution.certificate
+    if not certificate.converged:
+        message = (
+            f"the mean's relative duality gap is {certificate.relative_gap:.1e} after {certificate.iterations} "
+            f"iterations, the tolerance is {certificate.tolerance:.1e}; allow more iterations, loosen the tolerance, "
+            "use float64, or approach this strength along a path"
+        )
+        if strict:
+            raise ConvergenceError(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    prior = given.prior
+    if isinstance(problem.loss, BiasedSquaredLoss):
+        prior = copy.deepcopy(prior)
+        prior.mean_module = BiasedMean(prior.mean_module, *problem.loss.biases(solution.psi))
+    posterior = TracePosterior(
+        prior,
+        (problem.row_op, problem.col_op),
+        coefficients,
+        given.conditional,
+        certificate=certificate,
+        penalty=penalty,
+        mean_factors=solution.mean if isinstance(solution, MeanSolution) else None,
+        solution=solution,
+        evidence_scale=_evidence_scale(given, solution),
+    )
+    posterior._noise = given.noise
+    return posterior
+
+
+def _nothing(problem: MeanProblem, penalty: Penalty, tolerance: float) -> MeanSolution:
+    """B = 0, with the certificate that it is best: the loss does not depend on B."""
+    mean = LowRank.zero(problem)
+    psi = mean.psi(problem)
+    at = problem.loss(psi)
+    dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
+    certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
+    spare = torch.zeros(problem.shape[1], 0, dtype=problem.dtype, device=problem.device)
+    return MeanSolution(mean, psi, at, certificate, spare, 0.0)
+
+
+def _evidence_scale(given: TraceProblem, solution: MeanSolution | RidgeSolution) -> float:
+    """What is left of the data plus the squared Hilbert norm of the mean, for each observed cell."""
+    if isinstance(solution, MeanSolution):
+        loss, norm = solution.loss.value, float(solution.mean.values.double().square().sum())
+    else:
+        loss, norm = given.problem.loss(solution.psi).value, long_dot(solution.coefficients, solution.psi)
+    return (2 * float(loss) / given.noise + norm) / max(len(given.problem.pattern), 1)
+
 
 MOST_STRENGTHS = 10**6  # of a path
 

@@ -1,15 +1,12 @@
 """Posteriors: objects that answer questions about every cell of the matrix."""
 
-from .acquisition import TestPlan
 from .all_cells import VarianceEstimate
 from .covariance import PosteriorCovarianceLinearOperator
 from .factor import FactorPosterior
-from .full import FullPosterior
+from .fitted import FullPosterior, ScalablePosterior, TracePosterior
 from .gaussian import GaussianPosterior
 from .joint import Joint
-from .scalable import ScalablePosterior
-from .top_table import TopTable
-from .trace import TracePosterior
+from .tables import TestPlan, TopTable
 
 __all__ = [
     "FactorPosterior",

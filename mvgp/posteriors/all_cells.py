@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from linear_operator import LinearOperator
@@ -21,17 +21,14 @@ from tqdm import tqdm
 
 from ..checks import check_choice, check_flag, check_positive, check_seed, check_whole_number
 from ..errors import InputError
-from ..linalg import PairIndex, cost
-from ..linalg.blocks import columns, diagonal_at
-from ..linalg.factor import Factor
+from ..linalg import cost
+from ..linalg.pair_operator import Factor
+from ..linalg.pairs import PairIndex
+from ..linalg.roots import columns, diagonal_at
 from ..linalg.solvers import DENSE_LIMIT
-from .conditional import ConditionalCovariance
-from .pair_variance import ITERATIONS
+from .covariance import ConditionalCovariance, PosteriorCovariance, unscaled
 from .query import Query
-from .scaled import unscaled
-
-if TYPE_CHECKING:
-    from .gaussian import PosteriorCovariance
+from .variance import ITERATIONS
 
 RowsMethod = Literal["auto", "exact", "stochastic"]
 EXACT_SECONDS = 60.0  # up to which exact variances are worth their time

@@ -2,23 +2,101 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
-from gpytorch.likelihoods import Likelihood
+from linear_operator import LinearOperator
+from linear_operator.operators import DenseLinearOperator, RootLinearOperator
 from torch import Tensor
 
-from ..data import ObservedMatrix
-from ..priors import MatrixGP
-from ..solvers import MeanProblem
-from ..solvers.factored import FactoredProblem
-from ..solvers.hybrid import svd_of_product
-from ..solvers.low_rank import from_images
-from .coefficients import LowRankCoefficients
-from .full import condition
+from ..errors import InputError, SizeError
+from ..linalg.pairs import PairIndex
 from .gaussian import GaussianPosterior
-from .laplace import LaplaceCovariance
-from .loss import make_loss
+from .joint import Joint
+from .query import Query
+from .variance import VarianceMethod
+
+LIMIT = 4000  # unknowns of the factors up to which the Hessian is formed
+
+
+class LaplaceCovariance:
+    r"""The Gaussian approximation around a maximum a posteriori of the factors (after Yu et al. 2007).
+
+    In whitened factors X, Z with :math:`\psi = G_M X Z^T G_N^T`, linearised at the maximum: with J the
+    Jacobian of :math:`\psi`, :math:`S \approx J_* (I + J_T^T D^{-1} J_T)^{-1} J_*^T` (Gauss-Newton form, which has no
+    negative or zero directions from the rotations of the factors). It is an approximation, not a bound.
+
+    :param row_root: G_M (M, D_M).
+    :param col_root: G_N (N, D_N).
+    :param x: (D_M, R) at the maximum.
+    :param z: (D_N, R) at the maximum.
+    :param pairs: the T observed cells.
+    :param noise: () or (T,) noise variances.
+    """
+
+    def __init__(
+        self, row_root: LinearOperator, col_root: LinearOperator, x: Tensor, z: Tensor, pairs: PairIndex, noise: Tensor
+    ) -> None:
+        self.row_root, self.col_root, self.x, self.z = row_root, col_root, x, z
+        self.pairs, self.noise = pairs, noise
+
+    @cached_property
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Dense roots, factors at rows and columns, and the Cholesky factor of the Hessian."""
+        unknowns = self.x.numel() + self.z.numel()
+        if unknowns > LIMIT:
+            raise SizeError(
+                f"the Laplace covariance of a factor GP forms a Hessian of its {unknowns} unknowns; the limit is "
+                f"{LIMIT}. Its mean is available at any size; for variances use FullGP or TraceGP"
+            )
+        g, h = self.row_root.to_dense(), self.col_root.to_dense()
+        p, q = g @ self.x, h @ self.z
+        jacobian = _jacobian(g, h, p, q, self.pairs.rows, self.pairs.cols)  # (T, unknowns)
+        scaled = jacobian / (self.noise.sqrt().unsqueeze(-1) if self.noise.dim() else self.noise.sqrt())
+        hessian = scaled.mT @ scaled
+        hessian.diagonal().add_(1)
+        return g, h, p, q, torch.linalg.cholesky(hessian)
+
+    def _root(self, query: Query) -> Tensor:
+        """(Q, unknowns): a root of S at the query's cells."""
+        if query.is_new:
+            raise InputError("the Laplace covariance of a factor GP knows the prior's own rows and columns only")
+        g, h, p, q, chol = self._parts
+        jacobian = _jacobian(g, h, p, q, query.pairs.rows, query.pairs.cols)
+        return torch.linalg.solve_triangular(chol, jacobian.mT, upper=False).mT
+
+    def operator(self, query: Query) -> LinearOperator:
+        """S at the query's cells, (Q, Q), by its root."""
+        return RootLinearOperator(DenseLinearOperator(self._root(query)))
+
+    def everywhere(self, query: Query) -> LinearOperator:
+        """S over the whole grid, by its root."""
+        return self.operator(query)
+
+    def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
+        """(Q,), from the root, whatever the accuracy; it has no other method."""
+        if method != "auto":
+            raise InputError(f"method: a Laplace covariance has one way to its variances, got {method!r}")
+        return self._root(query).square().sum(-1)
+
+    def joint(self, query: Query) -> Joint:
+        """S at the query's cells as a dense matrix."""
+        root = self._root(query)
+        return Joint(root @ root.mT, len(self.pairs))
+
+    def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """(num_samples, Q)"""
+        root = self._root(query)
+        noise = torch.randn(num_samples, root.shape[1], generator=generator, dtype=root.dtype, device=root.device)
+        return noise @ root.mT
+
+
+def _jacobian(g: Tensor, h: Tensor, p: Tensor, q: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
+    """(Q, D_M R + D_N R): derivative of psi at pairs with respect to X and Z, flattened."""
+    of_x = g[rows].unsqueeze(2) * q[cols].unsqueeze(1)  # (Q, D_M, R)
+    of_z = h[cols].unsqueeze(2) * p[rows].unsqueeze(1)  # (Q, D_N, R)
+    return torch.cat([of_x.flatten(1), of_z.flatten(1)], dim=1)
 
 
 class FactorPosterior(GaussianPosterior):
@@ -39,57 +117,3 @@ class FactorPosterior(GaussianPosterior):
         found = self.conditional
         assert isinstance(found, LaplaceCovariance)
         return found.row_root._matmul(found.x), found.col_root._matmul(found.z)
-
-
-@torch.no_grad()
-def factor_posterior(
-    prior: MatrixGP,
-    data: ObservedMatrix,
-    likelihood: Likelihood,
-    noise: Tensor,
-    *,
-    rank: int,
-    restarts: int,
-    max_iterations: int,
-    seed: int,
-) -> FactorPosterior:
-    r"""Equation (7) times noise / 2.
-
-    :math:`\tfrac12 \sum w (r - u \cdot v)^2 + \tfrac{\sigma^2}{2} (\|X\|^2 + \|Z\|^2)` in whitened factors.
-
-    At sufficient rank its global optimum is that of the trace norm with lam = noise and alpha = 1.
-    """
-    prior = prior.snapshot()
-    conditional = condition(prior, data, noise, tolerance=1e-8)
-    pairs = conditional.pairs
-    values = data.values.to(dtype=prior.dtype, device=pairs.rows.device)
-    targets = values - prior.mean_module(pairs.rows, pairs.cols)
-    problem = MeanProblem(
-        *conditional.ops, data.pattern.to(targets.device), make_loss(prior, data, likelihood, targets.device)
-    )
-    factored = FactoredProblem(problem)
-    generator = torch.Generator().manual_seed(seed)
-    scale = float(targets.square().mean().sqrt().clamp_min(1e-6) / rank**0.5) ** 0.5
-    tried = []
-    for _ in range(restarts):
-        start = factored.random(rank, scale / max(factored.sizes) ** 0.25, generator)
-        x, z, value, _ = factored.minimise(*start, float(noise), 0.0, max_iterations=max_iterations)
-        tried.append((value, x, z))
-    tried.sort(key=lambda found: found[0])
-    value, x, z = tried[0]
-    u, s, v = svd_of_product(x, z)
-    mean = from_images(problem, factored.row_root._matmul(u), factored.col_root._matmul(v), s)
-    laplace = LaplaceCovariance(
-        factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), pairs, conditional.noise
-    )
-    posterior = FactorPosterior(
-        prior,
-        conditional.ops,
-        LowRankCoefficients(mean.left * mean.values, mean.right),
-        laplace,
-        objective=value,
-        restarts=[found[0] for found in tried],
-        rank=mean.rank,
-    )
-    posterior._noise = float(noise)
-    return posterior

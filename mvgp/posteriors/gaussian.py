@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import gpytorch
 import torch
@@ -15,42 +16,15 @@ from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 
 from ..checks import check_between, check_generator, check_index, without_gradient
-from ..linalg import PairIndex
 from ..linalg.checks import check_samples
-from ..priors import MatrixGP
+from ..linalg.pairs import PairIndex
+from ..priors.matrix_gp import MatrixGP
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
-from .coefficients import CHUNK, Coefficients, pair_means, row_scores
+from .covariance import PosteriorCovariance
 from .joint import Joint
-from .pair_variance import VarianceMethod
-from .query import AxisQuery, Query
-from .rank_queries import RankQueries
-
-
-class PosteriorCovariance(Protocol):
-    """What a posterior needs of its covariance S."""
-
-    pairs: PairIndex
-    noise: Tensor
-
-    def operator(self, query: Query) -> LinearOperator:
-        """S at the query's cells, (Q, Q)."""
-        ...
-
-    def everywhere(self, query: Query) -> LinearOperator:
-        """S over the whole grid, (M N, M N); ``query`` is every cell."""
-        ...
-
-    def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
-        """(Q,): its diagonal."""
-        ...
-
-    def joint(self, query: Query) -> Joint:
-        """S at the query's cells as a dense matrix."""
-        ...
-
-    def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """(num_samples, Q): joint samples with mean 0."""
-        ...
+from .query import CHUNK, AxisQuery, Coefficients, Query, pair_means, row_scores
+from .ranks import RankQueries
+from .variance import VarianceMethod
 
 
 class GaussianPosterior(RankQueries):
@@ -68,6 +42,7 @@ class GaussianPosterior(RankQueries):
     :param conditional: the covariance.
     """
 
+    writer: ClassVar[Callable[[GaussianPosterior, Any], None] | None] = None  # mvgp.storage puts itself here
     _noise: float | None = None  # set by a fit, and by the loader
 
     def __init__(
@@ -134,7 +109,7 @@ class GaussianPosterior(RankQueries):
     ) -> Tensor:
         """(Q,): posterior variance at pairs (of the noise-free entry), in bounded memory.
 
-        :param method: one of the table in :mod:`mvgp.posteriors.pair_variance`; by default what fits the size.
+        :param method: one of the table in :mod:`mvgp.posteriors.variance`; by default what fits the size.
         :param accuracy: largest relative error, such as 0.01, where an exact value would take long.
         """
         return self.conditional.variance(self._query(rows, cols, row_inputs, col_inputs), method, accuracy)
@@ -238,10 +213,9 @@ class GaussianPosterior(RankQueries):
 
         :param path: of the file; one that is there is replaced.
         """
-        # the one import against the stream: storage knows every posterior, a posterior only knows that it exists
-        from .. import storage
-
-        storage.save(self, path)
+        if GaussianPosterior.writer is None:
+            raise RuntimeError("mvgp.storage has not been imported, so nothing can be saved; import mvgp")
+        GaussianPosterior.writer(self, path)
 
     @without_gradient
     def covariance(self) -> LinearOperator:

@@ -1,23 +1,20 @@
-r"""The joint covariance of a few thousand cells as a dense matrix, and samples from it: what ranks are made of."""
+"""The joint covariance of a few thousand cells as a dense matrix, and samples from it: what ranks are made of."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..checks import check_generator
 from ..errors import NotPositiveSemidefiniteError, SizeError
-from ..linalg.blocks import columns
 from ..linalg.checks import check_samples
+from ..linalg.roots import columns
 from ..linalg.solvers import DENSE_LIMIT
-from .pair_variance import nearest_observations, right_sides
 from .query import Query
-
-if TYPE_CHECKING:
-    from .conditional import ConditionalCovariance
+from .system import ObservedSystem
+from .variance import nearest_observations, right_sides
 
 MOST_CELLS = 20_000  # whose joint covariance is formed
 SINGLE_FROM = 4096  # cells from which it is formed and factored in single precision
@@ -50,7 +47,7 @@ class Joint:
         return drawn if self.mean is None else self.mean.to(drawn) + drawn
 
 
-def joint_covariance(conditional: ConditionalCovariance, query: Query) -> Joint:
+def joint_covariance(conditional: ObservedSystem, query: Query) -> Joint:
     r""":math:`K_{**} - H^T H` with :math:`H = L^{-1} K_{T*}` and L the factor of :math:`K_{TT} + D`."""
     if len(query) > MOST_CELLS:
         raise SizeError(f"a joint covariance is formed for up to {MOST_CELLS:,} cells, got {len(query):,}")

@@ -1,10 +1,9 @@
 """Prioritise: a ranked list of columns for each row of a table of links, with its uncertainty."""
 
-from .fit import fit_prioritiser, prioritise
-from .lookup import find_rows
-from .prioritiser import Prioritiser, load_prioritiser
-from .ranked_rows import Prioritisation, RankedRow
-from .recipes import MODELS
+from .ranking.fit import fit_prioritiser, prioritise
+from .ranking.models import MODELS
+from .ranking.prioritiser import Prioritiser, load_prioritiser
+from .ranking.rows import Prioritisation, RankedRow, find_rows
 
 __all__ = [
     "MODELS",

@@ -1,8 +1,7 @@
 """Priors over matrices: a Kronecker covariance and a mean."""
 
 from .matrix_gp import MatrixGP
-from .means import BiasedMean, ConstantMean, GivenMean, MatrixMean, RowBiasMean, ZeroMean
-from .popularity import PopularityMean
+from .means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
 
 __all__ = [
     "BiasedMean",

@@ -6,10 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
+import re
 import struct
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO, Any
 
 import gpytorch
@@ -17,13 +21,151 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError, StorageError
-from .atomic import replacing
-from .budget import Budget
-from .manifest import Manifest, parse, render
-from .npy import Member, make_member, read_member
-from .regular import NotRegularError, open_regular
-from .seal import OPEN, check_seal, seal
-from .tree import Tree, full, plain
+from .budget import Budget, Tree, full, plain
+from .files import NotRegularError, open_regular, replacing
+from .npy import ArrayEntry, Member, make_member, read_member
+
+WORD = b"mvgp sha256 "
+LENGTH = 64  # hexadecimal digits
+OPEN = WORD + b"0" * LENGTH  # the comment of a file that is yet to be sealed
+CHUNK = 2**22
+
+
+def seal(file: IO[bytes]) -> None:
+    """Fill in the digits of a file that ends with OPEN."""
+    digits = _digest(file)
+    file.seek(-LENGTH, os.SEEK_END)
+    file.write(digits)
+
+
+def check_seal(file: IO[bytes]) -> int:
+    """The file's size, if its seal is whole."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    begin = file.read(4)
+    if size == 0:
+        raise StorageError("expected a saved posterior, got an empty file")
+    if begin != b"PK\x03\x04":
+        raise StorageError(f"expected a saved posterior (a zip), got a file that begins with {begin!r}")
+    file.seek(max(0, size - len(OPEN)))
+    end = file.read()
+    if not end.startswith(WORD) or len(end) != len(OPEN):
+        raise StorageError("expected the seal of mvgp at the end, got none: it is cut short, or not a saved posterior")
+    found = _digest(file)
+    sealed = end[len(WORD) :]
+    if sealed != found:
+        raise StorageError(f"expected sha256 {sealed!r} as sealed, got {found!r}: it is damaged or was changed")
+    return size
+
+
+def _digest(file: IO[bytes]) -> bytes:
+    """Of everything but the last digits."""
+    left = file.seek(0, os.SEEK_END) - LENGTH
+    file.seek(0)
+    digest = hashlib.sha256()
+    while left > 0:
+        part = file.read(min(CHUNK, left))
+        if not part:
+            break
+        digest.update(part)
+        left -= len(part)
+    return digest.hexdigest().encode()
+
+
+FORMAT = "mvgp-posterior"
+VERSION = 1  # raised with every change that an older mvgp would misread
+NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+DEEPEST = 100  # parts inside parts
+KEYS = {"format", "version", "written_by", "arrays", "content", "sha256"}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What ``manifest.json`` says.
+
+    :param arrays: entries by name.
+    :param content: the tree, tensors by name.
+    """
+
+    arrays: dict[str, ArrayEntry]
+    content: Any
+
+
+def render(manifest: Manifest, written_by: dict[str, str]) -> bytes:
+    """The text of ``manifest.json``, with its own SHA-256."""
+    body = {
+        "format": FORMAT,
+        "version": VERSION,
+        "written_by": written_by,
+        "arrays": {name: entry.described() for name, entry in manifest.arrays.items()},
+        "content": manifest.content,
+    }
+    return json.dumps({**body, "sha256": _array_digest(body)}, indent=1, allow_nan=False).encode()
+
+
+def parse(text: bytes, budget: Budget) -> Manifest:
+    """The checked manifest: format and version first, so that a newer file is called that."""
+    # each value but the first follows one of these; those inside a text count as well
+    budget.allows("values", sum(text.count(mark) for mark in (b",", b"[", b"{")), "manifest")
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"manifest: expected JSON, got {error}") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        got = found.get("format") if isinstance(found, dict) else found
+        raise StorageError(f"manifest: expected format {FORMAT!r}, got {got!r:.100}")
+    version = found.get("version")
+    if type(version) is not int or version < 1:
+        raise StorageError(f"manifest: expected a positive whole number as version, got {version!r:.100}")
+    if version > VERSION:
+        raise StorageError(f"written by a newer mvgp: version {version}, this one reads up to {VERSION}")
+    if set(found) != KEYS:
+        raise StorageError(f"manifest: expected {', '.join(sorted(KEYS))}, got {sorted(found)!r:.200}")
+    _check_depth(found)
+    digest = found.pop("sha256")
+    if digest != _array_digest(found):
+        raise StorageError(f"manifest: expected sha256 {digest!r:.80}, got {_array_digest(found)}")
+    entries = found["arrays"]
+    if isinstance(entries, dict):
+        budget.allows("arrays", len(entries), "manifest")
+    if not isinstance(entries, dict) or not all(NAME.fullmatch(name) for name in entries):
+        raise StorageError(f"manifest: expected arrays by names of letters, digits, _ and dots, got {entries!r:.200}")
+    return Manifest({name: ArrayEntry.checked(entry, name) for name, entry in entries.items()}, found["content"])
+
+
+def _array_digest(body: dict[str, Any]) -> str:
+    try:
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"manifest: expected finite numbers, got {error}") from error
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_depth(tree: Any) -> None:
+    """Parts inside parts, level by level, so that deep ones end no stack."""
+    level = [tree]
+    for _ in range(DEEPEST):
+        level = [
+            part
+            for one in level
+            if isinstance(one, dict | list)
+            for part in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return
+    raise StorageError(f"manifest: expected parts inside one another up to {DEEPEST} deep, got deeper ones")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key that occurs twice")
+    return found
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word}, which is no JSON")
+
 
 MANIFEST = "manifest.json"
 ENTRY_BYTES = 512  # of the zip's directory, the most for one member on average
@@ -32,7 +174,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # equal posteriors give equal bytes
 
 def write(path: str | os.PathLike[str], content: Tree) -> None:
     """Write a tree; the file appears whole or not at all."""
-    from .. import __version__
+    from ..version import __version__
 
     members: dict[str, Member] = {}
     names: dict[str, str] = {}  # by what is in them

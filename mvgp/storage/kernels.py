@@ -16,14 +16,12 @@ from torch import Tensor
 from .. import kernels as ours
 from ..errors import InputError, MvgpError, StorageError
 from ..kernels.graph import EIGEN_LIMIT
-from ..kernels.graph_kernel import EIGEN_SIZE
+from ..kernels.graph_kernels import EIGEN_SIZE
 from ..linalg.chebyshev import MAX_NODES
-from ..linalg.psd import check_covariance
-from .budget import Spending
+from ..linalg.spectra import check_covariance
+from .budget import Spending, Tree
 from .fields import Fields
-from .graphs import Graphs, check_starts, describe_graph
-from .parameters import describe_parameters, restore_parameters
-from .tree import Tree
+from .parameters import Graphs, check_starts, describe_graph, describe_parameters, restore_parameters
 
 MOST_DIMS = 10**6  # columns of inputs
 DEEPEST = 8  # kernels inside kernels; gpytorch's time to list them doubles with each

@@ -15,20 +15,17 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from ..errors import MvgpError, SizeError, StorageError
-from ..linalg.gram import GramLinearOperator
-from ..linalg.leading import EXACT_LIMIT
-from ..linalg.polynomial import ChebyshevLinearOperator
-from ..linalg.psd import eigenpairs, tolerance
+from ..linalg.chebyshev import ChebyshevLinearOperator
+from ..linalg.preconditioner import EXACT_LIMIT
 from ..linalg.solvers import CHOLESKY_LIMIT
-from ..linalg.spectral import SpectralLinearOperator
-from ..posteriors import GaussianPosterior
-from ..posteriors.coefficients import LowRankCoefficients, SparseCoefficients
-from ..posteriors.gaussian import PosteriorCovariance
-from ..posteriors.laplace import LaplaceCovariance
-from ..posteriors.no_covariance import NoCovariance
-from ..posteriors.scaled import unscaled
-from ..posteriors.whole_list_covariance import WholeListCovariance
-from ..priors import MatrixGP
+from ..linalg.spectra import SpectralLinearOperator, eigenpairs, tolerance
+from ..linalg.stacked import GramLinearOperator
+from ..posteriors.covariance import NoCovariance, PosteriorCovariance, unscaled
+from ..posteriors.factor import LaplaceCovariance
+from ..posteriors.gaussian import GaussianPosterior
+from ..posteriors.query import LowRankCoefficients, SparseCoefficients
+from ..posteriors.whole_lists import WholeListCovariance
+from ..priors.matrix_gp import MatrixGP
 
 EIGEN_SIZE = 512  # of a dense kernel up to which its eigenvalues are computed; beyond, Cholesky's factor
 GRID = 10**6  # cells of a matrix up to which all means are computed, and a sample of it

@@ -7,14 +7,11 @@ Inherit one, make the object, and a test runner does the rest::
             return MyKernel(graph, **options)
 """
 
-from .contract import Contract
-from .graph_kernel import GraphKernelContract
-from .kernel import KernelContract
-from .likelihood import LikelihoodContract
-from .posterior import PosteriorContract
-from .ranker import RankerContract
-from .run import ContractResult, run_contract
-from .target_set import TargetSetContract
+from .contract import Contract, ContractResult, run_contract
+from .kernels import GraphKernelContract, KernelContract
+from .likelihoods import LikelihoodContract, TargetSetContract
+from .posteriors import PosteriorContract, RankerContract
+from .synthetic import SyntheticMatrix, synthetic_matrix
 
 __all__ = [
     "Contract",
@@ -24,6 +21,8 @@ __all__ = [
     "LikelihoodContract",
     "PosteriorContract",
     "RankerContract",
+    "SyntheticMatrix",
     "TargetSetContract",
     "run_contract",
+    "synthetic_matrix",
 ]

@@ -8,8 +8,7 @@ from scipy import sparse
 
 import mvgp
 from mvgp.errors import InputError, MvgpError
-
-from .. import randomness
+from tests import randomness
 
 
 @given(st.data())

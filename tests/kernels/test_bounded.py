@@ -10,7 +10,7 @@ from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
 
 import mvgp
 from mvgp.errors import InputError
-from mvgp.evidence import learn, learn_grid, log_marginal
+from mvgp.hyperparameters import learn, learn_grid, log_marginal
 from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, GraphMaternKernel, RegularizedLaplacianKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood, GradedRankingLikelihood
 

@@ -7,9 +7,8 @@ from scipy import sparse
 
 from mvgp.errors import InputError, SizeError
 from mvgp.kernels import Graph, graph
-
-from .. import randomness
-from ..oracles import dense_laplacian, random_edges
+from tests import randomness
+from tests.oracles import dense_laplacian, random_edges
 
 
 @pytest.mark.parametrize("seed", range(5))

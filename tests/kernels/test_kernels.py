@@ -19,10 +19,9 @@ from mvgp.kernels import (
     RegularizedLaplacianKernel,
 )
 from mvgp.linalg import ChebyshevLinearOperator, GramLinearOperator, SpectralLinearOperator, root
-from mvgp.linalg.gram import Features
-
-from .. import randomness
-from ..oracles import dense_laplacian, matrix_function, random_edges
+from mvgp.linalg.stacked import Features
+from tests import randomness
+from tests.oracles import dense_laplacian, matrix_function, random_edges
 
 EDGES = random_edges(randomness.numpy_generator(0), 20, 40)
 GRAPH = Graph(EDGES, 20)

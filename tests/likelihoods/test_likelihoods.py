@@ -22,10 +22,9 @@ from mvgp.likelihoods import (
     project_order,
     project_ordered_simplex,
 )
-from mvgp.likelihoods.chain_probability import log_chain_probability
-
-from .. import randomness
-from .instances import random_lists
+from mvgp.likelihoods.distribution import log_chain_probability
+from tests import randomness
+from tests.likelihoods.instances import random_lists
 
 
 class ListwiseTestCase(BaseLikelihoodTestCase):

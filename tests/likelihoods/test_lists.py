@@ -3,9 +3,8 @@
 import torch
 
 from mvgp.likelihoods import RankingLists
-from mvgp.likelihoods.runs import is_ascending, split_places
-
-from .instances import random_lists
+from mvgp.likelihoods.lists import is_ascending, split_places
+from tests.likelihoods.instances import random_lists
 
 
 def test_sides_hold_every_entry_of_a_list_with_its_threshold():

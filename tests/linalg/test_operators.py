@@ -20,12 +20,10 @@ from mvgp.linalg import (
     SpectralLinearOperator,
     chebyshev,
 )
-from mvgp.linalg.gram import Features
-from mvgp.linalg.pair_product import Plan
-from mvgp.linalg.side_by_side import SideBySideLinearOperator
-
-from .. import randomness
-from ..oracles import matrix_function
+from mvgp.linalg.pair_operator import Plan
+from mvgp.linalg.stacked import Features, HorizontalStackLinearOperator
+from tests import randomness
+from tests.oracles import matrix_function
 
 
 def whole_basis(op):
@@ -146,7 +144,7 @@ class TestSideBySide(RectangularLinearOperatorTestCase, unittest.TestCase):
     def create_linear_op(self):
         generator = randomness.generator(2)
         parts = [torch.randn(5, width, generator=generator) for width in (3, 2, 4)]
-        return SideBySideLinearOperator(*(to_linear_operator(part) for part in parts))
+        return HorizontalStackLinearOperator(*(to_linear_operator(part) for part in parts))
 
     def evaluate_linear_op(self, op):
         return torch.cat([part.to_dense() for part in op.parts], dim=-1)
@@ -285,7 +283,7 @@ def test_pairwise_plan():
 
 
 def test_products_are_cut_into_chunks(monkeypatch):
-    from mvgp.linalg import pair_product
+    from mvgp.linalg import pair_operator as pair_product
 
     monkeypatch.setattr(pair_product, "GRID_BYTES", 1)
     index = TestPairs.index

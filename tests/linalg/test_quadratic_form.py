@@ -5,9 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvgp.linalg.quadratic_form import quadratic_form
-
-from .. import randomness
+from mvgp.linalg.conjugate_gradients import quadratic_form
+from tests import randomness
 
 
 def problem(size, spread, seed, columns=4):

@@ -9,21 +9,19 @@ import mvgp
 from mvgp.errors import ConvergenceError, InputError, MvgpError, NotPositiveSemidefiniteError
 from mvgp.kernels import PrecomputedKernel
 from mvgp.linalg import (
-    Evidence,
     PairIndex,
     PairLinearOperator,
     Solution,
+    SolveReport,
     SpectralLinearOperator,
     conjugate_gradients,
-    leading,
 )
-from mvgp.linalg.bounds import spectral_bounds
-from mvgp.linalg.factor import Factor
-from mvgp.linalg.psd import eigenpairs
+from mvgp.linalg import preconditioner as leading
+from mvgp.linalg.pair_operator import Factor
+from mvgp.linalg.preconditioner import WoodburyPreconditioner
 from mvgp.linalg.solvers import CholeskySolver, make_solver
-from mvgp.linalg.woodbury import WoodburyPreconditioner
-
-from .. import randomness
+from mvgp.linalg.spectra import eigenpairs, spectral_bounds
+from tests import randomness
 
 
 def spd(size, condition, seed=0):
@@ -48,11 +46,11 @@ def test_conjugate_gradients_reach_a_tolerance_that_is_measured(condition):
     b = torch.randn(60, 5, dtype=torch.float64)
     b[:, 3] = 0
     solution = conjugate_gradients(lambda x: a @ x, b, tolerance=1e-10)
-    assert solution.evidence.converged
+    assert solution.solve_report.converged
     assert (solution.value[:, 3] == 0).all()
     residual = (b - a @ solution.value).norm(dim=0) / b.norm(dim=0).clamp_min(1e-300)
     assert residual.max() <= 1e-10
-    assert solution.evidence.residual == pytest.approx(residual.max().item(), rel=0.5)
+    assert solution.solve_report.residual == pytest.approx(residual.max().item(), rel=0.5)
     assert solution.checked() is solution
 
 
@@ -60,8 +58,8 @@ def test_conjugate_gradients_go_below_where_linear_cg_stalls():
     """A well-conditioned system takes about ten steps to 1e-8 (linear_operator's ends at 1e-6)."""
     a = spd(200, 1.9)
     solution = conjugate_gradients(lambda x: a @ x, torch.randn(200, 1, dtype=torch.float64), tolerance=1e-8)
-    assert solution.evidence.converged
-    assert solution.evidence.iterations <= 14
+    assert solution.solve_report.converged
+    assert solution.solve_report.iterations <= 14
 
 
 def test_a_preconditioner_saves_iterations_and_columns_leave_when_done():
@@ -79,21 +77,21 @@ def test_a_preconditioner_saves_iterations_and_columns_leave_when_done():
     assert 2 in widths
     inverse = torch.linalg.inv(a + 1e-4 * torch.eye(100))
     quick = conjugate_gradients(lambda x: a @ x, b, tolerance=1e-8, preconditioner=lambda r: inverse @ r)
-    assert quick.evidence.converged
-    assert quick.evidence.iterations < plain.evidence.iterations / 3
+    assert quick.solve_report.converged
+    assert quick.solve_report.iterations < plain.solve_report.iterations / 3
 
 
 def test_missing_the_tolerance_speaks_up():
     a = spd(80, 1e6)
     b = torch.randn(80, 2, dtype=torch.float64)
     solution = conjugate_gradients(lambda x: a @ x, b, tolerance=1e-10, max_iterations=5)
-    assert not solution.evidence.converged
+    assert not solution.solve_report.converged
     with pytest.raises(ConvergenceError, match=r"cg ended with relative residual .* after \d+ iterations"):
         solution.checked()
     with pytest.raises(ConvergenceError, match="cholesky ended"):  # a direct method too
-        Solution(b, Evidence("cholesky", 1e-3, 1e-8)).checked()
+        Solution(b, SolveReport("cholesky", 1e-3, 1e-8)).checked()
     with pytest.warns(RuntimeWarning, match="cholesky ended"):
-        Solution(b, Evidence("cholesky", 1e-3, 1e-8)).checked(strict=False)
+        Solution(b, SolveReport("cholesky", 1e-3, 1e-8)).checked(strict=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         conjugate_gradients(lambda x: x, b, tolerance=1e-10).checked()
@@ -102,7 +100,7 @@ def test_missing_the_tolerance_speaks_up():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("gram", ["grid", "pairs"])
 def test_woodbury_inverts_what_its_eigenpairs_span(weighted, gram, monkeypatch):
-    from mvgp.linalg import woodbury
+    from mvgp.linalg import preconditioner as woodbury
 
     if gram == "pairs":
         monkeypatch.setattr(woodbury, "GRAM_ENTRIES", 0)
@@ -157,7 +155,7 @@ def test_large_factors_are_sketched(monkeypatch):
     solver = make_solver(to_linear_operator(row), to_linear_operator(col), pairs, noise, method="cg")
     rhs = torch.randn(400, 2, dtype=torch.float64)
     solution = solver.solve(rhs, 1e-9).checked()
-    assert solution.evidence.iterations < 40
+    assert solution.solve_report.iterations < 40
     torch.testing.assert_close(
         solution.value, torch.linalg.solve(dense_system(row, col, pairs, noise), rhs), rtol=1e-6, atol=1e-6
     )
@@ -229,7 +227,7 @@ def test_a_direct_method_of_single_precision_is_computed_in_double_precision_whe
     matrix = torch.kron(kernel.double(), kernel.double()) + float(torch.tensor(1e-6)) * torch.eye(size * size).double()
     rhs = (matrix @ weights).float()
     solution = solver.solve(rhs, 1e-5)
-    assert solution.evidence.converged, solution.evidence
+    assert solution.solve_report.converged, solution.solve_report
     measured = float((rhs.double() - matrix @ solution.value.double()).norm() / rhs.double().norm())
     assert measured <= 2e-5
 

@@ -10,9 +10,8 @@ import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 from mvgp.metrics.calibration import LEVELS, coverage
-
-from .. import chance, randomness
-from ..oracles import random_edges
+from tests import chance, randomness
+from tests.oracles import random_edges
 
 M, N, NOISE = 18, 25, 0.2
 

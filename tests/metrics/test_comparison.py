@@ -4,9 +4,8 @@ from scipy import stats
 
 from mvgp import metrics
 from mvgp.errors import InputError
-
-from .. import randomness
-from ..chance import share_limit
+from tests import randomness
+from tests.chance import share_limit
 
 
 def rankings(seed, shift, m=40, n=50):

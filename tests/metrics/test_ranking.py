@@ -10,9 +10,8 @@ import mvgp
 from mvgp import metrics
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph
-
-from .. import randomness
-from .reference import task_metrics
+from tests import randomness
+from tests.metrics.reference import task_metrics
 
 NAMES = ("precision", "recall", "average_precision", "ndcg")
 

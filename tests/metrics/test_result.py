@@ -4,8 +4,7 @@ import torch
 
 from mvgp import metrics
 from mvgp.errors import InputError
-
-from .. import randomness
+from tests import randomness
 
 
 def result(k=30):

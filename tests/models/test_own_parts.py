@@ -7,7 +7,7 @@ from linear_operator.operators import DiagLinearOperator
 
 import mvgp
 from mvgp.errors import InputError
-from mvgp.evidence import log_marginal
+from mvgp.hyperparameters import log_marginal
 from mvgp.kernels import PrecomputedKernel
 from mvgp.likelihoods import (
     BipartiteRankingLikelihood,
@@ -16,9 +16,8 @@ from mvgp.likelihoods import (
     OrderedSimplex,
     RankingLists,
 )
-
-from .. import randomness
-from ..oracles import assert_same_optimum, certified_distance
+from tests import randomness
+from tests.oracles import assert_same_optimum, certified_distance
 
 SHAPE = (5, 7)
 LINKS = mvgp.PositiveUnlabelled([0, 0, 1, 3, 4], [1, 4, 2, 0, 6], SHAPE, weight=0.3)
@@ -144,7 +143,7 @@ def test_any_target_set_works_on_whole_lists():
 
 
 def test_large_lists_are_made_anew_in_every_call():
-    from mvgp.solvers.whole_list import WholeListRetargetedLoss
+    from mvgp.likelihoods.whole_lists import WholeListRetargetedLoss
 
     def retargeting_of(positive, task, weight):
         made.append(len(positive))

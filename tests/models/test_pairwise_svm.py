@@ -14,8 +14,7 @@ from mvgp.errors import ConvergenceError, InputError
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.models.pairwise_svm import PairwiseSVM
 from mvgp.priors import ConstantMean
-
-from .. import randomness
+from tests import randomness
 
 M, N = 14, 19
 EVERYTHING = torch.arange(M * N) // N, torch.arange(M * N) % N

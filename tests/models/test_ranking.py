@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph
-from mvgp.likelihoods import BipartiteRankingLikelihood, OrderedSimplex
+from mvgp.likelihoods import BipartiteRankingLikelihood, OrderedSimplex, RetargetedLoss
+from mvgp.likelihoods.whole_lists import WholeListRankingLoss, WholeListSquaredLoss
 from mvgp.metrics import ranking_scores
 from mvgp.priors import GivenMean
-from mvgp.solvers import RetargetedLoss
-from mvgp.solvers.whole_list import WholeListRankingLoss, WholeListSquaredLoss
-
-from .. import randomness
-from ..oracles import assert_same_optimum, certified_distance, random_edges
+from tests import randomness
+from tests.oracles import assert_same_optimum, certified_distance, random_edges
 
 SHAPE = (24, 40)
 

@@ -10,8 +10,7 @@ from mvgp.errors import ConvergenceError, InputError
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 from mvgp.models.trace_gp import path_strengths
 from mvgp.priors import ConstantMean, GivenMean
-
-from .. import randomness
+from tests import randomness
 
 M, N = 12, 17
 

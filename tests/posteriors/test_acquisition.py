@@ -7,10 +7,9 @@ import torch
 import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
-
-from .. import randomness
-from ..chance import share_limit
-from ..oracles import dense_posterior, random_edges
+from tests import randomness
+from tests.chance import share_limit
+from tests.oracles import dense_posterior, random_edges
 
 M, N, NOISE = 6, 13, 0.3
 RNG = randomness.numpy_generator(3)

@@ -8,8 +8,7 @@ import torch
 
 import mvgp
 from mvgp.posteriors import FullPosterior
-
-from ..storage import examples
+from tests.storage import examples
 
 HOW = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda found: pickle.loads(pickle.dumps(found))}
 
@@ -38,7 +37,7 @@ def answers(posterior):
     yield posterior.next_tests(1, 2, 3, num_samples=20)
     yield posterior.joint(rows, cols)
     yield posterior.variances([0])
-    yield posterior.evidence
+    yield posterior.solve_report
     yield posterior.coefficients
     yield posterior.conditional
     yield posterior.prior

@@ -8,10 +8,9 @@ from linear_operator.test.linear_operator_test_case import LinearOperatorTestCas
 import mvgp
 from mvgp.linalg import PairIndex, PairLinearOperator
 from mvgp.posteriors import PosteriorCovarianceLinearOperator
-from mvgp.posteriors.conditional import ConditionalCovariance
+from mvgp.posteriors.covariance import ConditionalCovariance
 from mvgp.posteriors.query import Query
-
-from .. import randomness
+from tests import randomness
 
 
 def covariance(size, seed):

@@ -14,19 +14,12 @@ from linear_operator.operators import LinearOperator
 
 import mvgp
 from mvgp.errors import ConvergenceError, InputError
-from mvgp.kernels import (
-    DiffusionKernel,
-    Graph,
-    GraphMaternKernel,
-    PrecomputedKernel,
-    RegularizedLaplacianKernel,
-)
+from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, PrecomputedKernel, RegularizedLaplacianKernel
 from mvgp.linalg import SpectralKroneckerLinearOperator
 from mvgp.posteriors import PosteriorCovarianceLinearOperator
 from mvgp.priors import ConstantMean, RowBiasMean
-
-from .. import randomness
-from ..oracles import assert_moments, dense_posterior, random_edges
+from tests import randomness
+from tests.oracles import assert_moments, dense_posterior, random_edges
 
 M, N = 7, 11
 RNG = randomness.numpy_generator(0)
@@ -103,7 +96,7 @@ def test_equals_dense_conditioning(name, method, cells, weighted, data):
     noise = data.draw(st.sampled_from([0.05, 0.3, 2.0]))
     observed = observe(cells, weighted)
     posterior = mvgp.FullGP(prior, gaussian(noise), method=method, tolerance=1e-11).fit(observed)
-    assert posterior.evidence.converged
+    assert posterior.solve_report.converged
     mean, covariance = oracle(prior, observed, noise)
     rows, cols = everything()
     assert_close(posterior.mean(rows, cols), mean)
@@ -151,22 +144,24 @@ def test_the_method_follows_size_and_structure():
     x, y = torch.rand(70, 2), torch.rand(60, 2)
     prior = mvgp.MatrixGP(gpytorch.kernels.RBFKernel(), gpytorch.kernels.RBFKernel(), x, y)
     full = torch.randn(shape).double()
-    assert mvgp.FullGP(prior, gaussian(0.1)).fit(mvgp.ObservedMatrix.from_dense(full)).evidence.method == "spectral"
+    assert mvgp.FullGP(prior, gaussian(0.1)).fit(mvgp.ObservedMatrix.from_dense(full)).solve_report.method == "spectral"
     partial = full.clone()
     partial[torch.rand(shape) < 0.1] = torch.nan
     data = mvgp.ObservedMatrix.from_dense(partial)
     assert len(data) > 3000
     posterior = mvgp.FullGP(prior, gaussian(0.1)).fit(data)
-    assert posterior.evidence.method == "cg"
-    assert mvgp.FullGP(PRIORS["precomputed"](), gaussian(0.1)).fit(observe(range(M * N))).evidence.method == "spectral"
+    assert posterior.solve_report.method == "cg"
+    assert (
+        mvgp.FullGP(PRIORS["precomputed"](), gaussian(0.1)).fit(observe(range(M * N))).solve_report.method == "spectral"
+    )
     assert posterior.conditional.solver.preconditioner is not None
-    assert posterior.evidence.iterations < 20
+    assert posterior.solve_report.iterations < 20
     exact = mvgp.FullGP(prior, gaussian(0.1), method="cholesky").fit(data)
     rows, cols = torch.arange(60), torch.arange(60)
     assert_close(posterior.mean(rows, cols), exact.mean(rows, cols), 1e-7)
     assert_close(posterior.variance(rows, cols), exact.variance(rows, cols), 1e-7)
     few = mvgp.ObservedMatrix([0], [0], [1.0], shape)
-    assert mvgp.FullGP(prior, gaussian(0.1)).fit(few).evidence.method == "cholesky"
+    assert mvgp.FullGP(prior, gaussian(0.1)).fit(few).solve_report.method == "cholesky"
 
 
 @pytest.mark.slow

@@ -13,10 +13,9 @@ from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.posteriors import TopTable
 from mvgp.posteriors.ranks import beats, expected_hits, rank_interval, top_probability
 from mvgp.priors import GivenMean
-
-from .. import randomness
-from ..chance import share_limit
-from ..oracles import dense_posterior, random_edges
+from tests import randomness
+from tests.chance import share_limit
+from tests.oracles import dense_posterior, random_edges
 
 M, N = 6, 13
 RNG = randomness.numpy_generator(3)

@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 
 import mvgp
 from mvgp.errors import InputError
-from mvgp.evidence import leave_one_out, trace_bound
+from mvgp.hyperparameters import leave_one_out, trace_bound
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood
+from mvgp.mean import SpectralElasticNet
 from mvgp.posteriors import FullPosterior
-from mvgp.solvers import SpectralElasticNet
-
-from .. import randomness
-from ..chance import variance_limit
-from ..oracles import random_edges
+from tests import randomness
+from tests.chance import variance_limit
+from tests.oracles import random_edges
 
 M, N, NOISE = 6, 9, 0.3
 RNG = randomness.numpy_generator(0)

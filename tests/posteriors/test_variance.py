@@ -10,12 +10,12 @@ import torch
 import mvgp
 from mvgp.errors import ConvergenceError, InputError, SizeError
 from mvgp.kernels import DiffusionKernel, Graph
-from mvgp.posteriors import all_cells, pair_variance
-
-from .. import randomness
-from ..chance import variance_limit
-from ..oracles import random_edges
-from .test_full import PRIORS, M, N, X, assert_close, everything, gaussian, observe, oracle
+from mvgp.posteriors import all_cells
+from mvgp.posteriors import variance as pair_variance
+from tests import randomness
+from tests.chance import variance_limit
+from tests.oracles import random_edges
+from tests.posteriors.test_full import PRIORS, M, N, X, assert_close, everything, gaussian, observe, oracle
 
 EXACT = ["cholesky", "cg"]
 
@@ -267,7 +267,7 @@ def test_bad_questions_are_refused(call, error, message):
 
 def test_too_many_for_a_dense_matrix_is_an_error(monkeypatch):
     posterior, _ = fitted(method="cg")
-    monkeypatch.setattr("mvgp.posteriors.conditional.DENSE_LIMIT", 10)
+    monkeypatch.setattr("mvgp.posteriors.covariance.DENSE_LIMIT", 10)
     with pytest.raises(SizeError, match="up to 10 observed pairs, there are 45"):
         posterior.variance([0], [0], method="cholesky")
     monkeypatch.setattr("mvgp.posteriors.joint.MOST_CELLS", 3)
@@ -287,7 +287,7 @@ def whole_lists(monkeypatch, limit, **options):
     key = np.unique(rows * 45 + cols)
     links = mvgp.PositiveUnlabelled(key // 45, key % 45, shape=shape, weight=0.1)
     model = mvgp.TraceGP(prior, mvgp.likelihoods.BipartiteRankingLikelihood(noise=0.2), strength=0.5)
-    monkeypatch.setattr("mvgp.posteriors.full.MOST_CELLS", limit)
+    monkeypatch.setattr("mvgp.posteriors.fitted.MOST_CELLS", limit)
     return model.fit(links), links
 
 
@@ -295,8 +295,8 @@ def whole_lists(monkeypatch, limit, **options):
 @pytest.mark.parametrize("nearest", [40, 3072])
 @pytest.mark.parametrize("accuracy", [0.1, 0.01])
 def test_variances_given_whole_lists_are_as_accurate_as_they_say(monkeypatch, accuracy, nearest):
-    monkeypatch.setattr("mvgp.posteriors.whole_list_covariance.NEAREST", nearest)
-    monkeypatch.setattr("mvgp.posteriors.whole_list_covariance.GROUP", 7)
+    monkeypatch.setattr("mvgp.posteriors.whole_lists.NEAREST", nearest)
+    monkeypatch.setattr("mvgp.posteriors.whole_lists.GROUP", 7)
     listed, links = whole_lists(monkeypatch, 10**9)
     beyond, _ = whole_lists(monkeypatch, 10)
     cells = torch.arange(20 * 45)
@@ -324,7 +324,7 @@ def test_what_whole_lists_cannot_do_is_refused(monkeypatch):
         beyond.variances(method="stochastic")
     with pytest.raises(InputError, match="accuracy: expected a positive finite number"):
         beyond.variance([0], [0], accuracy=0.0)
-    monkeypatch.setattr("mvgp.posteriors.whole_list_covariance.NEAREST", 5)
-    monkeypatch.setattr("mvgp.posteriors.whole_list_covariance.DENSE_LIMIT", 10)
+    monkeypatch.setattr("mvgp.posteriors.whole_lists.NEAREST", 5)
+    monkeypatch.setattr("mvgp.posteriors.whole_lists.DENSE_LIMIT", 10)
     with pytest.raises(ConvergenceError, match="from the 10 nearest cells, 0.01 was asked for"):
         beyond.variance([0], [0])

@@ -12,9 +12,8 @@ from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.linalg import ChebyshevLinearOperator, KroneckerLinearOperator, PairLinearOperator, roots
 from mvgp.priors import ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean
-
-from .. import randomness
-from ..oracles import assert_moments, random_edges
+from tests import randomness
+from tests.oracles import assert_moments, random_edges
 
 M, N = 5, 8
 ROWS = Graph(random_edges(randomness.numpy_generator(0), M, 6), M)

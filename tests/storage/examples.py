@@ -10,9 +10,8 @@ import mvgp
 from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
-
-from .. import randomness
-from ..oracles import random_edges
+from tests import randomness
+from tests.oracles import random_edges
 
 M, N = 7, 11
 RNG = randomness.numpy_generator(0)

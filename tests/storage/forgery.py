@@ -5,7 +5,7 @@ import io
 import json
 import zipfile
 
-from mvgp.storage.seal import LENGTH, OPEN
+from mvgp.storage.archive import LENGTH, OPEN
 
 
 def sealed(data):

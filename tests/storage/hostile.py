@@ -23,13 +23,12 @@ import torch
 import mvgp
 from mvgp.errors import InputError, MvgpError, SizeError, StorageError
 from mvgp.linalg import PairIndex
-from mvgp.posteriors import full
-from mvgp.posteriors.no_covariance import NoCovariance
-
-from .. import randomness
-from . import examples
-from .forgery import members, packed, sealed, signed
-from .test_parts import MEANS, ON_INPUTS, ON_NODES, WIDE, fit
+from mvgp.posteriors import fitted as full
+from mvgp.posteriors.covariance import NoCovariance
+from tests import randomness
+from tests.storage import examples
+from tests.storage.forgery import members, packed, sealed, signed
+from tests.storage.test_parts import MEANS, ON_INPUTS, ON_NODES, WIDE, fit
 
 SECONDS = 5.0  # of the processor; a file that takes more is a hang
 EXTRA = 500 * 2**20  # bytes of memory beyond what there was before the file
@@ -137,7 +136,7 @@ def _questions(posterior):
     if hasattr(posterior, "certificate") and posterior.certificate is not None:
         yield "certificate", lambda: torch.tensor([posterior.certificate.relative_gap, posterior.certificate.rank])
     if getattr(posterior, "evidence", None) is not None:
-        yield "evidence", lambda: torch.tensor([posterior.evidence.residual, posterior.evidence.tolerance])
+        yield "evidence", lambda: torch.tensor([posterior.solve_report.residual, posterior.solve_report.tolerance])
     if hasattr(posterior, "factors"):
         yield "factors", lambda: torch.cat([part.flatten() for part in posterior.factors])
     if hasattr(posterior, "rescaled"):

@@ -15,10 +15,10 @@ import torch
 
 import mvgp
 from mvgp.errors import InputError, MvgpError, StorageError
-from mvgp.storage import archive, atomic, npy
-
-from . import examples
-from .forgery import forged, manifest, members, packed, sealed, signed
+from mvgp.storage import archive, npy
+from mvgp.storage import files as atomic
+from tests.storage import examples
+from tests.storage.forgery import forged, manifest, members, packed, sealed, signed
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,9 @@ from mvgp.errors import InputError, SizeError, StorageError
 from mvgp.kernels import DiffusionKernel, Graph, graph
 from mvgp.linalg import chebyshev
 from mvgp.storage import Budget, archive, kernels
-
-from .. import randomness
-from . import examples
-from .forgery import manifest, members, packed, sealed, signed
+from tests import randomness
+from tests.storage import examples
+from tests.storage.forgery import manifest, members, packed, sealed, signed
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ import torch
 import mvgp
 from mvgp.errors import ConvergenceError, StorageError
 from mvgp.storage import archive, kernels
-
-from . import examples
+from tests.storage import examples
 
 
 def content_of(name, tmp_path):

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 import mvgp
 from mvgp.errors import StorageError
-from mvgp.posteriors.no_covariance import NoCovariance
-from mvgp.storage.seal import OPEN
-
-from . import examples
-from .forgery import forged, manifest, members, sealed
+from mvgp.posteriors.covariance import NoCovariance
+from mvgp.storage.archive import OPEN
+from tests.storage import examples
+from tests.storage.forgery import forged, manifest, members, sealed
 
 quick = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SAVED = ("full", "trace, biases", "factor")

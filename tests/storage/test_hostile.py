@@ -5,8 +5,7 @@ import torch
 
 import mvgp
 from mvgp.errors import StorageError
-
-from . import hostile
+from tests.storage import hostile
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 SOME = (

@@ -11,9 +11,8 @@ from mvgp.errors import InputError, StorageError
 from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, RegularizedLaplacianKernel
 from mvgp.priors import BiasedMean, ConstantMean, GivenMean, PopularityMean, RowBiasMean, ZeroMean
 from mvgp.storage import archive, kernels
-
-from .. import randomness
-from .examples import COLS, M, N, X, gaussian, numbers, observed, precomputed
+from tests import randomness
+from tests.storage.examples import COLS, M, N, X, gaussian, numbers, observed, precomputed
 
 # linear_operator's samples of a sum
 pytestmark = pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")

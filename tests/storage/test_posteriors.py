@@ -14,12 +14,12 @@ import mvgp
 from mvgp.errors import InputError, SizeError
 from mvgp.kernels import Graph
 from mvgp.linalg import PairIndex
-from mvgp.posteriors import FullPosterior, full
-from mvgp.posteriors.no_covariance import NoCovariance
+from mvgp.posteriors import FullPosterior
+from mvgp.posteriors import fitted as full
+from mvgp.posteriors.covariance import NoCovariance
 from mvgp.priors import MatrixMean
 from mvgp.storage import save
-
-from . import examples
+from tests.storage import examples
 
 SCRIPT = """
 import json, sys

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from mvgp.errors import InputError
-from mvgp.storage.atomic import replacing
-from mvgp.storage.regular import check_output_directory, check_output_file, open_regular
+from mvgp.storage.files import check_output_directory, check_output_file, open_regular, replacing
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="FIFOs, sockets and devices of POSIX")
 

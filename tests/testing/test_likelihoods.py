@@ -4,13 +4,7 @@ import unittest
 
 import torch
 
-from mvgp.likelihoods import (
-    BipartiteRankingLikelihood,
-    GradedOrder,
-    GradedRankingLikelihood,
-    OrderCone,
-    OrderedSimplex,
-)
+from mvgp.likelihoods import BipartiteRankingLikelihood, GradedOrder, GradedRankingLikelihood, OrderCone, OrderedSimplex
 from mvgp.testing import LikelihoodContract, TargetSetContract
 
 

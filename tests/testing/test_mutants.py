@@ -12,7 +12,7 @@ from linear_operator import to_linear_operator
 import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, PrecomputedKernel
-from mvgp.kernels.graph_kernel import GraphKernel
+from mvgp.kernels.graph_kernels import GraphKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood, OrderCone
 from mvgp.posteriors import Joint
 from mvgp.testing import (
@@ -24,8 +24,7 @@ from mvgp.testing import (
     TargetSetContract,
     run_contract,
 )
-
-from . import problems
+from tests.testing import problems
 
 SCORES = torch.arange(12, dtype=torch.float64).reshape(3, 4).sin()
 
@@ -116,7 +115,7 @@ def test_posteriors(rule, methods):
 
 
 def test_a_wrong_noise_is_caught_by_the_dense_posterior():
-    from .test_posteriors import TestFullGP as Right
+    from tests.testing.test_posteriors import TestFullGP as Right
 
     class Wrong(Right):
         def make_posterior(self):
@@ -200,7 +199,7 @@ SETS = [
 
 @pytest.mark.parametrize(("rule", "target"), SETS, ids=[f"{rule}-{n}" for n, (rule, _) in enumerate(SETS)])
 def test_target_sets(rule, target):
-    from .test_likelihoods import above
+    from tests.testing.test_likelihoods import above
 
     made = {"make_target_set": lambda self: copy.copy(target), "inequalities": lambda self, level: above(level, 1.0)}
     contract = type("Mutated", (TargetSetContract,), made)

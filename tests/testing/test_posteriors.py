@@ -7,9 +7,8 @@ import torch
 import mvgp
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.testing import PosteriorContract
-
-from ..oracles import dense_posterior
-from . import problems
+from tests.oracles import dense_posterior
+from tests.testing import problems
 
 
 def dense(data, noise):

@@ -3,13 +3,12 @@
 import torch
 
 import mvgp
-from mvgp.baselines import EASE, Katz, NeighbourVoting, Popularity, Propagation, PureSVD
+from mvgp.hyperparameters import AveragedRanker
 from mvgp.kernels import Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood
-from mvgp.selection import AveragedRanker
+from mvgp.prioritise.baselines import EASE, Katz, NeighbourVoting, Popularity, Propagation, PureSVD
 from mvgp.testing import RankerContract
-
-from . import problems
+from tests.testing import problems
 
 GRAPHS = Graph([(0, 1), (1, 2), (3, 4)], 5), Graph([(0, 1), (2, 3), (4, 5)], 6)
 

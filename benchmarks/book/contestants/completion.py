@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 import mvgp
-from mvgp.selection import split_pairs
+from mvgp.hyperparameters import split_pairs
 
 from .problems import Planted, gaussian, planted
 from .soft_impute import soft_impute

@@ -11,12 +11,11 @@ import gpytorch
 import torch
 
 import mvgp
-from mvgp.datasets import LinkSet
-from mvgp.evidence import learn_grid
+from mvgp.hyperparameters import Split, choose, choose_kernels, learn_grid, split_pairs
 from mvgp.kernels import DiffusionKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.metrics import ranking_scores
-from mvgp.selection import Split, choose, choose_kernels, split_pairs
+from mvgp.prioritise.tables import LinkSet
 
 from .ranking import synthetic
 from .shared_data import mesh_links

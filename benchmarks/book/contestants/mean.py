@@ -12,23 +12,14 @@ import torch
 from torch import Tensor
 
 from mvgp.kernels import DiffusionKernel
-from mvgp.likelihoods import BipartiteRankingLikelihood
-from mvgp.linalg.csr import Pattern
-from mvgp.solvers import (
-    LowRank,
-    MeanProblem,
-    RetargetedLoss,
-    SpectralElasticNet,
-    SquaredLoss,
-    solve_hybrid,
-    solve_proximal,
-)
-from mvgp.solvers.certificate import dual_bound
-from mvgp.solvers.conjugate import conjugate_steps
-from mvgp.solvers.factored import FactoredProblem
-from mvgp.solvers.iterate import Iterate
-from mvgp.solvers.problem import times
-from mvgp.solvers.spectrum import StepDual, leading_values, random_images, subspace_pass
+from mvgp.likelihoods import BipartiteRankingLikelihood, RetargetedLoss, SquaredLoss
+from mvgp.linalg.patterns import Pattern
+from mvgp.mean import LowRank, MeanProblem, SpectralElasticNet, solve_hybrid, solve_proximal
+from mvgp.mean.certificate import Iterate, dual_bound
+from mvgp.mean.conjugate import conjugate_steps
+from mvgp.mean.factored import FactoredProblem
+from mvgp.mean.problem import times
+from mvgp.mean.spectrum import StepDual, leading_values, random_images, subspace_pass
 
 from .problems import peak_gib, power_law_graph, random_pairs
 

@@ -15,7 +15,7 @@ from torch import Tensor
 import mvgp
 from mvgp.kernels import DiffusionKernel
 from mvgp.linalg import PairIndex, PairLinearOperator, cost
-from mvgp.linalg.csr import BLOCK, NARROW, Pattern
+from mvgp.linalg.patterns import BLOCK, NARROW, Pattern
 
 from .problems import NOISE, gaussian, grid, power_law_graph, random_pairs
 
@@ -134,7 +134,7 @@ def full_gp_mean(shape: list[int], lengthscale: float, residual: float) -> Calla
         posterior = model.fit(problem.data)
         return {
             "entries": posterior.mean(*problem.cells(*BLOCK_ASKED)).tolist(),
-            "steps": posterior.evidence.iterations,
+            "steps": posterior.solve_report.iterations,
         }
 
     return run

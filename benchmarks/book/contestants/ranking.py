@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 import mvgp
-from mvgp.baselines import candidates
-from mvgp.datasets import LinkSet, hpo_links
 from mvgp.errors import ConvergenceError
+from mvgp.hyperparameters import Split, choose, split_pairs
+from mvgp.hyperparameters.negatives import NegativeSets
+from mvgp.hyperparameters.records import AveragedRanker
 from mvgp.kernels import Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood, OrderedSimplex
 from mvgp.metrics import ranking_scores
-from mvgp.selection import Split, choose, split_pairs
-from mvgp.selection.averaged_ranker import AveragedRanker
-from mvgp.selection.negative_sets import NegativeSets
+from mvgp.prioritise.baselines import candidates
+from mvgp.prioritise.tables import LinkSet, hpo_links
 
 from .shared_data import mesh_links
 

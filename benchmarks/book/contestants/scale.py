@@ -14,7 +14,7 @@ import mvgp
 from mvgp.kernels import DiffusionKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.linalg import PairIndex, PairLinearOperator
-from mvgp.linalg.quadratic_form import quadratic_form
+from mvgp.linalg.conjugate_gradients import quadratic_form
 
 from .problems import NOISE, gaussian, peak_gib, power_law_graph, random_pairs
 from .shared_data import omim_problem
@@ -51,16 +51,16 @@ def full_gp(shape: list[int], links: list[int], observed: int, precision: str, a
         at = [torch.randint(n, (asked,), generator=generator) for n in shape]
         seconds["means"], means = _timed(lambda: posterior.mean(*at))
         seconds["variances"], _ = _timed(lambda: posterior.variance([0] * 4, range(4)))
-        peak, evidence = peak_gib(), posterior.evidence
+        peak, report = peak_gib(), posterior.solve_report
         covariance = PairLinearOperator(*ops, PairIndex(rows, cols, size))
         covariance._matmul(values.unsqueeze(1))  # chooses its plan
         product, _ = _timed(lambda: covariance._matmul(values.unsqueeze(1)))
         off = float((means - truth[at[0], at[1]]).square().mean().sqrt() / truth.std())
         return {
             **seconds,
-            "floor": product * (evidence.iterations + 1),
-            "iterations": evidence.iterations,
-            "residual": evidence.residual,
+            "floor": product * (report.iterations + 1),
+            "iterations": report.iterations,
+            "residual": report.residual,
             "relative_rmse": off,
             "peak_gib": peak,
         }

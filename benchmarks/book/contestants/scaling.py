@@ -32,7 +32,7 @@ def full_gp(shape: list[int], observed: int, rank: int) -> Callable[[], dict]:
     def run() -> dict:
         posterior = model.fit(problem.data)
         posterior.scores()
-        return {"residual": posterior.evidence.residual, "iterations": posterior.evidence.iterations}
+        return {"residual": posterior.solve_report.residual, "iterations": posterior.solve_report.iterations}
 
     return run
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import mvgp
-from mvgp.datasets import LinkSet
 from mvgp.kernels import DiffusionKernel, Graph
+from mvgp.prioritise.tables import LinkSet
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 NETWORK = 12_331  # genes of the network

@@ -1,0 +1,133 @@
+"""Leave-one-out predictions of the plain posterior, in closed form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_index, without_gradient
+from ..data.observed import ObservedMatrix
+from ..errors import InputError, SizeError
+from ..linalg.solvers import DENSE_LIMIT, SpectralSolver
+from ..posteriors.covariance import ConditionalCovariance, unscaled
+from ..posteriors.fitted import FullPosterior
+from ..posteriors.query import SparseCoefficients
+
+CHUNK = 64  # identity columns solved at a time
+SAME = 1e-3  # relative residual above which the values cannot be those that were fitted
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Predictions of J observations, each from all the others.
+
+    :param mean: (J,) predicted value.
+    :param variance: (J,) of the measurement, its own noise included.
+    :param entry_variance: (J,) of the noise-free entry.
+    :param values: (J,) what was measured.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    entry_variance: Tensor
+    values: Tensor
+
+    @property
+    def log_densities(self) -> Tensor:
+        """(J,): log density of each measurement given all the others."""
+        return -0.5 * ((self.values - self.mean).square() / self.variance + (2 * math.pi * self.variance).log())
+
+    @property
+    def log_density(self) -> float:
+        """Their sum, the log pseudo-likelihood."""
+        return float(self.log_densities.sum())
+
+
+@without_gradient
+def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = None) -> LeaveOneOut:
+    r"""Mean :math:`r_t - \alpha_t / (A^{-1})_{tt}` and variance :math:`1 / (A^{-1})_{tt}`, A = K_TT + D.
+
+    They equal the posterior refitted without entry t, under the same hyperparameters.
+
+    :param posterior: of :class:`mvgp.FullGP` under Gaussian noise.
+    :param data: what it was fitted to.
+    :param which: (J,) numbers of entries of ``data``; all when left out, which needs a dense factor of A (up to
+        12,000 observed pairs) or a complete grid.
+    """
+    if not isinstance(posterior, FullPosterior):
+        raise InputError(f"posterior: expected that of mvgp.FullGP, got {type(posterior).__name__}")
+    conditional, scale = _conditional(posterior)
+    if posterior.certificate is not None or not isinstance(posterior.coefficients, SparseCoefficients):
+        raise InputError("posterior: expected one under Gaussian noise, got that of a ranking")
+    alpha = posterior.coefficients.values  # (T,)
+    values = _checked_values(posterior, data, alpha)
+    chosen = None if which is None else check_index(which, len(data), "which").to(alpha.device)
+    diagonal = _inverse_diagonal(conditional, chosen)
+    noise = conditional.noise.expand(len(data))
+    if chosen is not None:
+        alpha, values, noise = alpha[chosen], values[chosen], noise[chosen]
+    variance = 1 / diagonal
+    return LeaveOneOut(values - alpha * variance, scale * variance, scale * (variance - noise), values)
+
+
+def _conditional(posterior: FullPosterior) -> tuple[ConditionalCovariance, float]:
+    """S of the prior as it was given, and by what it is multiplied."""
+    found, scale = unscaled(posterior.conditional)
+    assert isinstance(found, ConditionalCovariance)  # a FullPosterior has no other
+    return found, scale
+
+
+def _checked_values(posterior: FullPosterior, data: ObservedMatrix, alpha: Tensor) -> Tensor:
+    """(T,) the values of ``data``, once they are known to be what was fitted: K_TT alpha + D alpha = r - b."""
+    if not isinstance(data, ObservedMatrix):
+        raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+    conditional, _ = _conditional(posterior)
+    pairs = conditional.pairs
+    rows, cols = data.rows.to(pairs.rows), data.cols.to(pairs.cols)
+    if data.shape != posterior.shape or not (torch.equal(rows, pairs.rows) and torch.equal(cols, pairs.cols)):
+        raise InputError(
+            f"data: expected the {len(pairs)} entries of shape {posterior.shape} that the posterior was fitted to, "
+            f"got {len(data)} entries of shape {data.shape} at other places"
+        )
+    values = data.values.to(alpha)
+    target = values - posterior.prior.mean_module(rows, cols)
+    gap = float((conditional.times(alpha.unsqueeze(1)).squeeze(1) - target).norm())
+    if gap > SAME * float(target.norm()):
+        raise InputError(
+            f"data: expected the values that the posterior was fitted to, got others: their relative residual is "
+            f"{gap / float(target.norm()):.2g}"
+        )
+    return values
+
+
+def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) -> Tensor:
+    """(J,): the diagonal of (K_TT + D)^-1 at ``which``, or (T,) all of it."""
+    count, solver = len(conditional.pairs), conditional.solver
+    if isinstance(solver, SpectralSolver):
+        (_, u), (_, v) = solver.row_pairs, solver.col_pairs
+        left_out = u.square() @ solver.shrink @ v.square().mT  # (M, N)
+        everything = (1 - conditional.pairs.gather(left_out.unsqueeze(0)).squeeze(1)) / solver.noise
+        if u.shape[0] == u.shape[1] and v.shape[0] == v.shape[1]:  # the same without cancellation
+            grid = u.square() @ (1 / (solver.products + solver.noise)) @ v.square().mT
+            everything = conditional.pairs.gather(grid.unsqueeze(0)).squeeze(1)
+        return everything if which is None else everything[which]
+    if conditional.has_dense or (which is None and count <= DENSE_LIMIT):
+        everything = torch.cholesky_inverse(conditional.dense.chol).diagonal()
+        return everything if which is None else everything[which]
+    if which is None:
+        raise SizeError(
+            f"leave-one-out for all entries is offered up to {DENSE_LIMIT:,} observed pairs, there are {count:,}; "
+            "name some with which="
+        )
+    found = []
+    for start in range(0, len(which), CHUNK):
+        part = which[start : start + CHUNK]
+        place = torch.arange(len(part), device=part.device)
+        rhs = torch.zeros(count, len(part), dtype=conditional.noise.dtype, device=part.device)
+        rhs[part, place] = 1
+        found.append(conditional.solve(rhs)[part, place])
+    return torch.cat(found) if found else conditional.noise.new_zeros(0)

@@ -1,0 +1,325 @@
+r"""Learning hyperparameters of the trace-constrained GP: warm-started fits inside L-BFGS.
+
+Maximised is :math:`\mathcal{L} - \mu \|B\|_*`, the bound less its penalty, over B (the fit) and the
+hyperparameters; mu is held fixed, and with it the trade between the bound and the trace norm.
+The Hilbert part of the penalty follows the noise, form (4).
+
+The evidence bound of the trace-constrained posterior, with gradients to the hyperparameters.
+
+For a posterior with mean psi and the covariance of equation (3) the bound is
+
+.. math::
+    \mathcal{L} = -\tfrac12 \Big( \sum_t (r_t - \psi_t)^2 / d_t + \|B\|_F^2 + \log\det(K_{TT} + D) + T \log 2\pi \Big):
+
+the traces of the expected loss and of the divergence cancel, as the covariance is that of the exact posterior.
+Without a constraint on the mean it is the log marginal likelihood. The mean maximises
+:math:`\mathcal{L} - \mu \|B\|_*`, form (4), so that by the envelope theorem the derivative by a hyperparameter
+is that at fixed B. With :math:`dG = \tfrac12 dK\, G^{-T}` for the roots (another choice turns B, which nothing here
+sees) and :math:`B = G_M^T A G_N`,
+
+.. math:: d\psi = db + \tfrac12 (dK_M\, A\, K_N + K_M\, A\, dK_N).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from scipy.optimize import minimize
+from torch import Tensor
+from tqdm import tqdm
+
+from ..checks import (
+    check_flag,
+    check_instance,
+    check_iterations,
+    check_positive,
+    check_tolerance,
+    refuse_gradient,
+    shown,
+)
+from ..data.observed import ObservedMatrix
+from ..errors import InputError
+from ..likelihoods.data_loss import model_retargeting
+from ..likelihoods.ranking import RankingLikelihood
+from ..linalg.pair_operator import PairLinearOperator
+from ..mean.certificate import MeanSolution
+from ..mean.penalties import SpectralElasticNet
+from ..mean.proximal import carried_over
+from ..models.trace_gp import trace_posterior, trace_problem
+from ..posteriors.fitted import TracePosterior
+from ..priors.matrix_gp import MatrixGP
+from .derivative import first_order
+from .marginal import noise_of, pair_log_marginal
+from .parameters import ParameterVector
+
+MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part counts as the noise
+
+
+@dataclass(frozen=True)
+class TraceBound:
+    r"""The bound and its parts.
+
+    :param value: (), with gradients to the parameters of kernels, noise and mean, and to inputs, weights and (under
+        Gaussian noise) values that require them.
+    :param standard_error: of the value, from probes of the log determinant; 0 where that is exact.
+    :param misfit: :math:`\sum_t (r_t - \psi_t)^2 / d_t`.
+    :param norm: :math:`\|B\|_F^2`.
+    :param trace_norm: :math:`\|B\|_*`.
+    :param log_det: :math:`\log\det(K_{TT} + D)`.
+    """
+
+    value: Tensor
+    standard_error: float
+    misfit: float
+    norm: float
+    trace_norm: float
+    log_det: float
+
+
+def trace_bound(
+    prior: MatrixGP, likelihood: Any, data: ObservedMatrix, posterior: TracePosterior, **options: Any
+) -> TraceBound:
+    r"""The bound at a posterior that was fitted with the very parameters that ``prior`` and ``likelihood`` have now.
+
+    A ranking has its retargeted scores in the place of r, equation (8); they minimise the same misfit, so that the
+    derivative is that at fixed r, too.
+
+    .. math:: \mathcal{L} = -\tfrac12 \Big( \sum_t (r_t - \psi_t)^2 / d_t + \|B\|_F^2
+              + \log\det(K_{TT} + D) + T \log 2\pi \Big)
+
+    :param prior: the matrix-variate prior.
+    :param likelihood: Gaussian, or a ranking likelihood.
+    :param data: T observed pairs.
+    :param posterior: fitted to them, of :class:`mvgp.TraceGP`.
+    :param options: of :func:`~mvgp.hyperparameters.marginal.pair_log_marginal`.
+    """
+    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    check_instance(likelihood, "likelihood", (GaussianLikelihood, RankingLikelihood), "a likelihood")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
+    check_instance(posterior, "posterior", TracePosterior, "that of mvgp.TraceGP")
+    mean = posterior.mean_factors
+    if mean is None:
+        raise InputError(
+            "posterior: expected one with a trace norm; without one the bound is the log marginal likelihood"
+        )
+    if data.shape != prior.shape:
+        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    noise = _noise(likelihood, data, prior)
+    _check_penalty(posterior, float(likelihood.noise.detach().to(prior.dtype).reshape(())))
+    row_op, col_op = prior.row_axis.covariance(), prior.col_axis.covariance()
+    pairs = prior.pairs(data.rows, data.cols)
+    offset = prior.mean_module(pairs.rows, pairs.cols)
+    pattern = data.pattern
+    psi = offset.detach() + pattern.sample(mean.left_image * mean.values, mean.right_image)
+    targets = data.values.to(psi)
+    if isinstance(likelihood, RankingLikelihood):
+        refuse_gradient(targets, "data.values")
+        weights = None if data.weights is None else data.weights.detach().to(psi)
+        targets = model_retargeting(likelihood, targets, pairs.rows, weights)(psi)
+    gap = (targets - psi).detach()
+    fixed = noise.detach()
+    theta = gap / fixed  # (T,)
+    sparse, sparse_t = pattern.matrix(theta), pattern.matrix_t(theta)
+    # 1/2 <dK_M, Theta K_N A^T> and 1/2 <dK_N, Theta^T K_M A>, A = C diag(s) D^T
+    by_rows = (row_op @ mean.left) * (sparse @ (mean.right_image * mean.values))
+    by_cols = (col_op @ mean.right) * (sparse_t @ (mean.left_image * mean.values))
+    moving = (by_rows.sum() + by_cols.sum()) / 2 + (theta * (offset - targets)).sum() - (gap.square() / noise).sum() / 2
+    misfit, norm = float((gap * theta).sum()), float(mean.values.double().square().sum())
+    rest = pair_log_marginal(PairLinearOperator(row_op, col_op, pairs), torch.zeros_like(psi), noise, **options)
+    value = rest.value - 0.5 * (misfit + norm) + first_order(moving)
+    return TraceBound(value, rest.standard_error, misfit, norm, float(mean.values.double().sum()), rest.log_det)
+
+
+def _noise(likelihood: Any, data: ObservedMatrix, prior: MatrixGP) -> Tensor:
+    """() or (T,), differentiable."""
+    like = prior.mean_module.zero
+    if isinstance(likelihood, RankingLikelihood):
+        noise = likelihood.noise.to(like).reshape(())
+        return noise if data.weights is None else noise / data.weights.to(like)
+    return noise_of(likelihood, like, data.weights)
+
+
+def _check_penalty(posterior: TracePosterior, noise: float) -> None:
+    """A mean that maximises another function has no envelope theorem."""
+    if torch.is_grad_enabled() and not math.isclose(posterior.penalty.ridge, noise, rel_tol=MATCH):
+        raise InputError(
+            f"posterior: expected a penalty whose Hilbert part is the noise, {noise:.6g}, got "
+            f"{posterior.penalty.ridge:.6g}; fit with penalty=SpectralElasticNet.from_noise(noise, mu), or ask for the "
+            "value alone under torch.no_grad()"
+        )
+
+
+@dataclass(frozen=True)
+class LearnedTrace:
+    r"""The outcome of :func:`learn_trace`; the parameters themselves were changed in place.
+
+    :param parameters: constrained value of each parameter, by name.
+    :param posterior: the one at the end.
+    :param bound: the evidence bound at the end.
+    :param history: :math:`\mathcal{L} - \mu \|B\|_*` after each step.
+    :param converged: whether ``gradient`` is within ``tolerance``.
+    :param gradient: largest derivative by a raw parameter, divided by the root of T.
+    :param tolerance: what was asked for.
+    :param evaluations: how many fits there were.
+    """
+
+    parameters: dict[str, Tensor]
+    posterior: TracePosterior
+    bound: TraceBound
+    history: list[float]
+    converged: bool
+    gradient: float
+    tolerance: float
+    evaluations: int
+
+
+@dataclass
+class TraceObjective:
+    """The objective and its gradient in raw parameters; every call is a fit that starts from the one before.
+
+    :param prior: in place.
+    :param likelihood: in place.
+    :param mu: multiplier of the trace norm.
+    :param fit_tolerance: relative duality gap of the fits; the gradient is off by about its root.
+    """
+
+    prior: MatrixGP
+    likelihood: Any
+    data: ObservedMatrix
+    mu: float
+    vector: ParameterVector
+    fit_tolerance: float
+    max_iterations: int
+    options: dict[str, Any]
+    evaluations: int = 0
+    posterior: TracePosterior | None = None
+    bound: TraceBound | None = None
+    history: list[float] = field(default_factory=list)
+
+    def fit(self) -> TracePosterior:
+        """The posterior at the parameters as they are."""
+        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(())
+        given = trace_problem(
+            self.prior, self.data, self.likelihood, noise, row_bias=None, col_bias=None, tolerance=1e-8
+        )
+        start = copy.copy(self.posterior)
+        if start is not None:
+            before = start.solution
+            assert isinstance(before, MeanSolution)
+            start.solution = carried_over(before, given.problem)
+        penalty = SpectralElasticNet.from_noise(float(noise), self.mu)
+        return trace_posterior(
+            given,
+            penalty,
+            solver="proximal",
+            tolerance=self.fit_tolerance,
+            max_iterations=self.max_iterations,
+            strict=False,
+            start=start,
+        )
+
+    def both(self, raw: Tensor) -> tuple[float, Tensor]:
+        """The objective and its gradient (n,) at ``raw`` (n,)."""
+        self.vector.set(raw)
+        for parameter in self.vector.raw:
+            parameter.grad = None
+        self.posterior = self.fit()
+        with torch.enable_grad():
+            self.bound = trace_bound(self.prior, self.likelihood, self.data, self.posterior, **self.options)
+            self.bound.value.backward()
+        self.evaluations += 1
+        gradient = self.vector.gradient()
+        for parameter in self.vector.raw:
+            parameter.grad = None
+        return float(self.bound.value.detach()) - self.mu * self.bound.trace_norm, gradient
+
+
+def learn_trace(
+    model: Any,
+    data: ObservedMatrix,
+    *,
+    mu: float = 1.0,
+    max_steps: int = 50,
+    tolerance: float = 1e-3,
+    fit_tolerance: float = 1e-7,
+    max_iterations: int = 2000,
+    progress: bool = False,
+    **options: Any,
+) -> LearnedTrace:
+    r"""Maximise the evidence bound less :math:`\mu \|B\|_*` over all raw parameters that take gradients, in place.
+
+    :param model: a recipe with ``prior`` and ``likelihood``, Gaussian or ranking, such as :class:`mvgp.TraceGP`; its
+        own strength and penalty are not used.
+    :param data: the observed pairs, or labels of them.
+    :param mu: multiplier of the trace norm, form (4); 0 would be the plain marginal likelihood.
+    :param tolerance: on the largest derivative by a raw parameter, divided by the root of the number of observations.
+        Missing it warns.
+    :param max_steps: of L-BFGS, each with a fit of the mean.
+    :param fit_tolerance: relative duality gap of the fits on the way.
+    :param max_iterations: of a fit.
+    :param progress: show a progress bar.
+    :param options: of :func:`~mvgp.hyperparameters.marginal.pair_log_marginal`.
+    """
+    prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
+    if not isinstance(prior, MatrixGP) or not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
+        raise InputError(f"model: expected mvgp.TraceGP, or a recipe with a prior and a likelihood, got {shown(model)}")
+    if not isinstance(data, ObservedMatrix):
+        raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+    refuse_gradient(data, "data")
+    prior.refuse_gradients()
+    mu = check_positive(mu, "mu (without a trace norm use learn)")
+    tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
+    fit_tolerance = check_tolerance(fit_tolerance, "fit_tolerance")
+    max_iterations, progress = check_iterations(max_iterations), check_flag(progress, "progress")
+    if not isinstance(likelihood, RankingLikelihood):
+        likelihood.to(prior.dtype)
+    vector = ParameterVector({"": prior, "likelihood": likelihood})
+    objective = TraceObjective(prior, likelihood, data, mu, vector, fit_tolerance, max_iterations, options)
+    root = len(data) ** 0.5
+
+    def minus(raw: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = objective.both(torch.from_numpy(np.array(raw)))
+        return -value / root, -gradient.numpy() / root
+
+    with tqdm(total=max_steps, disable=not progress, desc="evidence bound", leave=False) as bar:
+
+        def note(intermediate_result: Any) -> None:
+            objective.history.append(-root * float(intermediate_result.fun))
+            bar.update()
+
+        found = minimize(
+            minus,
+            vector.get().numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            callback=note,
+            options={"maxiter": max_steps, "gtol": tolerance, "ftol": 1e-12, "maxls": 30},
+        )
+    _, gradient = objective.both(torch.from_numpy(np.asarray(found.x)))
+    steepest = float(gradient.abs().max()) / root
+    if steepest > tolerance:
+        warnings.warn(
+            f"the largest derivative is {steepest:.1e} after {objective.evaluations} fits, the tolerance is "
+            f"{tolerance:.1e}; allow more steps, or tighten fit_tolerance",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    assert objective.posterior is not None
+    assert objective.bound is not None
+    return LearnedTrace(
+        vector.constrained(),
+        objective.posterior,
+        objective.bound,
+        objective.history,
+        steepest <= tolerance,
+        steepest,
+        tolerance,
+        objective.evaluations,
+    )

@@ -1,0 +1,423 @@
+"""GradedRankingLikelihood: several levels of relevance in each task."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
+from gpytorch.settings import num_likelihood_samples
+from torch import Tensor
+
+from ..checks import (
+    check_flag,
+    check_instance,
+    check_not_negative,
+    check_positive,
+    check_whole,
+    check_whole_number,
+    refuse_gradient,
+)
+from ..errors import InputError
+from ..kernels.bounded import BoundedParameters
+from .distribution import RankedLabels, RankedLevels
+from .lists import RankingLists, check_labels, check_many_scores, check_scores, check_targets, check_task, check_weight
+from .targets import GradedOrder, OrderCone, Retargeting, TargetSet
+
+GAUSSIAN_METHODS = ("forward", "marginal", "expected_log_prob", "log_marginal", "_shaped_noise_covar", "__call__")
+
+
+def overridden(given: Any, base: type, *names: str) -> list[str]:
+    """Those of the methods ``names`` that ``given`` does not take from ``base``, in the order of the names."""
+    own = vars(given) if hasattr(given, "__dict__") else {}
+    return [name for name in names if name in own or getattr(type(given), name, None) is not getattr(base, name)]
+
+
+def most_derived(given: Any, *names: str) -> str:
+    """The one of the methods ``names`` that is defined furthest down among the classes; the first of equals."""
+    own = vars(given) if hasattr(given, "__dict__") else {}
+    for name in names:
+        if name in own:
+            return name
+    for cls in type(given).__mro__:
+        for name in names:
+            if name in vars(cls):
+                return name
+    return names[0]
+
+
+def check_gaussian(likelihood: Any, what: str) -> None:
+    """Refuse everything but Gaussian noise of one variance, read from ``likelihood.noise``.
+
+    :param what: for the message: who asks.
+    """
+    if not isinstance(likelihood, GaussianLikelihood):
+        raise InputError(
+            f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
+            "(for known noise of each entry, give the data weights)"
+        )
+    changed = overridden(likelihood, GaussianLikelihood, *GAUSSIAN_METHODS)
+    noise_model = type(likelihood.noise_covar)
+    if changed or noise_model is not HomoskedasticNoise:
+        reason = f"overrides {', '.join(changed)}" if changed else f"has the noise model {noise_model.__name__}"
+        raise InputError(
+            f"likelihood: {what} uses one noise variance, likelihood.noise, and nothing else of a GaussianLikelihood; "
+            f"{type(likelihood).__name__} {reason}, which would be ignored. Override the property noise, or give the "
+            "data weights for noise that differs between entries"
+        )
+
+
+class _Loss(torch.autograd.Function):
+    """Half the weighted squares of psi - r(psi), equation (9); r moves, but by the envelope theorem to no effect."""
+
+    @staticmethod
+    def forward(scores: Tensor, weight: Tensor | None, retarget: Retargeting) -> tuple[Tensor, Tensor]:
+        off = scores - check_targets(retarget(scores), scores)
+        return (off.square() if weight is None else weight * off.square()).sum() / 2, off
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        scores, weight, ctx.retarget = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(scores, weight, output[1])
+        ctx.save_for_forward(scores, weight, output[1])
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
+        _, weight, off = ctx.saved_tensors
+        moved = torch.zeros_like(off[:0]).sum()
+        if tangents[0] is not None:
+            moved = moved + ((off if weight is None else weight * off) * tangents[0]).sum()
+        if tangents[1] is not None:
+            moved = moved + (off.square() * tangents[1]).sum() / 2
+        return moved, None
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        scores, weight, off = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph: in the second derivative r does move
+            if ctx.needs_input_grad[1]:
+                raise InputError("create_graph: second derivatives by the weights are not offered; pass them detached")
+            off = scores - ctx.retarget(scores)
+        to_weight = upstream[0] * off.square() / 2 if ctx.needs_input_grad[1] else None
+        return upstream[0] * (off if weight is None else weight * off), to_weight, None
+
+
+class RankingLikelihood(BoundedParameters, Likelihood):
+    r"""Base of the list-wise likelihoods. A subclass says how labels become lists, and builds the distribution.
+
+    Scores of a list are :math:`r_t \sim N(\psi_t, \sigma^2 / w_t)`, and labels follow from their order.
+
+    :param target: the set of scores that count as a correct ranking.
+    :param noise: sigma^2, the variance of a score with weight 1.
+    :param list_sizes: how many entries the list of each task has, indexed by task; see :meth:`expected_log_prob`.
+    :param noise_constraint: gpytorch constraint of the noise; greater than 1e-4 when left out.
+    """
+
+    has_analytic_marginal = False
+    binary_labels: tuple[float, float] = (1.0, -1.0)  # of known links and of other items, where data have no labels
+
+    def __init__(
+        self, target: TargetSet, noise: float, list_sizes: Any = None, noise_constraint: Interval | None = None
+    ) -> None:
+        super().__init__()
+        if not callable(getattr(target, "projection", None)):
+            raise InputError(f"target: expected a TargetSet with a method projection, got {type(target).__name__}")
+        self.target = target
+        within = GreaterThan(1e-4) if noise_constraint is None else noise_constraint
+        self._add_parameter("noise", check_positive(noise, "noise"), within, shape=(1,))
+        self.register_buffer("list_sizes", None if list_sizes is None else check_task(list_sizes, "list_sizes"))
+
+    @property
+    def noise(self) -> Tensor:
+        """(1,) sigma^2"""
+        return self._get_parameter("noise")
+
+    @noise.setter
+    def noise(self, value: Any) -> None:
+        self._set_parameter("noise", value)
+
+    # Retargeting: equations (8) and (9) ----------------------------------------------------------
+
+    @abstractmethod
+    def lists(self, labels: Any, task: Any) -> RankingLists:
+        """The entries grouped by ``task`` (T,) and label (T,)."""
+
+    def retargeting(self, labels: Any, task: Any, weight: Any = None) -> Retargeting:
+        """The map psi (T,) -> r (T,) of equation (8), grouped once: for solvers that call it many times.
+
+        :param labels: (T,).
+        :param task: (T,) whole numbers.
+        :param weight: (T,) positive, or None for 1.
+        """
+        lists = self.lists(labels, task)
+        checked = check_weight(weight, len(lists))
+        if checked is not None and not self.target.supports_weights:
+            raise InputError(f"weight: {type(self.target).__name__} takes none, got weights")
+        return self.target.projection(lists, checked)
+
+    def retarget(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
+        """(T,) r: the scores of the target set nearest to ``scores`` (T,), equation (8)."""
+        checked = check_scores(scores, len(check_task(task)))
+        return check_targets(self.retargeting(labels, task, weight)(checked), checked)
+
+    def loss(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
+        r"""() :math:`\tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2`, equation (9); its gradient is :math:`w (\psi - r)`.
+
+        The gradient by a weight is :math:`\tfrac12 (\psi - r)^2`: r moves with both, but minimises the same sum.
+
+        Divided by the noise and negated it is, up to a constant, the largest log-density of any scores that
+        rank correctly: maximum likelihood for r instead of the average over r in :meth:`log_prob`.
+        """
+        retarget = self.retargeting(labels, task, weight.detach() if isinstance(weight, Tensor) else weight)
+        scores = check_scores(scores, len(check_task(task)))
+        checked = check_weight(weight, scores.numel(), keep_gradient=True)
+        found: Tensor = _Loss.apply(scores, None if checked is None else checked.to(scores), retarget)[0]
+        return found
+
+    # The generative model ------------------------------------------------------------------------
+
+    def log_prob(self, scores: Any, labels: Any, task: Any = None, weight: Any = None, counts: Any = None) -> Tensor:
+        """() log p(labels | scores) of the generative model, scores (T,); see :mod:`mvgp.likelihoods.distribution`.
+
+        The margin of the target set has no part in it: it is a device of the loss, and with it the probabilities of all
+        labellings would not sum to 1.
+        """
+        scores = check_many_scores(scores)
+        given = check_labels(labels, scores.shape[-1])
+        found: Tensor = self.forward(scores, task=task, weight=weight, counts=counts).log_prob(given)
+        return found
+
+    def expected_log_prob(
+        self, observations: Tensor, function_dist: MultivariateNormal, *params: Any, **lists: Any
+    ) -> Tensor:
+        """(..., L) expected log-probability of each *list*, over joint samples of its scores.
+
+        A list-wise likelihood does not split into entries, so there is one number for each list. Their sum is what
+        gpytorch's ``VariationalELBO`` wants; it divides by the number of entries, as for any other likelihood.
+        Batches may be made of lists, never of parts of lists: the order within half a list is not half of what the
+        whole list says. Hence either give ``list_sizes`` to the constructor, and every call is checked against it,
+        or promise ``complete_lists=True``.
+
+        :param observations: (..., T) labels.
+        :param function_dist: the distribution of the scores (..., T).
+        :param params: ignored, as gpytorch passes inputs here.
+        :param lists: ``task``, ``weight``, ``counts`` as in :meth:`forward`, and ``complete_lists``.
+        """
+        samples = self._list_log_probs(observations, function_dist, **lists)
+        return samples.mean(0)
+
+    def log_marginal(
+        self, observations: Tensor, function_dist: MultivariateNormal, *params: Any, **lists: Any
+    ) -> Tensor:
+        """(..., L) logarithm of the expected probability of each list; the arguments of :meth:`expected_log_prob`."""
+        samples = self._list_log_probs(observations, function_dist, **lists)
+        return samples.logsumexp(0) - torch.tensor(float(samples.shape[0])).to(samples).log()
+
+    def _list_log_probs(
+        self, observations: Tensor, function_dist: MultivariateNormal, complete_lists: bool = False, **lists: Any
+    ) -> Tensor:
+        check_instance(function_dist, "function_dist", MultivariateNormal, "a MultivariateNormal of gpytorch")
+        check_flag(complete_lists, "complete_lists")
+        self._check_whole_lists(lists.get("task"), function_dist.event_shape[-1], complete_lists)
+        return self._draw_likelihood_samples(function_dist, **lists).log_prob_of_lists(observations)
+
+    def _check_whole_lists(self, task: Any, length: int, complete_lists: bool) -> None:
+        if self.list_sizes is None:
+            if not complete_lists:
+                raise InputError(
+                    "a list-wise likelihood needs whole lists: give the constructor list_sizes=torch.bincount(task) of "
+                    "all data so that batches can be checked, or complete_lists=True to this call"
+                )
+            return
+        given = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
+        found, sizes = torch.unique(given, return_counts=True)
+        for number, size in zip(found.tolist(), sizes.tolist(), strict=True):
+            wanted = int(self.list_sizes[number]) if 0 <= number < len(self.list_sizes) else 0
+            if size != wanted:
+                raise InputError(
+                    f"task {number}: expected its whole list of {wanted} entries, got {size} in this batch"
+                )
+
+    def _draw_likelihood_samples(
+        self, function_dist: MultivariateNormal, *params: Any, sample_shape: Any = None, **lists: Any
+    ) -> RankedLevels:
+        # gpytorch's own draws entries independently while training; within a list their covariance matters
+        shape = torch.Size([num_likelihood_samples.value()]) if sample_shape is None else torch.Size(sample_shape)
+        found: RankedLevels = self.forward(function_dist.rsample(shape), *params, **lists)
+        return found
+
+    @abstractmethod
+    def forward(
+        self, function_samples: Tensor, *params: Any, task: Any = None, weight: Any = None, counts: Any = None
+    ) -> RankedLevels:
+        """The distribution of the labels given scores (..., T).
+
+        :param task: (T,) whole numbers; one list when left out.
+        :param weight: (T,) positive: the noise of a score is sigma^2 / w; with its gradient.
+        :param counts: how many entries of each level a list has, when that is known.
+        """
+
+    def _grouping(self, scores: Tensor, task: Any, weight: Any) -> tuple[Tensor, int, Tensor]:
+        """The list of each entry (T,), their number, and the standard deviation of each score (T,)."""
+        length = scores.shape[-1]
+        given = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
+        if given.numel() != length:
+            raise InputError(f"task: expected {length} entries, one for each score, got {given.numel()}")
+        task_ids, list_of = torch.unique(given.to(scores.device), return_inverse=True)
+        checked = check_weight(weight, length, keep_gradient=True)
+        variance = self.noise.to(scores).expand(length)
+        scale = (variance if checked is None else variance / checked.to(scores)).sqrt()
+        return list_of, int(task_ids.numel()), scale
+
+
+class BipartiteRankingLikelihood(RankingLikelihood):
+    r"""Labels +1 and -1 say which items of a task are to be ranked above which, and nothing else.
+
+    The generative model: scores :math:`r = \psi + \epsilon` with :math:`\epsilon \sim N(0, \sigma^2)`; labels of a task
+    are impossible as soon as some negative has a larger r than some positive. Training by maximum
+    likelihood of r moves each target to where the ranking allows (:meth:`retarget`, equation (8)); what remains
+    is :meth:`loss`, equation (9). :meth:`log_prob` and :meth:`forward` average over r instead.
+
+    :param margin: of the default target set, :class:`~mvgp.likelihoods.OrderCone`.
+    :param noise: sigma^2.
+    :param target: another target set; it has its own margin.
+    :param list_sizes: how many entries the list of each task has, indexed by task (``torch.bincount(task)``).
+    :param noise_constraint: gpytorch constraint of the noise.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> ranking = BipartiteRankingLikelihood(margin=1.0, noise=0.1)
+        >>> psi, labels, task = torch.tensor([0.0, 1.0]), torch.tensor([1, -1]), torch.tensor([0, 0])
+        >>> ranking.retarget(psi, labels, task).tolist()
+        [1.0, 0.0]
+        >>> float(ranking.loss(psi, labels, task))
+        1.0
+
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        noise: float = 0.1,
+        target: TargetSet | None = None,
+        *,
+        list_sizes: Any = None,
+        noise_constraint: Interval | None = None,
+    ) -> None:
+        if target is not None and check_not_negative(margin, "margin") != 1.0:
+            raise InputError(
+                f"margin: a target set has its own; give one of the two, got margin {margin!r} and a target"
+            )
+        super().__init__(OrderCone(margin) if target is None else target, noise, list_sizes, noise_constraint)
+
+    def lists(self, labels: Any, task: Any) -> RankingLists:
+        """The entries grouped by ``task`` (T,) and ``labels`` (T,) in {+1, -1}."""
+        return RankingLists.from_labels(labels, task)
+
+    def forward(
+        self, function_samples: Tensor, *params: Any, task: Any = None, weight: Any = None, counts: Any = None
+    ) -> RankedLabels:
+        """The distribution of the labels given scores (..., T).
+
+        :param task: (T,) whole numbers; one list when left out.
+        :param weight: (T,) positive: the noise of a score is sigma^2 / w.
+        :param counts: the number of positives of each list, a number or (L,) in ascending order of tasks; when left out
+            it is uniform on 0, ..., n.
+        """
+        function_samples = check_many_scores(function_samples, "function_samples")
+        list_of, num_lists, scale = self._grouping(function_samples, task, weight)
+        both = None
+        if counts is not None:
+            refuse_gradient(counts, "counts")
+            sizes = torch.bincount(list_of, minlength=num_lists)
+            given = check_whole(counts, "counts").to(sizes.device)
+            if tuple(given.shape) not in ((), (1,), (num_lists,)):
+                shape = tuple(given.shape)
+                raise InputError(f"counts: expected a number, or one for each of {num_lists} lists, got shape {shape}")
+            positives = given.expand(num_lists)
+            bad = (positives < 0) | (positives > sizes)
+            if bad.any():
+                at = int(bad.nonzero()[0])
+                raise InputError(f"counts[{at}]: expected 0 to {int(sizes[at])} positives, got {int(positives[at])}")
+            both = torch.stack([sizes - positives, positives], -1)
+        return RankedLabels(function_samples, list_of, num_lists, scale, 2, both)
+
+
+class GradedRankingLikelihood(RankingLikelihood):
+    """Labels 0, 1, ..., K - 1 say which items of a task are to be ranked above which, and nothing else.
+
+    As :class:`~mvgp.likelihoods.BipartiteRankingLikelihood`, which it is for K = 2 but for the names of the labels.
+
+    :param num_levels: K >= 2.
+    :param margin: of the default target set, :class:`~mvgp.likelihoods.GradedOrder`; for each step between levels.
+    :param noise: sigma^2.
+    :param target: another target set; it has its own margin.
+    :param list_sizes: how many entries the list of each task has, indexed by task (``torch.bincount(task)``).
+    :param noise_constraint: gpytorch constraint of the noise.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import GradedRankingLikelihood
+        >>> ranking = GradedRankingLikelihood(num_levels=3, margin=1.0)
+        >>> psi, levels, task = torch.tensor([0.0, 0.0, 0.0]), torch.tensor([0, 1, 2]), torch.tensor([0, 0, 0])
+        >>> ranking.retarget(psi, levels, task).tolist()
+        [-1.0, 0.0, 1.0]
+
+    """
+
+    binary_labels = (1.0, 0.0)
+
+    def __init__(
+        self,
+        num_levels: int,
+        margin: float = 1.0,
+        noise: float = 0.1,
+        target: TargetSet | None = None,
+        *,
+        list_sizes: Any = None,
+        noise_constraint: Interval | None = None,
+    ) -> None:
+        num_levels = check_whole_number(num_levels, "num_levels", 2)
+        if target is not None and check_not_negative(margin, "margin") != 1.0:
+            raise InputError(
+                f"margin: a target set has its own; give one of the two, got margin {margin!r} and a target"
+            )
+        super().__init__(GradedOrder(margin) if target is None else target, noise, list_sizes, noise_constraint)
+        self.num_levels = num_levels
+
+    def lists(self, labels: Any, task: Any) -> RankingLists:
+        """The entries grouped by ``task`` (T,) and ``labels`` (T,), whole numbers from 0 to K - 1."""
+        lists = RankingLists.graded(labels, task)
+        bad = (lists.cell_level < 0) | (lists.cell_level >= self.num_levels)
+        if bad.any():
+            at = int(lists.cell_level[bad][0])
+            raise InputError(f"labels: expected whole numbers from 0 to {self.num_levels - 1}, got {at}")
+        return lists
+
+    def forward(
+        self, function_samples: Tensor, *params: Any, task: Any = None, weight: Any = None, counts: Any = None
+    ) -> RankedLevels:
+        """The distribution of the levels given scores (..., T).
+
+        :param task: (T,) whole numbers; one list when left out.
+        :param weight: (T,) positive: the noise of a score is sigma^2 / w.
+        :param counts: (L, K) how many entries of each level a list has; when left out all possibilities are alike.
+        """
+        function_samples = check_many_scores(function_samples, "function_samples")
+        list_of, num_lists, scale = self._grouping(function_samples, task, weight)
+        given = None
+        if counts is not None:
+            given = check_whole(counts, "counts").to(function_samples.device)
+            fits = given.dim() in (1, 2) and given.shape[-1] == self.num_levels and given.shape[0] in (1, num_lists)
+            if not (fits or tuple(given.shape) == (self.num_levels,)) or bool((given < 0).any()):
+                raise InputError(
+                    f"counts: expected ({num_lists}, {self.num_levels}) counts, got shape {tuple(given.shape)}"
+                )
+            given = given.expand(num_lists, self.num_levels)
+        return RankedLevels(function_samples, list_of, num_lists, scale, self.num_levels, given)

@@ -1,0 +1,224 @@
+"""HorizontalStackLinearOperator: operators next to one another, and stacked when transposed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from linear_operator import LinearOperator
+from linear_operator.operators import DenseLinearOperator
+from scipy import sparse
+from torch import Tensor
+
+from ..checks import check_float_tensor, check_instance, check_whole_number
+from ..errors import SizeError
+from .chebyshev import batch_into_columns, columns_into_batch
+from .patterns import BLOCK, csr_tensor
+
+
+class Features:
+    """F (N, D), sparse or dense, with products from both sides. Immutable.
+
+    :param matrix: (N, D) tensor, or scipy sparse array.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self._source = matrix
+        self.is_sparse = bool(sparse.issparse(matrix))
+        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        if self.is_sparse:
+            self._forward, self._backward = _csr(matrix), _csr(matrix.T)
+        else:
+            self._forward, self._backward = matrix, matrix.mT
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the entries."""
+        return self._forward.dtype
+
+    def times(self, right: Tensor) -> Tensor:
+        """(N, C): F @ ``right`` (D, C)."""
+        return self._product(self._forward, right)
+
+    def transposed_times(self, right: Tensor) -> Tensor:
+        """(D, C): F^T @ ``right`` (N, C)."""
+        return self._product(self._backward, right)
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        if not self.is_sparse or right.shape[1] <= BLOCK:
+            return left @ right
+        return torch.cat([left @ part.contiguous() for part in right.split(BLOCK, dim=1)], dim=1)
+
+    def rows(self, chosen: Tensor) -> Tensor:
+        """(..., D): dense rows of F."""
+        if not self.is_sparse:
+            return self._forward[chosen]
+        flat = self._source[chosen.reshape(-1).cpu().numpy()].toarray()
+        found = torch.from_numpy(flat).to(self._forward)
+        return found.reshape(*chosen.shape, self.shape[1])
+
+    def squared_norms(self) -> Tensor:
+        """(N,): the squared length of each row."""
+        if not self.is_sparse:
+            return self._forward.square().sum(-1)
+        total = np.asarray(self._source.multiply(self._source).sum(axis=1)).ravel()
+        return torch.from_numpy(total).to(self._forward)
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Features:
+        """The same features in another dtype or on another device; itself when nothing changes."""
+        if dtype == self.dtype and device == self._forward.device:
+            return self
+        if not self.is_sparse:
+            return Features(self._forward.to(dtype=dtype, device=device))
+        found = Features(self._source.astype(np.float32 if dtype == torch.float32 else np.float64))
+        found._forward, found._backward = found._forward.to(device), found._backward.to(device)
+        return found
+
+    @property
+    def source(self) -> Any:
+        """What it was made from."""
+        return self._source
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Features:
+        return self  # immutable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Features, (self._source,)
+
+
+class GramLinearOperator(LinearOperator):
+    r""":math:`s F F^T`, (..., N, N), from constant features F (N, D); nothing N x N is stored.
+
+    :param scale: (...,) s, not negative; gradients flow to it.
+    :param features: F, constant.
+    """
+
+    def __init__(self, scale: Tensor, features: Features) -> None:
+        check_instance(features, "features", Features, "mvgp.linalg.stacked.Features")
+        check_instance(scale, "scale", Tensor, "a tensor")
+        check_float_tensor(scale, "scale", (None,) * scale.dim(), half=True)
+        super().__init__(scale, features=features)
+        self.scale, self.features = scale, features
+
+    def _size(self) -> torch.Size:
+        return torch.Size((*self.scale.shape, self.features.shape[0], self.features.shape[0]))
+
+    def _transpose_nonbatch(self) -> GramLinearOperator:
+        return self
+
+    def _plain(self, rhs: Tensor) -> Tensor:
+        """(..., N, C): F F^T rhs."""
+        flat = batch_into_columns(rhs)
+        product = self.features.times(self.features.transposed_times(flat))
+        return columns_into_batch(product, rhs.shape[:-2], rhs.shape[-1])
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        is_vector = rhs.dim() == 1
+        rhs = rhs.unsqueeze(-1) if is_vector else rhs
+        out = self.scale[..., None, None] * self._plain(rhs)
+        return out.squeeze(-1) if is_vector else out
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        left = left_vecs.unsqueeze(-1) if left_vecs.dim() == 1 else left_vecs
+        right = right_vecs.unsqueeze(-1) if right_vecs.dim() == 1 else right_vecs
+        batch = torch.broadcast_shapes(self.batch_shape, left.shape[:-2], right.shape[:-2])
+        inner = (left * self._plain(right)).sum((-2, -1)).expand(batch)
+        return (inner.sum_to_size(self.scale.shape),)
+
+    def _diagonal(self) -> Tensor:
+        return self.scale.unsqueeze(-1) * self.features.squared_norms()
+
+    def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
+        scale = self.scale[batch_indices] if batch_indices else self.scale
+        rows, cols = torch.broadcast_tensors(row_index, col_index)
+        flat_rows, flat_cols = rows.reshape(-1), cols.reshape(-1)
+        found = torch.empty(len(flat_rows), dtype=self.dtype, device=self.device)
+        size = max(1, 2**24 // self.features.shape[1])  # entries whose features are held at a time
+        for start in range(0, len(found), size):
+            part = slice(start, start + size)
+            found[part] = (self.features.rows(flat_rows[part]) * self.features.rows(flat_cols[part])).sum(-1)
+        return scale * found.reshape(rows.shape)
+
+    def _expand_batch(self, batch_shape: Any) -> GramLinearOperator:
+        return GramLinearOperator(self.scale.expand(torch.Size(batch_shape)), self.features)
+
+    def _mul_constant(self, other: Any) -> LinearOperator:
+        factor = torch.as_tensor(other, dtype=self.dtype, device=self.device)
+        return GramLinearOperator(self.scale * factor, self.features)
+
+    def root(self, most_cells: int) -> LinearOperator:
+        r"""The root :math:`\sqrt{s} F`, (..., N, D), dense, of at most ``most_cells`` numbers."""
+        cells = self.features.shape[0] * self.features.shape[1]
+        if cells > check_whole_number(most_cells, "most_cells"):
+            raise SizeError(
+                f"the root of features {self.features.shape} is held densely: the limit is {most_cells} cells"
+            )
+        every = self.features.rows(torch.arange(self.features.shape[0], device=self.device))
+        return DenseLinearOperator(self.scale.sqrt()[..., None, None] * every)
+
+
+def _csr(matrix: Any) -> Tensor:
+    found = sparse.csr_array(matrix)
+    found.sort_indices()
+    starts, ends = (torch.from_numpy(part.astype(np.int64)) for part in (found.indptr, found.indices))
+    shape = (int(found.shape[0]), int(found.shape[1]))
+    return csr_tensor(starts, ends, torch.from_numpy(found.data.copy()), shape)
+
+
+class HorizontalStackLinearOperator(LinearOperator):
+    """[A, B, ...], (..., N, D_A + D_B + ...), from operators (..., N, D).
+
+    :param parts: at least one, of the same batch shape and number of rows.
+    """
+
+    def __init__(self, *parts: LinearOperator) -> None:
+        super().__init__(*parts)
+        self.parts = parts
+
+    def _size(self) -> torch.Size:
+        first = self.parts[0].shape
+        return torch.Size((*first[:-1], sum(part.shape[-1] for part in self.parts)))
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return StackedLinearOperator(*(part._transpose_nonbatch() for part in self.parts))
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        pieces = rhs.split([part.shape[-1] for part in self.parts], dim=-1 if rhs.dim() == 1 else -2)
+        products = [part._matmul(piece) for part, piece in zip(self.parts, pieces, strict=True)]
+        return torch.stack(torch.broadcast_tensors(*products)).sum(0)
+
+    def _expand_batch(self, batch_shape: Any) -> HorizontalStackLinearOperator:
+        return HorizontalStackLinearOperator(*(part._expand_batch(batch_shape) for part in self.parts))
+
+    def to_dense(self) -> Tensor:
+        """(..., N, D)"""
+        return torch.cat([part.to_dense() for part in self.parts], dim=-1)
+
+
+class StackedLinearOperator(LinearOperator):
+    """The transpose: operators (..., D, N) below one another.
+
+    :param parts: at least one, of the same batch shape and number of columns.
+    """
+
+    def __init__(self, *parts: LinearOperator) -> None:
+        super().__init__(*parts)
+        self.parts = parts
+
+    def _size(self) -> torch.Size:
+        first = self.parts[0].shape
+        return torch.Size((*first[:-2], sum(part.shape[-2] for part in self.parts), first[-1]))
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return HorizontalStackLinearOperator(*(part._transpose_nonbatch() for part in self.parts))
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return torch.cat([part._matmul(rhs) for part in self.parts], dim=-1 if rhs.dim() == 1 else -2)
+
+    def _expand_batch(self, batch_shape: Any) -> StackedLinearOperator:
+        return StackedLinearOperator(*(part._expand_batch(batch_shape) for part in self.parts))
+
+    def to_dense(self) -> Tensor:
+        """(..., D, N)"""
+        return torch.cat([part.to_dense() for part in self.parts], dim=-2)

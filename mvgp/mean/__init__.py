@@ -1,0 +1,26 @@
+"""Solvers of the posterior mean: a loss on the observed pairs plus a penalty on singular values."""
+
+from .accelerated import solve_dense
+from .alternating import AlternatingSolution, solve_alternating
+from .certificate import Certificate, MeanSolution
+from .factored import solve_hybrid
+from .penalties import Penalty, SpectralElasticNet, TraceBall
+from .problem import LowRank, MeanProblem
+from .proximal import solve_proximal
+from .ridge import solve_ridge
+
+__all__ = [
+    "AlternatingSolution",
+    "Certificate",
+    "LowRank",
+    "MeanProblem",
+    "MeanSolution",
+    "Penalty",
+    "SpectralElasticNet",
+    "TraceBall",
+    "solve_alternating",
+    "solve_dense",
+    "solve_hybrid",
+    "solve_proximal",
+    "solve_ridge",
+]

@@ -1,0 +1,142 @@
+r"""Iterate: where a solver of the mean stands.
+
+Certificate of optimality: how far the objective can still be from its minimum.
+
+For any iterate, with theta the gradient of the loss, Y its dual image with singular values y and any c in [0, 1],
+equation (11) bounds the minimum from below by :math:`-f^*(c\,\theta) - h^*(c\,Y)`. The bound is true when the singular
+values that it is computed from are not too small; :mod:`mvgp.mean.spectrum_bound` sees to that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..likelihoods.losses import LossValue
+from .penalties import Penalty
+from .problem import LowRank, MeanProblem
+
+SCALES = 65  # values of c that are tried; any of them gives a valid bound
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Evidence for a fitted mean.
+
+    :param primal: objective reached.
+    :param dual: lower bound on the smallest possible objective.
+    :param tolerance: relative gap that was asked for.
+    :param iterations: steps taken.
+    :param rank: rank of the mean.
+    :param solver: which solver it was.
+    :param failure_probability: chance that ``dual`` is too large, so that the gap is below the true one. It is 0 where
+        the singular values of the gradient are computed exactly. Elsewhere they are bounded from random vectors
+        (:mod:`mvgp.mean.spectrum_bound`), and this is the chance that a bound has failed. None: not stated.
+    """
+
+    primal: float
+    dual: float
+    tolerance: float
+    iterations: int
+    rank: int
+    solver: str
+    failure_probability: float | None = 0.0
+
+    @property
+    def gap(self) -> float:
+        """Primal - dual, at least 0."""
+        return max(self.primal - self.dual, 0.0)
+
+    @property
+    def relative_gap(self) -> float:
+        """(primal - dual) / primal"""
+        return self.gap / self.primal if self.primal > 0 else 0.0
+
+    @property
+    def converged(self) -> bool:
+        """Whether the relative gap is within the tolerance."""
+        return self.relative_gap <= self.tolerance
+
+
+def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> float:
+    """The best bound over c in [0, 1] from the (leading) singular values of Y, equation (11)."""
+    values = singular_values.double()
+    largest = float(values.max()) if values.numel() else 0.0
+    scales = torch.linspace(0, 1, SCALES).tolist()
+    trace = getattr(penalty, "trace", None)
+    if trace is not None and largest > trace:  # without a ridge only c <= l1 / y_1 is feasible
+        scales = [c * trace / largest for c in scales] + [trace / largest + (1 - trace / largest) * c for c in scales]
+    bounds = [-loss.conjugate(c) - penalty.conjugate(values, c) for c in scales]
+    best = max(range(len(bounds)), key=lambda i: bounds[i])
+    return _refined(loss, values, penalty, scales, bounds, best)
+
+
+def _refined(
+    loss: LossValue, values: Tensor, penalty: Penalty, scales: list[float], bounds: list[float], best: int
+) -> float:
+    """Golden-section search around the best c: the bound is concave in c."""
+    ordered = sorted(scales)
+    place = ordered.index(scales[best])
+    low, high = ordered[max(place - 1, 0)], ordered[min(place + 1, len(ordered) - 1)]
+    found = bounds[best]
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(40):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        at_a = -loss.conjugate(a) - penalty.conjugate(values, a)
+        at_b = -loss.conjugate(b) - penalty.conjugate(values, b)
+        found = max(found, at_a, at_b)
+        if at_a < at_b:
+            low = a
+        else:
+            high = b
+    return found
+
+
+@dataclass(frozen=True)
+class MeanSolution:
+    """A fitted mean with its evidence.
+
+    :param mean: B.
+    :param psi: (T,) at the observed pairs.
+    :param loss: the loss there.
+    :param certificate: the evidence.
+    :param spare: (N, p) right images of directions that nearly entered; they speed up a warm start.
+    :param lipschitz: curvature met on the way, likewise.
+    """
+
+    mean: LowRank
+    psi: Tensor
+    loss: LossValue
+    certificate: Certificate
+    spare: Tensor
+    lipschitz: float
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """A mean, its loss, and what the next steps start from.
+
+    :param mean: B.
+    :param psi: (T,) at the observed pairs.
+    :param at: the loss there.
+    :param spare: (N, p) right images of directions next in line to enter.
+    :param lipschitz: curvature of the loss met on the way.
+    """
+
+    mean: LowRank
+    psi: Tensor
+    at: LossValue
+    spare: Tensor
+    lipschitz: float
+
+    def objective(self, penalty: Penalty) -> float:
+        """Loss plus penalty."""
+        return self.at.value + penalty.value(self.mean.values)
+
+    @classmethod
+    def of(cls, problem: MeanProblem, mean: LowRank, spare: Tensor, lipschitz: float) -> Iterate:
+        """With psi and the loss computed."""
+        psi = mean.psi(problem)
+        return cls(mean, psi, problem.loss(psi), spare, lipschitz)

@@ -1,0 +1,194 @@
+r"""The algorithm the paper used (Laue 2012): greedy rank-one steps and local optimisation of the factors.
+
+The factored form :math:`B = X Z^T`: smooth, not convex; minimised by L-BFGS.
+
+.. math:: f(G_M X Z^T G_N^T) + \tfrac{l_1}{2} (\|X\|_F^2 + \|Z\|_F^2) + \tfrac{l_2}{2} \|X Z^T\|_F^2
+
+is an upper bound on the objective with the spectral elastic net, and meets it at balanced factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from linear_operator import LinearOperator
+from scipy.optimize import minimize
+from torch import Tensor
+
+from ..checks import check_iterations
+from ..errors import InputError
+from ..likelihoods.losses import LossValue
+from ..linalg.roots import root
+from .certificate import Certificate, MeanSolution, dual_bound
+from .penalties import Penalty, SpectralElasticNet
+from .problem import LowRank, MeanProblem, check_solve, from_images, times
+from .spectrum import Triplets, leading_values, random_images
+from .spectrum_bound import bound_spectrum, spectrum_edge
+
+
+class FactoredProblem:
+    """Roots of the kernels, and the objective of factors X (D_M, R) and Z (D_N, R)."""
+
+    def __init__(self, problem: MeanProblem) -> None:
+        self.problem = problem
+        self.row_root: LinearOperator = root(problem.row_op)
+        self.col_root: LinearOperator = root(problem.col_op)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """(D_M, D_N)"""
+        return int(self.row_root.shape[-1]), int(self.col_root.shape[-1])
+
+    def random(self, rank: int, scale: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Random factors of the given rank."""
+        options = {"generator": generator, "dtype": torch.float64}
+        made = [scale * torch.randn(size, rank, **options) for size in self.sizes]  # type: ignore[call-overload]
+        return made[0].to(self.problem.dtype), made[1].to(self.problem.dtype)
+
+    def objective(self, x: Tensor, z: Tensor, l1: float, l2: float) -> tuple[float, Tensor, Tensor]:
+        """Value, and gradients in X and Z."""
+        p, q = self.row_root._matmul(x), self.col_root._matmul(z)  # (M, R), (N, R)
+        at = self.problem.loss(self.problem.pattern.sample(p, q))
+        theta, theta_t = self.problem.sparse(at.gradient)
+        of_x, of_z = x.mT @ x, z.mT @ z
+        value = at.value + l1 / 2 * float((x.double() ** 2).sum() + (z.double() ** 2).sum())
+        value += l2 / 2 * float((of_x.double() * of_z.double()).sum())
+        grad_x = self.row_root.mT._matmul(times(theta, q)) + l1 * x + l2 * (x @ of_z)
+        grad_z = self.col_root.mT._matmul(times(theta_t, p)) + l1 * z + l2 * (z @ of_x)
+        return value, grad_x, grad_z
+
+    def minimise(
+        self,
+        x: Tensor,
+        z: Tensor,
+        l1: float,
+        l2: float,
+        *,
+        max_iterations: int,
+        gradient_tolerance: float = 1e-8,
+        watch: Callable[[float], None] | None = None,
+    ) -> tuple[Tensor, Tensor, float, int]:
+        """A local minimum near (X, Z): the factors, the value, and the evaluations used.
+
+        :param watch: called with the value after every evaluation.
+        """
+        rank, cut = x.shape[1], x.numel()
+
+        def flat(a: Tensor, b: Tensor) -> np.ndarray:
+            return torch.cat([a.flatten(), b.flatten()]).double().cpu().numpy()
+
+        def factors(vector: np.ndarray) -> tuple[Tensor, Tensor]:
+            both = torch.from_numpy(vector).to(dtype=x.dtype, device=x.device)
+            return both[:cut].reshape(-1, rank), both[cut:].reshape(-1, rank)
+
+        def call(vector: np.ndarray) -> tuple[float, np.ndarray]:
+            value, grad_x, grad_z = self.objective(*factors(vector), l1, l2)
+            if watch:
+                watch(value)
+            return value, flat(grad_x, grad_z)
+
+        first = call(flat(x, z))[0]
+        done = minimize(
+            call,
+            flat(x, z),
+            jac=True,
+            method="L-BFGS-B",
+            options={
+                "maxiter": max_iterations,
+                "maxfun": 2 * max_iterations,
+                "ftol": 1e-15,
+                "gtol": gradient_tolerance * max(abs(first), 1.0) ** 0.5,
+            },
+        )
+        best_x, best_z = factors(done.x)
+        return best_x, best_z, float(done.fun), int(done.nfev)
+
+
+def solve_hybrid(
+    problem: MeanProblem,
+    penalty: Penalty,
+    *,
+    tolerance: float,
+    max_iterations: int = 200,
+    local_iterations: int = 200,
+) -> MeanSolution:
+    r"""Grow B by the gradient's top singular pairs, polish the factors by L-BFGS, until the gap closes.
+
+    .. math:: \min_B f(G_M B G_N^T) + h(B)
+
+    :param problem: loss f and kernels of an M x N matrix.
+    :param penalty: h, a function of the singular values.
+    :param tolerance: on the relative duality gap.
+    :param max_iterations: growth steps.
+    :param local_iterations: of L-BFGS, in each.
+    """
+    tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    local_iterations = check_iterations(local_iterations, "local_iterations")
+    if not isinstance(penalty, SpectralElasticNet) or penalty.trace == 0:
+        raise InputError("the hybrid solver takes a SpectralElasticNet with alpha > 0")
+    factored = FactoredProblem(problem)
+    d_rows, d_cols = factored.sizes
+    x = torch.zeros(d_rows, 0, dtype=problem.dtype, device=problem.device)
+    z = torch.zeros(d_cols, 0, dtype=problem.dtype, device=problem.device)
+    mean = LowRank.zero(problem)
+    at = problem.loss(mean.psi(problem))
+    images = random_images(problem, 8, seed=0)
+    found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
+    certificate = _certificate(problem, penalty, mean, at, found, tolerance, 0)
+    for iteration in range(1, max_iterations + 1):
+        if certificate.converged:
+            break
+        # the top pair of the smooth part's gradient enters with a small weight, downhill
+        images = torch.cat([found.right_image[:, -8:], random_images(problem, 8, seed=iteration)], dim=1)
+        parts = [(penalty.ridge, mean)]
+        top = leading_values(problem, at.gradient, images, accuracy=1e-6, max_passes=200, parts=parts)
+        u, v = _primal(factored, top.left[:, :1], top.right[:, :1])
+        size = ((top.values[:1] - penalty.trace).clamp_min(1e-3 * penalty.trace) / problem.lipschitz()).sqrt()
+        x, z = torch.cat([x, -u * size], dim=1), torch.cat([z, v * size], dim=1)
+        x, z, _, _ = factored.minimise(x, z, penalty.trace, penalty.ridge, max_iterations=local_iterations)
+        u, s, v = svd_of_product(x, z)
+        x, z = u * s.sqrt(), v * s.sqrt()
+        mean = from_images(problem, factored.row_root._matmul(u), factored.col_root._matmul(v), s)
+        at = problem.loss(mean.psi(problem))
+        images = torch.cat([mean.right_image, random_images(problem, 8, seed=iteration)], dim=1)
+        found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
+        certificate = _certificate(problem, penalty, mean, at, found, tolerance, iteration)
+    spare = random_images(problem, 8, seed=0)
+    return MeanSolution(mean, mean.psi(problem), at, certificate, spare, problem.lipschitz())
+
+
+def _certificate(
+    problem: MeanProblem,
+    penalty: Penalty,
+    mean: LowRank,
+    at: LossValue,
+    found: Triplets,
+    tolerance: float,
+    iteration: int,
+) -> Certificate:
+    """From singular values that are not too small; see :mod:`~mvgp.mean.spectrum_bound`."""
+    primal = at.value + penalty.value(mean.values)
+
+    def dual_of(values: Tensor) -> float:
+        return dual_bound(at, values, penalty)
+
+    edge = spectrum_edge(penalty, found, mean.rank)
+    bound = bound_spectrum(problem, at.gradient, found, edge, dual_of, primal * (1 - tolerance))
+    failure = bound.failure * (iteration + 1)  # one confirmation in every iteration so far
+    return Certificate(primal, dual_of(bound.values), tolerance, iteration, mean.rank, "hybrid", failure)
+
+
+def _primal(factored: FactoredProblem, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """U = G_M^T C and V = G_N^T D."""
+    return factored.row_root.mT._matmul(left), factored.col_root.mT._matmul(right)
+
+
+def svd_of_product(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U, s, V of X Z^T from its factors; null directions are dropped."""
+    qx, rx = torch.linalg.qr(x)
+    qz, rz = torch.linalg.qr(z)
+    u, s, vt = torch.linalg.svd(rx @ rz.mT, full_matrices=False)
+    kept = s > 1e-7 * s[:1].clamp_min(1e-300)
+    return qx @ u[:, kept], s[kept], qz @ vt[kept].mT

@@ -1,0 +1,106 @@
+r"""No trace norm at all: the plain Hilbert norm, on one dual coefficient for each observed pair.
+
+With :math:`h(B) = \tfrac{l_2}{2} \|B\|_F^2` the dual coordinates of the solution live on the observed pairs:
+:math:`\psi_T = K_{TT} \alpha` and :math:`\|B\|_F^2 = \alpha^T K_{TT} \alpha`. Nothing of low rank is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..checks import check_instance, check_positive
+from ..likelihoods.losses import SquaredLoss
+from ..linalg.pair_operator import PairLinearOperator
+from ..linalg.pairs import PairIndex
+from ..linalg.solvers import make_solver
+from .certificate import Certificate
+from .problem import MeanProblem, check_solve
+
+
+@dataclass(frozen=True)
+class RidgeSolution:
+    """Dual coefficients of the mean.
+
+    :param coefficients: (T,) alpha.
+    :param psi: (T,) at the observed pairs.
+    :param certificate: the evidence.
+    """
+
+    coefficients: Tensor
+    psi: Tensor
+    certificate: Certificate
+
+
+def solve_ridge(
+    problem: MeanProblem,
+    l2: float,
+    *,
+    tolerance: float,
+    max_iterations: int = 1000,
+    start: RidgeSolution | None = None,
+) -> RidgeSolution:
+    r"""The squared loss is a linear system; any other loss goes by accelerated gradients in alpha.
+
+    .. math:: \min_\alpha f(K_{TT} \alpha) + \tfrac{l_2}{2} \alpha^T K_{TT} \alpha
+
+    :param problem: loss f and kernels of an M x N matrix.
+    :param l2: weight of the squared Frobenius norm of B, positive.
+    :param tolerance: on the relative duality gap.
+    :param max_iterations: of the solver.
+    :param start: a solution of a neighbouring problem, for a warm start.
+    """
+    tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    l2 = check_positive(l2, "l2")
+    if start is not None:
+        check_instance(start, "start", RidgeSolution, "a RidgeSolution")
+    pattern = problem.pattern
+    pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
+    if isinstance(problem.loss, SquaredLoss):
+        weights = problem.loss.weights
+        noise = torch.tensor(l2, dtype=problem.dtype, device=problem.device)
+        solver = make_solver(problem.row_op, problem.col_op, pairs, noise if weights is None else noise / weights)
+        target = problem.loss.targets.unsqueeze(1)
+        # how good the answer is, is for the duality gap to say
+        solution = solver.solve(target, min(tolerance, 1e-6) if problem.dtype == torch.float64 else 1e-5)
+        alpha = solution.value.squeeze(1)
+        psi = PairLinearOperator(problem.row_op, problem.col_op, pairs)._matmul(alpha)
+        return RidgeSolution(alpha, psi, _certify(problem, psi, alpha, l2, tolerance, solution.solve_report.iterations))
+
+    op = PairLinearOperator(problem.row_op, problem.col_op, pairs)
+    lipschitz = problem.lipschitz()
+    now = start.coefficients if start else torch.zeros(len(pattern), dtype=problem.dtype, device=problem.device)
+    psi = start.psi if start else op._matmul(now)
+    before, psi_before = now, psi
+    # strongly convex in B: constant momentum, step 1 / (L + l2)
+    root = (l2 / (lipschitz + l2)) ** 0.5
+    beta = (1 - root) / (1 + root)
+    certificate = _certify(problem, psi, now, l2, tolerance, 0)
+    for iteration in range(1, max_iterations + 1):
+        if certificate.converged:
+            break
+        ahead, psi_ahead = now + beta * (now - before), psi + beta * (psi - psi_before)
+        before, psi_before = now, psi
+        now = ahead - (problem.loss(psi_ahead).gradient + l2 * ahead) / (lipschitz + l2)
+        psi = op._matmul(now)
+        if iteration % 5 == 0 or iteration == max_iterations:
+            certificate = _certify(problem, psi, now, l2, tolerance, iteration)
+    return RidgeSolution(now, psi, certificate)
+
+
+def _certify(
+    problem: MeanProblem, psi: Tensor, alpha: Tensor, l2: float, tolerance: float, iterations: int
+) -> Certificate:
+    """Equation (11) with h*(Y) = ||Y||_F^2 / (2 l2) and ||Y||_F^2 = theta^T K_TT theta."""
+    at = problem.loss(psi)
+    primal = at.value + l2 / 2 * float((alpha.double() * psi.double()).sum())
+    pattern = problem.pattern
+    pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
+    image = PairLinearOperator(problem.row_op, problem.col_op, pairs)._matmul(at.gradient)
+    square = float((at.gradient.double() * image.double()).sum()) / l2
+    # the bound -c^2/2 (quadratic + square) - c linear is best at
+    best = min(max(-at.linear / max(at.quadratic + square, 1e-300), 0.0), 1.0)
+    dual = -(best**2) / 2 * (at.quadratic + square) - best * at.linear
+    return Certificate(primal, dual, tolerance, iterations, min(problem.shape), "ridge")

@@ -1,0 +1,306 @@
+r"""Support vector machine with squared hinge loss on pairs, by Newton's method on products with :math:`K_{TT}` alone.
+
+.. math:: \min_{a, b}\; \tfrac12 a^T K a + \tfrac12 \sum_t c_t (1 - y_t f_t)_+^2, \qquad f = K a + b, \quad y_t = \pm 1
+
+Pairs with :math:`y_t f_t < 1` are active. For a fixed active set the problem is a linear system:
+:math:`a_t = c_t (y_t - f_t)` on the active pairs, 0 elsewhere, and a sums to 0 because the bias is free. Newton's
+method (Chapelle, *Training a support vector machine in the primal*, 2007) solves it by conjugate gradients, searches
+the line to the solution for the exact minimum, and ends when the active set has settled. High costs make that set
+fickle, so they are raised in steps, each solved roughly from the one before.
+
+Evidence: for any :math:`\theta` that sums to 0 with :math:`y_t \theta_t \ge 0`, the minimum is at least
+:math:`y^T \theta - \tfrac12 \theta^T K \theta - \tfrac12 \sum_t \theta_t^2 / c_t`. The gradient's own coordinates
+:math:`\theta_t = c_t (y_t - f_t)` on the active pairs are of that kind whenever the bias is the best one for a.
+
+Support vector machine with hinge loss on few pairs: scikit-learn's SVC on the dense :math:`K_{TT}`.
+
+.. math:: \min_{a, b}\; \tfrac12 a^T K a + \sum_t c_t (1 - y_t f_t)_+, \qquad f = K a + b, \quad y_t = \pm 1
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..likelihoods.losses import long_dot
+from ..linalg.conjugate_gradients import conjugate_gradients
+from ..linalg.pair_operator import PairLinearOperator
+from .certificate import Certificate
+
+
+def bracketed_newton(
+    function: Callable[[float], tuple[float, float]], low: float, high: float, first: float | None = None
+) -> float:
+    """Where a piecewise linear, nondecreasing function is 0: Newton's method inside a bracket.
+
+    :param function: maps t to value and slope.
+    :param low: where it is not positive.
+    :param high: where it is not negative.
+    :param first: where to begin.
+    """
+    t = (low + high) / 2 if first is None else first
+    for _ in range(100):
+        value, slope = function(t)
+        if value == 0:
+            break
+        low, high = (t, high) if value < 0 else (low, t)
+        ahead = t - value / slope if slope > 0 else t
+        middle = (low + high) / 2
+        ahead = ahead if low < ahead < high else middle
+        if ahead == t or not low < ahead < high:
+            break
+        t = ahead
+    return t
+
+
+@torch.no_grad()
+def solve_hinge(op: PairLinearOperator, labels: Tensor, costs: Tensor, *, tolerance: float) -> HingeSolution:
+    """The minimum, up to a relative duality gap of ``tolerance``; the caller decides whether a miss is an error.
+
+    :param op: K (T, T); its dense form is built.
+    :param labels: (T,) y, +1 or -1, both present.
+    :param costs: (T,) c, positive.
+    """
+    try:
+        svm = importlib.import_module("sklearn.svm")
+    except ImportError:
+        raise ImportError(
+            "the hinge loss needs scikit-learn (pip install scikit-learn); solver='newton' does without, with the "
+            "squared hinge loss"
+        ) from None
+    kernel = op.to_dense()  # (T, T)
+    # SVC's own tolerance is on the optimality conditions, and the gap that follows from it grows with the costs; it
+    # keeps the kernel in single precision, so beyond costs of about 1000 a gap of 1e-5 is out of its reach
+    for share in (0.1, 1e-3):
+        machine = svm.SVC(kernel="precomputed", C=1.0, tol=share * tolerance)
+        machine.fit(kernel.double().cpu().numpy(), labels.cpu().numpy(), sample_weight=costs.double().cpu().numpy())
+        found = _measured(machine, op, kernel, labels, costs, tolerance)
+        if found.certificate.converged:
+            break
+    return found
+
+
+def _measured(
+    machine: Any, op: PairLinearOperator, kernel: Tensor, labels: Tensor, costs: Tensor, tolerance: float
+) -> HingeSolution:
+    """What a fitted SVC has found, with the gap between its primal and its dual objective."""
+    a = torch.zeros_like(labels)
+    a[torch.from_numpy(machine.support_).to(labels.device).long()] = torch.from_numpy(machine.dual_coef_[0]).to(labels)
+    bias = float(machine.intercept_[0])
+    image = kernel @ a
+    square = float((a.double() * image.double()).sum())
+    slack = (1 - labels * (image + bias)).clamp(min=0)
+    primal = square / 2 + float((costs.double() * slack.double()).sum())
+    dual = float(a.double().abs().sum()) - square / 2
+    iterations = int(machine.n_iter_.sum())
+    certificate = Certificate(primal, dual, tolerance, iterations, min(op.left.shape), "svc")
+    return HingeSolution(a, bias, image + bias, certificate, 0)
+
+
+CG_ITERATIONS = 500  # for one linear system; an unfinished one may still give a direction
+EASY = 4.0  # cost times kernel diagonal up to which no stages are needed
+RAISE = 8.0  # factor between the costs of two stages
+ROUGH = 0.05  # relative gap at which a stage but the last one ends
+REFINEMENTS = 6  # times a linear system is taken further because its solution did not lead down
+
+
+@dataclass(frozen=True)
+class HingeSolution:
+    """A function :math:`f = K a + b` on the pairs.
+
+    :param coefficients: (T,) a.
+    :param bias: b.
+    :param scores: (T,) f.
+    :param certificate: duality gap; its iterations are Newton steps.
+    :param products: with K.
+    """
+
+    coefficients: Tensor
+    bias: float
+    scores: Tensor
+    certificate: Certificate
+    products: int
+
+
+@dataclass(frozen=True)
+class _Point:
+    """An iterate, with the best bias for its coefficients."""
+
+    a: Tensor  # (T,)
+    image: Tensor  # (T,) K a
+    bias: float
+
+
+@torch.no_grad()
+def solve_squared_hinge(
+    op: PairLinearOperator, labels: Tensor, costs: Tensor, *, tolerance: float, max_iterations: int = 100
+) -> HingeSolution:
+    """The minimum, up to a relative duality gap of ``tolerance``; the caller decides whether a miss is an error.
+
+    :param op: K (T, T).
+    :param labels: (T,) y, +1 or -1, both present.
+    :param costs: (T,) c, positive.
+    """
+    product = _Counted(op)
+    diagonal = op._diagonal()
+    zero = torch.zeros_like(labels)
+    now = _Point(zero, zero, best_bias(zero, labels, costs))
+    taken = 0
+    highest = float((costs * diagonal).max())
+    stages = math.ceil(math.log(max(highest / EASY, 1.0), RAISE))
+    for stage in range(stages, -1, -1):
+        share = RAISE**-stage
+        goal = tolerance if stage == 0 else max(tolerance, ROUGH)
+        now = _Point(now.a, now.image, best_bias(now.image, labels, share * costs))
+        now, certificate = _descend(product, diagonal, labels, share * costs, now, goal, taken, max_iterations)
+        taken = certificate.iterations
+    return HingeSolution(now.a, now.bias, now.image + now.bias, certificate, product.products)
+
+
+def _descend(
+    product: _Counted,
+    diagonal: Tensor,
+    labels: Tensor,
+    costs: Tensor,
+    now: _Point,
+    tolerance: float,
+    taken: int,
+    max_iterations: int,
+) -> tuple[_Point, Certificate]:
+    """Newton's method from ``now``, when so many steps have been ``taken`` of those allowed."""
+    scale = 1 / (diagonal + 1 / costs)  # (T,) for conjugate gradients
+    zero = torch.zeros_like(labels)
+    for iteration in range(taken, max_iterations + 1):
+        slack = labels - now.image - now.bias  # (T,)
+        active = labels * slack > 0
+        theta = torch.where(active, costs * slack, zero)
+        theta_image = product(theta)
+        primal = long_dot(now.a, now.image) / 2 + long_dot(theta, slack) / 2
+        dual = _dual_bound(theta, theta_image, labels, costs)
+        certificate = Certificate(primal, dual, tolerance, iteration, min(product.op.left.shape), "newton")
+        if certificate.converged or iteration == max_iterations:
+            break
+        system = _ActiveSystem(product, active, labels, costs, scale)
+        forcing = 0.1 * min(1.0, certificate.relative_gap**0.5)
+        moved = _newton_step(system, now, forcing)
+        # a step in the direction of steepest descent (in the norm of K), should rounding spoil Newton's
+        moved = moved or _search(now, _Point(theta, theta_image, now.bias), labels, costs)
+        if moved is None:
+            break  # neither direction descends
+        now = moved
+    return now, certificate
+
+
+class _Counted:
+    """Products with K, counted."""
+
+    def __init__(self, op: PairLinearOperator) -> None:
+        self.op, self.products = op, 0
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        """(T,)"""
+        self.products += 1
+        found: Tensor = self.op._matmul(vector)
+        return found
+
+
+class _ActiveSystem:
+    """The minimum if the active set I stayed as it is: (K_II + 1 / c) a_I + b = y_I with a_I summing to 0.
+
+    :param product: K.
+    :param active: (T,) whether a pair is in I.
+    :param scale: (T,) approximate inverse of the diagonal of K + 1 / c.
+    """
+
+    def __init__(self, product: _Counted, active: Tensor, labels: Tensor, costs: Tensor, scale: Tensor) -> None:
+        self.product, self.labels, self.costs = product, labels, costs
+        self.inside = active.to(labels.dtype)  # (T,)
+        self.scale = self.inside * scale
+        self.is_empty = not bool(active.any())
+
+    def centred(self, x: Tensor) -> Tensor:
+        """``x`` (T,) on I less its average there, 0 elsewhere."""
+        return self.inside * (x - (self.inside * x).sum() / self.inside.sum())
+
+    def precondition(self, r: Tensor) -> Tensor:
+        """(T,): rescaled by the diagonal and summing to 0 again."""
+        return self.scale * (r - (self.scale * r).sum() / self.scale.sum())
+
+    def start(self, now: _Point) -> _Point:
+        """``now``, made to meet the constraints."""
+        a = torch.zeros_like(now.a) if self.is_empty else self.centred(now.a)
+        return _Point(a, self.product(a), now.bias)
+
+    def refined(self, guess: _Point, forcing: float) -> _Point:
+        """A point with a residual ``forcing`` times that of ``guess``."""
+        if self.is_empty:
+            return guess
+        residual = self.centred(self.labels - guess.image - guess.a / self.costs)
+        solution = conjugate_gradients(
+            lambda x: self.centred(self.product(x[:, 0]) + x[:, 0] / self.costs).unsqueeze(1),
+            residual.unsqueeze(1),
+            tolerance=forcing,
+            max_iterations=CG_ITERATIONS,
+            preconditioner=lambda r: self.precondition(r[:, 0]).unsqueeze(1),
+        )
+        step = solution.value.squeeze(1)
+        a, image = guess.a + step, guess.image + self.product(step)
+        left = self.inside * (self.labels - image - a / self.costs)
+        return _Point(a, image, float(left.double().sum() / self.inside.double().sum()))
+
+
+def _newton_step(system: _ActiveSystem, now: _Point, forcing: float) -> _Point | None:
+    """A lower point; the exact solution leads down, an unfinished one is refined until it does."""
+    target = system.start(now)
+    for _ in range(REFINEMENTS):
+        target = system.refined(target, forcing)
+        moved = _search(now, target, system.labels, system.costs)
+        if moved is not None:
+            return moved
+    return None
+
+
+def _search(now: _Point, target: _Point, labels: Tensor, costs: Tensor) -> _Point | None:
+    """The lowest point of the ray from ``now`` through ``target``, or None when it leads uphill."""
+    step, step_image = target.a - now.a, target.image - now.image
+    along = step_image + (target.bias - now.bias)  # (T,) change of f
+    slack = labels - now.image - now.bias
+    start, bend = long_dot(now.a, step_image), long_dot(step, step_image)
+
+    def derivative(t: float) -> tuple[float, float]:
+        left = slack - t * along
+        pull = torch.where(labels * left > 0, costs * along, torch.zeros_like(along))
+        return start + t * bend - long_dot(pull, left), bend + long_dot(pull, along)
+
+    if derivative(0.0)[0] >= 0:
+        return None
+    high = 1.0
+    while derivative(high)[0] < 0 and high < 2.0**20:
+        high *= 2
+    t = bracketed_newton(derivative, 0.0, high, first=1.0)
+    image = now.image + t * step_image
+    return _Point(now.a + t * step, image, best_bias(image, labels, costs))
+
+
+def best_bias(image: Tensor, labels: Tensor, costs: Tensor) -> float:
+    """The b with the least squared hinge loss for f = ``image`` + b, all (T,)."""
+    reach = labels - image  # the b at which a pair changes between active and not
+
+    def derivative(b: float) -> tuple[float, float]:
+        left = reach - b
+        cost = torch.where(labels * left > 0, costs, torch.zeros_like(costs))
+        return -long_dot(cost, left), float(cost.double().sum())
+
+    return bracketed_newton(derivative, float(reach.min()), float(reach.max()))
+
+
+def _dual_bound(theta: Tensor, theta_image: Tensor, labels: Tensor, costs: Tensor) -> float:
+    """The best of the bounds for all multiples of theta."""
+    linear, quadratic = long_dot(labels, theta), long_dot(theta, theta_image) + long_dot(theta, theta / costs)
+    return linear**2 / (2 * quadratic) if quadratic > 0 else 0.0

@@ -1,0 +1,69 @@
+"""How a command ends: an exit code, and at most one line about what went wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from ...errors import MvgpError
+from .commands import app
+from .streams import Interrupts, Stopped, drop_unwritten, interrupts, notes_in_one_line, say, streams
+
+MISTAKE, OUR_MISTAKE, INTERRUPTED, NOT_READ = 2, 70, 130, 141
+TRACE = "MVGP_TRACEBACK"  # if this is set, errors of our own come with their traceback
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # of the click that typer brings along
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code of a command line."""
+    with interrupts() as signals:
+        try:
+            code, message = _run(arguments, signals)
+            signals.over = True
+        except KeyboardInterrupt:  # between two lines of ours
+            signals.over = True
+            code, message = signals.code, signals.word
+        if message:
+            say(message)
+        drop_unwritten()
+        return code
+
+
+def _run(arguments: Sequence[str], signals: Interrupts) -> tuple[int, str]:
+    """The exit code, and what is to be said."""
+    try:
+        with streams(), notes_in_one_line():
+            found = app(list(arguments) or ["--help"], prog_name="mvgp", standalone_mode=False)
+    except UsageError as error:
+        told = str(error.format_message())  # type: ignore[attr-defined]
+        return MISTAKE, f"{told.strip().rstrip('.')}; see {_help(error)}"
+    except Stopped as error:
+        return signals.code, f"{signals.word}; {error}"
+    except (KeyboardInterrupt, typer.Abort):
+        return signals.code, signals.word
+    except MvgpError as error:
+        return MISTAKE, str(error)
+    except (BrokenPipeError, SystemExit):  # typer, which is not to exit, does when nobody reads what it prints
+        return NOT_READ, ""
+    except OSError as error:
+        return MISTAKE, f"{error.filename or 'output'}: {error.strerror or error}"
+    except MemoryError:
+        return MISTAKE, "not enough memory; try fewer rows, --no-uncertainty, or a smaller problem"
+    except Exception as error:
+        if os.environ.get(TRACE):
+            traceback.print_exc(file=sys.stderr)
+        what = f"{type(error).__name__}: {error}"
+        return OUR_MISTAKE, f"a mistake of mvgp itself, please report it: {what} ({TRACE}=1 shows where)"
+    if found == INTERRUPTED:  # newer versions of typer turn an interrupt into this
+        return signals.code, signals.word
+    return found if isinstance(found, int) else 0, ""
+
+
+def _help(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    command = os.path.basename(context.command_path) if context is not None else "mvgp"
+    return f"{command} --help"

@@ -1,0 +1,177 @@
+"""What is said on the side: lines on stderr that begin with the program's name."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from ...errors import InputError
+from ...text import visible
+
+
+class Stopped(Exception):
+    """A command was interrupted; the message says what was kept."""
+
+
+@contextlib.contextmanager
+def streams() -> Iterator[None]:
+    """Letters that a stream lacks are written as escapes, and a closed standard error takes what it is given.
+
+    A closed standard output has no place for results: an :class:`~mvgp.errors.InputError`.
+    """
+    kept = sys.stdout, sys.stderr
+    _fill_closed()
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        raise InputError("standard output: expected a place for results, got a closed one (> /dev/null drops them)")
+    changed = [(one, one.errors) for one in (sys.stdout, sys.stderr) if isinstance(one, io.TextIOWrapper)]
+    for stream, _ in changed:
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+        sys.stdout.flush()  # while a full disk can still be told
+    finally:
+        sys.stdout, sys.stderr = kept  # typer may have wrapped them
+        for stream, errors in changed:
+            if not stream.closed:
+                with contextlib.suppress(OSError, ValueError):
+                    stream.reconfigure(errors=errors)
+
+
+def drop_unwritten() -> None:
+    """Forget what could not be written, so that nobody tries again when the program ends."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, stream.fileno())
+                os.close(null)
+
+
+def can_show(text: str) -> bool:
+    """Whether standard output has these letters."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _fill_closed() -> None:
+    """A file that is opened later must not get the number of a standard stream: what is printed would go into it."""
+    while True:
+        handle = os.open(os.devnull, os.O_RDWR)
+        if handle > 2:
+            os.close(handle)
+            return
+
+
+WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
+AGAIN = 0.05  # seconds after which an interrupt that was lost is sent once more
+
+
+class Interrupts:
+    """Which signal came, if any."""
+
+    def __init__(self) -> None:
+        self.number = int(signal.SIGINT)
+        self.over = False  # whether the command has ended; what comes now has nothing to end
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """The handler."""
+        if not self.over:
+            self.number = number
+            raise KeyboardInterrupt
+
+    def lost(self, told: Any, otherwise: Callable[[Any], Any]) -> None:
+        """For ``sys.unraisablehook``: an interrupt inside a finaliser goes no further, and so has to come again."""
+        if not issubclass(told.exc_type, KeyboardInterrupt):
+            otherwise(told)
+        elif not self.over:
+            threading.Timer(AGAIN, os.kill, (os.getpid(), self.number)).start()
+
+    @property
+    def word(self) -> str:
+        """What happened."""
+        return WORDS[signal.Signals(self.number).name]
+
+    @property
+    def code(self) -> int:
+        """The exit code: 130 after SIGINT, 143 after SIGTERM, 129 after SIGHUP."""
+        return 128 + self.number
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Signals that end a program become ``KeyboardInterrupt``; those that are ignored, as under nohup, stay so."""
+    found = Interrupts()
+    if threading.current_thread() is not threading.main_thread():
+        yield found
+        return
+    numbers = [getattr(signal, name) for name in WORDS if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    hook = sys.unraisablehook
+    try:
+        sys.unraisablehook = lambda told: found.lost(told, hook)
+        for number in numbers:
+            if before[number] not in (signal.SIG_IGN, None):
+                signal.signal(number, found)
+        yield found
+    finally:
+        found.over = True
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
+        sys.unraisablehook = hook
+
+
+def say(message: str) -> None:
+    """One line on stderr, above any progress bar, without anything that a terminal would obey."""
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it
+        tqdm.write(f"mvgp: {visible(' '.join(message.splitlines()))}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def notes_in_one_line() -> Iterator[None]:
+    """Warnings of a command as notes. Of those that differ in their numbers alone the first is shown, and a count."""
+    seen: dict[str, int] = {}
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        kind = re.sub(r"[-+.\de]*\d[-+.\de]*", "0", str(message))
+        seen[kind] = seen.get(kind, 0) + 1
+        if seen[kind] == 1:
+            say(f"note: {' '.join(str(message).split())}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", RuntimeWarning)  # those of mvgp are of this kind
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            again = sum(seen.values()) - len(seen)
+            if again:
+                say(f"note: {again} more like {'that' if len(seen) == 1 else 'those'}")

@@ -1,0 +1,326 @@
+"""Prioritiser: fitted rankers with the ids of what they rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ...checks import check_flag, check_index, check_list, check_path, check_seed, check_whole_number
+from ...data.positive_unlabelled import PositiveUnlabelled
+from ...errors import InputError, StorageError
+from ...hyperparameters.validation import Choice
+from ...metrics.ranking import Ranker, TaskItems
+from ...posteriors.covariance import NoCovariance
+from ...posteriors.gaussian import GaussianPosterior
+from ...posteriors.ranks import STD_ACCURACY
+from ...storage.archive import read, told, write
+from ...storage.budget import Budget, Spending, check_budget, on_cpu
+from ...storage.fields import Fields
+from ...storage.posteriors import describe_posterior, restore_posterior
+from .rows import Prioritisation, RankedRow, check_top, find_rows
+
+
+class Mixture:
+    """One ranker for each set of negatives; a score is their average, an uncertainty includes that about the set.
+
+    :param rankers: of the same shape, at least one; posteriors, if uncertainties are to be asked for.
+
+    Example:
+        >>> import gpytorch, mvgp, torch
+        >>> from mvgp.kernels import PrecomputedKernel
+        >>> from mvgp.prioritise.ranking.prioritiser import Mixture
+        >>> one, two = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (1, 2))
+        >>> model = mvgp.FullGP(mvgp.MatrixGP(one, two), gpytorch.likelihoods.GaussianLikelihood(noise=1.0).double())
+        >>> sets = [mvgp.ObservedMatrix([0], [0], [value], (1, 2)) for value in (1.0, 3.0)]
+        >>> mixture = Mixture([model.fit(data) for data in sets])
+        >>> mixture.scores().shape, mixture.std(0, [0, 1]).shape
+        (torch.Size([1, 2]), torch.Size([2]))
+
+    """
+
+    def __init__(self, rankers: Sequence[Ranker]) -> None:
+        self.rankers = tuple(rankers)
+        shapes = {tuple(ranker.shape) for ranker in self.rankers}
+        if len(shapes) != 1:
+            raise InputError(f"rankers: expected at least one, all of the same shape, got {sorted(shapes)}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        return self.rankers[0].shape
+
+    @property
+    def has_uncertainty(self) -> bool:
+        """Whether every ranker is a posterior with a covariance."""
+        return all(
+            isinstance(one, GaussianPosterior) and not isinstance(one.conditional, NoCovariance) for one in self.rankers
+        )
+
+    def scores(self, rows: Any = None) -> Tensor:
+        """(R, N): average scores of whole rows, all of them when ``rows`` (R,) is left out."""
+        total = self.rankers[0].scores(rows).double()
+        for ranker in self.rankers[1:]:
+            total = total + ranker.scores(rows)
+        return total / len(self.rankers)
+
+    def std(self, row: int, cols: Any) -> Tensor:
+        """(Q,): standard deviations of a row's scores: the mean of the variances plus the variance of the means."""
+        at = torch.as_tensor(cols)
+        rows = torch.full_like(at, row)
+        means = torch.stack([one.mean(rows, at).double() for one in self._posteriors()])  # (S, Q)
+        inner = torch.stack([one.variance(rows, at, accuracy=STD_ACCURACY).double() for one in self._posteriors()])
+        return (inner.mean(0) + means.var(0, unbiased=False)).sqrt()
+
+    def top_probability(
+        self,
+        row: int,
+        k: int,
+        *,
+        exclude: Any = None,
+        num_samples: int = 1000,
+        seed: int = 0,
+        step: Callable[[], object] | None = None,
+    ) -> Tensor:
+        """(N,): P(in the top k) of every item of a row, averaged over the posteriors.
+
+        :param step: called after each posterior, to show progress.
+        """
+        total = torch.zeros(self.shape[1], dtype=torch.float64)
+        for one in self._posteriors():
+            total += one.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed).cpu()
+            if step is not None:
+                step()
+        return total / len(self.rankers)
+
+    def _posteriors(self) -> tuple[GaussianPosterior, ...]:
+        if not self.has_uncertainty:
+            kinds = sorted({type(one).__name__ for one in self.rankers})
+            raise InputError(f"{', '.join(kinds)} has scores and no uncertainty; ask with uncertainty=False")
+        return tuple(one for one in self.rankers if isinstance(one, GaussianPosterior))
+
+
+KIND = "Prioritiser"
+TEXTS = ("model", "setting", "source")
+
+
+def store(
+    path: str | os.PathLike[str], rankers: Sequence[Ranker], known: PositiveUnlabelled, described: dict[str, Any]
+) -> None:
+    """Write it; what cannot be saved is an error before anything is written."""
+    path = check_path(path)
+    for ranker in rankers:
+        if not isinstance(ranker, GaussianPosterior):
+            raise InputError(
+                f"model {described['model']!r} cannot be saved; those with a posterior can: trace, whole, ..."
+            )
+    tree = {
+        "kind": KIND,
+        "posteriors": [describe_posterior(one) for one in rankers if isinstance(one, GaussianPosterior)],
+        "known": {"rows": known.rows, "cols": known.cols, "weight": known.weight},
+        **described,
+    }
+    write(path, on_cpu(tree))
+
+
+def restore(
+    path: str | os.PathLike[str], budget: Budget | None = None
+) -> tuple[tuple[GaussianPosterior, ...], PositiveUnlabelled, dict[str, Any]]:
+    """The posteriors, the known links, and texts and ids by name."""
+    path, granted = check_path(path), check_budget(budget)
+    with told(path):
+        content = Fields(read(path, granted), "content")
+        if content.text("kind") != KIND:
+            kind = content.text("kind")
+            raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
+        spending = Spending(granted)
+        posteriors = tuple(restore_posterior(one, spending, trial=True) for one in content.each("posteriors"))
+        shapes = {one.shape for one in posteriors}
+        if len(shapes) != 1:
+            raise StorageError(f"content.posteriors: expected at least one, all of one shape, got {sorted(shapes)}")
+        m, n = posteriors[0].shape
+        described: dict[str, Any] = {name: content.text(name) for name in TEXTS}
+        for name, size in (("row_ids", m), ("col_ids", n), ("row_names", m), ("col_names", n)):
+            described[name] = _texts(content, name, size, distinct=name.endswith("ids"))
+        links = content.fields("known")
+        rows = links.positions("rows", m)
+        cols = links.positions("cols", n, len(rows))
+        return posteriors, PositiveUnlabelled(rows, cols, (m, n), links.number("weight")), described
+
+
+def _texts(content: Fields, name: str, size: int, distinct: bool) -> tuple[str, ...]:
+    found = content.items(name)
+    if len(found) != size or not all(isinstance(one, str) for one in found):
+        raise StorageError(f"content.{name}: expected {size} texts, got {len(found)} items")
+    if distinct and len(set(found)) < size:
+        raise StorageError(f"content.{name}: expected distinct ids, got some twice")
+    return tuple(found)
+
+
+CHUNK_CELLS = 2**22  # scores held at a time
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prioritiser:
+    """Ranks the columns of any row: rankers that were fitted to sets of negatives, and the ids of rows and columns.
+
+    :param rankers: one for each set of negatives.
+    :param row_ids: M ids.
+    :param col_ids: N ids.
+    :param row_names: M names.
+    :param col_names: N names.
+    :param known: the links that were fitted.
+    :param model: the name of the model.
+    :param setting: its settings, in words.
+    :param source: where the links come from.
+    :param choice: the validation that chose strength and trace share, where there was one; not saved.
+    """
+
+    rankers: tuple[Ranker, ...]
+    row_ids: tuple[str, ...]
+    col_ids: tuple[str, ...]
+    row_names: tuple[str, ...]
+    col_names: tuple[str, ...]
+    known: PositiveUnlabelled
+    model: str
+    setting: str
+    source: str = ""
+    choice: Choice | None = field(default=None)
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """Average scores and uncertainties."""
+        return Mixture(self.rankers)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        return self.mixture.shape
+
+    def find(self, wanted: Sequence[str]) -> list[int]:
+        """Rows by id or name."""
+        return find_rows(wanted, self.row_ids, self.row_names)
+
+    def ranked(
+        self,
+        rows: Iterable[int] | None = None,
+        top: int = 20,
+        *,
+        include_known: bool = False,
+        uncertainty: bool = True,
+        num_samples: int = 1000,
+        seed: int = 0,
+        progress: bool = False,
+    ) -> Iterator[RankedRow]:
+        """The best columns of each row, one row after the other, in bounded memory.
+
+        :param rows: their numbers, see :meth:`find`; all of them when left out.
+        :param top: how many columns; also the k of P(in the top k).
+        :param include_known: whether known links are candidates, too.
+        :param uncertainty: whether standard deviations and P(in the top k) are computed: seconds to minutes for each
+            row, where scores take milliseconds.
+        :param num_samples: joint samples behind P(in the top k).
+        :param seed: of the samples.
+        :param progress: whether to show a bar.
+        """
+        m, n = self.shape
+        places = check_top(top, n)
+        include_known, uncertainty = check_flag(include_known, "include_known"), check_flag(uncertainty, "uncertainty")
+        if uncertainty and not self.mixture.has_uncertainty:
+            raise InputError(f"model {self.model!r} has scores and no uncertainty; ask with uncertainty=False")
+        seed, num_samples = check_seed(seed), check_whole_number(num_samples, "num_samples")
+        progress = check_flag(progress, "progress")
+        chosen = check_index(range(m) if rows is None else check_list(rows, "rows", "numbers of rows"), m, "rows")
+        return self._ranked(chosen, places, include_known, uncertainty, num_samples, seed, progress)
+
+    def _ranked(
+        self,
+        chosen: torch.Tensor,
+        top: int,
+        include_known: bool,
+        uncertainty: bool,
+        num_samples: int,
+        seed: int,
+        progress: bool,
+    ) -> Iterator[RankedRow]:
+        links = TaskItems(self.known, self.shape, "known")
+        exclude = None if include_known else self.known
+        chunk = 1 if uncertainty else max(1, CHUNK_CELLS // self.shape[1])
+        steps = len(self.rankers) if uncertainty else 1  # of each row
+        with tqdm(total=steps * len(chosen), desc="rank", unit="list", disable=not progress) as bar:
+            for start in range(0, len(chosen), chunk):
+                part = chosen[start : start + chunk]
+                scores = self.mixture.scores(part).cpu()  # (R, N)
+                for at, row in enumerate(part.tolist()):
+                    own = torch.zeros(self.shape[1], dtype=torch.bool)
+                    own[links.of(part[at : at + 1])[1]] = True
+                    line = scores[at].clone()
+                    if not include_known:
+                        line[own] = -torch.inf
+                    order = line.argsort(descending=True, stable=True)[: min(top, int((line > -torch.inf).sum()))]
+                    std = chance = None
+                    if uncertainty and len(order):
+                        options: dict[str, Any] = {"exclude": exclude, "num_samples": num_samples, "seed": seed}
+                        chance = self.mixture.top_probability(row, top, step=bar.update, **options)[order]
+                        std = self.mixture.std(row, order).cpu()
+                    yield RankedRow(
+                        row=row,
+                        row_id=self.row_ids[row],
+                        row_name=self.row_names[row],
+                        cols=order,
+                        col_ids=tuple(self.col_ids[col] for col in order.tolist()),
+                        col_names=tuple(self.col_names[col] for col in order.tolist()),
+                        score=line[order],
+                        std=std,
+                        top_probability=chance,
+                        known=own[order],
+                        k=top,
+                        model=self.model,
+                    )
+                    bar.update(steps if chance is None else 0)
+
+    def prioritise(self, rows: Iterable[int] | None = None, top: int = 20, **options: Any) -> Prioritisation:
+        """The lists of :meth:`ranked`, all at once; the same arguments."""
+        return Prioritisation(tuple(self.ranked(rows, top, **options)), self.model, self.setting)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to one file, whole or not at all: the posteriors, the ids and the known links.
+
+        :param path: of the file; one that is there is replaced.
+        """
+        described = {name: getattr(self, name) for name in ("model", "setting", "source")}
+        for name in ("row_ids", "col_ids", "row_names", "col_names"):
+            described[name] = list(getattr(self, name))
+        store(path, self.rankers, self.known, described)
+
+    def __repr__(self) -> str:
+        return f"Prioritiser({self.shape[0]} x {self.shape[1]}, {self.model}: {self.setting}, {len(self.rankers)} fits)"
+
+
+def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = None) -> Prioritiser:
+    """What :meth:`Prioritiser.save` has written. Nothing in a file can make it run code.
+
+    :param path: of the file.
+    :param budget: limits for size, memory and work; the usual ones of :class:`~mvgp.storage.Budget` when left out.
+
+    Example:
+        >>> import tempfile
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise import fit_prioritiser, load_prioritiser
+        >>> graphs = Graph([(0, 1), (1, 2)], 3), Graph([(0, 1), (1, 2), (3, 4)], 5)
+        >>> links = LinkSet(["d0", "d1", "d2"], list("vwxyz"), [0, 0, 1, 2], [0, 1, 1, 3], *graphs)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     fit_prioritiser(links, strength=0.1, negatives=2).save(f"{folder}/fitted.mvgp")
+        ...     load_prioritiser(f"{folder}/fitted.mvgp")
+        Prioritiser(3 x 5, trace: trace_share 1, strength 0.1, 2 fits)
+
+    """
+    posteriors, known, described = restore(path, budget)
+    return Prioritiser(rankers=posteriors, known=known, **described)

@@ -1,0 +1,260 @@
+"""RankedRow and Prioritisation: ranked lists of columns, as tables."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ...checks import check_whole_number, shown
+from ...errors import InputError
+from ...storage.files import replacing
+from ...text import to_cell, visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUGGESTIONS = 4
+SHOWN = 5  # ids of rows with the same name
+
+
+def find_rows(wanted: Sequence[str], ids: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The place of each wanted row, by id first, then by name, then by name in any case; no row twice.
+
+    :param wanted: ids or names.
+    :param ids: of all rows, distinct.
+    :param names: of all rows, not necessarily distinct.
+
+    Example:
+        >>> from mvgp.prioritise import find_rows
+        >>> find_rows(["B7", "asthma"], ["A1", "B7", "C2"], ["Gout", "Ataxia", "Asthma"])
+        [1, 2]
+
+    """
+    if isinstance(wanted, str) or not isinstance(wanted, Sequence) or not all(isinstance(one, str) for one in wanted):
+        raise InputError(f"rows: expected a list of ids or names, got {shown(wanted)}")
+    for given, name in ((ids, "ids"), (names, "names")):
+        if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
+            raise InputError(f"{name}: expected a list of strings, got {shown(given)}")
+    if len(ids) != len(names):
+        raise InputError(f"names: expected {len(ids)}, one for each id, got {len(names)}")
+    by_id = {one: place for place, one in enumerate(ids)}
+    by_name, by_folded = _places(names), _places([name.casefold() for name in names])
+    found: dict[int, None] = {}
+    for text in (one.strip() for one in wanted):
+        places = [by_id[text]] if text in by_id else by_name.get(text) or by_folded.get(text.casefold(), [])
+        if len(places) > 1:
+            some = ", ".join(ids[place] for place in places[:SHOWN]) + (", ..." if len(places) > SHOWN else "")
+            raise InputError(f"row: {text!r} is the name of {len(places)} rows; give one of the ids {some}")
+        if not places:
+            raise InputError(
+                f"row: expected the id or the name of one of {len(ids)} rows, got {text!r}{_hint(text, ids, names)}"
+            )
+        found[places[0]] = None
+    return list(found)
+
+
+def _places(names: Sequence[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        found.setdefault(name, []).append(place)
+    return found
+
+
+def _hint(text: str, ids: Sequence[str], names: Sequence[str]) -> str:
+    """What may have been meant: names that contain the text, then names and ids that look like it."""
+    folded = text.casefold()
+    shown = {name.casefold(): name for name in (*ids, *names)}
+    inside = sorted((one for one in shown if folded and folded in one), key=lambda one: (len(one), one))
+    alike = difflib.get_close_matches(folded, list(shown), n=SUGGESTIONS, cutoff=0.5)
+    best = list(dict.fromkeys([*alike[:1], *inside, *alike]))[:SUGGESTIONS]
+    return f"; did you mean {' or '.join(repr(shown[one]) for one in best)}?" if best else ""
+
+
+HEADER = ("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankedRow:
+    """The best I columns of one row, best first.
+
+    :param row: its number.
+    :param row_id: its id.
+    :param row_name: its name.
+    :param cols: (I,) column of each.
+    :param col_ids: their I ids.
+    :param col_names: their I names.
+    :param score: (I,).
+    :param std: (I,) standard deviations of the scores, or None.
+    :param top_probability: (I,) P(in the top k), or None.
+    :param known: (I,) bool: whether it is a link that was fitted; all False where known links are left out.
+    :param k: how many places the top has.
+    :param model: what ranked them.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.prioritise import RankedRow
+        >>> two = torch.tensor([0.9, 0.4])
+        >>> known = torch.tensor([False, False])
+        >>> row = RankedRow(3, "D3", "Gout", torch.tensor([5, 0]), ("g5", "g0"), ("ABCG2", "SLC2A9"), two, two / 4, two,
+        ...     known, 2, "trace")
+        >>> print(row)
+        D3  Gout
+        rank  id    name  score    std  P(top 2)
+           1  g5   ABCG2    0.9  0.225     0.900
+           2  g0  SLC2A9    0.4    0.1     0.400
+
+    """
+
+    row: int
+    row_id: str
+    row_name: str
+    cols: Tensor
+    col_ids: tuple[str, ...]
+    col_names: tuple[str, ...]
+    score: Tensor
+    std: Tensor | None
+    top_probability: Tensor | None
+    known: Tensor
+    k: int
+    model: str
+
+    def __len__(self) -> int:
+        return len(self.cols)
+
+    def lines(self) -> Iterator[tuple[str, ...]]:
+        """A line of the table for each column, its fields those of ``HEADER``; empty where nothing is known.
+
+        Ids and names are made harmless for spreadsheets and terminals; :func:`mvgp.text.from_cell` has them back.
+        """
+        empty = [None] * len(self)
+        std = empty if self.std is None else self.std.tolist()
+        chance = empty if self.top_probability is None else self.top_probability.tolist()
+        for place, fields in enumerate(
+            zip(self.col_ids, self.col_names, self.score.tolist(), std, chance, self.known.tolist(), strict=True)
+        ):
+            col_id, col_name, score, deviation, probability, known = fields
+            numbers = (f"{score:.10g}", _number(deviation), _number(probability), str(self.k), str(int(known)))
+            row_id, row_name, col_id, col_name, model = map(
+                to_cell, (self.row_id, self.row_name, col_id, col_name, self.model)
+            )
+            yield (row_id, row_name, str(place + 1), col_id, col_name, *numbers, model)
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """The table for people: headings, and for each column its fields; control characters of names are escaped."""
+        headings = ["rank", "id", "name", "score"]
+        texts = [[visible(one) for one in some] for some in (self.col_ids, self.col_names)]
+        columns = [*texts, [f"{value:.3g}" for value in self.score.tolist()]]
+        if self.std is not None:
+            headings.append("std")
+            columns.append([f"{value:.3g}" for value in self.std.tolist()])
+        if self.top_probability is not None:
+            headings.append(f"P(top {self.k})")
+            columns.append([f"{value:.3f}" for value in self.top_probability.tolist()])
+        if bool(self.known.any()):
+            headings.append("known")
+            columns.append(["yes" if known else "" for known in self.known.tolist()])
+        lines = [[str(place + 1), *fields] for place, fields in enumerate(zip(*columns, strict=True))]
+        return headings, lines
+
+    def title(self) -> str:
+        """Id and name of the row, for people."""
+        return visible(self.row_id if self.row_name == self.row_id else f"{self.row_id}  {self.row_name}")
+
+    def __str__(self) -> str:
+        headings, lines = self.cells()
+        every = [headings, *lines]
+        widths = [max(len(line[place]) for line in every) for place in range(len(headings))]
+        texts = ["  ".join(f"{field:>{width}}" for field, width in zip(line, widths, strict=True)) for line in every]
+        return "\n".join([self.title(), *texts])
+
+    def __repr__(self) -> str:
+        return f"RankedRow({self.row_id!r}, {len(self)} columns)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prioritisation:
+    """Ranked lists of several rows. Iterating gives a :class:`RankedRow` for each.
+
+    :param rows: the lists.
+    :param model: what ranked them.
+    :param setting: its settings, in words.
+    """
+
+    rows: tuple[RankedRow, ...]
+    model: str
+    setting: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[RankedRow]:
+        return iter(self.rows)
+
+    def __getitem__(self, place: int) -> RankedRow:
+        return self.rows[place]
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """A tab-separated table; the file appears whole or not at all."""
+        with replacing(os.fspath(path)) as file:
+            write_rows(self.rows, file)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas frame with a line for each row and column."""
+        import pandas as pd
+
+        parts: list[dict[str, Any]] = []
+        for one in self.rows:
+            for place in range(len(one)):
+                parts.append(
+                    {
+                        "row_id": one.row_id,
+                        "row_name": one.row_name,
+                        "rank": place + 1,
+                        "col_id": one.col_ids[place],
+                        "col_name": one.col_names[place],
+                        "score": float(one.score[place]),
+                        "std": None if one.std is None else float(one.std[place]),
+                        "p_top": None if one.top_probability is None else float(one.top_probability[place]),
+                        "k": one.k,
+                        "known": bool(one.known[place]),
+                        "model": one.model,
+                    }
+                )
+        return pd.DataFrame(parts, columns=list(HEADER))
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(row) for row in self.rows)
+
+    def __repr__(self) -> str:
+        return f"Prioritisation({len(self)} rows, {self.model}: {self.setting})"
+
+
+def write_rows(rows: Iterable[RankedRow], file: IO[bytes]) -> int:
+    """Write a header and the lines of each row as it comes; returns the number of rows."""
+    text, count = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True), 0
+    try:
+        text.write("\t".join(HEADER) + "\n")
+        for count, row in enumerate(rows, 1):  # noqa: B007
+            text.writelines("\t".join(line) + "\n" for line in row.lines())
+        text.flush()
+    finally:
+        text.detach()
+    return count
+
+
+def check_top(top: Any, most: int) -> int:
+    """How many columns, at most all of them."""
+    found = check_whole_number(top, "top")
+    if found > most:
+        raise InputError(f"top: expected at most {most}, the number of columns, got {found}")
+    return found
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.10g}"

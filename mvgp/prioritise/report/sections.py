@@ -1,0 +1,248 @@
+"""Sections of the report: a function computes what a section shows, the template of its name shows it."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .contents import Table
+from .figures import Figure, Panel, Series
+from .markup import num_decimals
+
+Row = dict[str, Any]
+MEASURES = (("precision", "Precision"), ("recall", "Recall"), ("map", "Mean average precision"))
+LABEL_LENGTH = 40  # characters of a name in a figure
+
+
+def metrics(table: Table) -> dict[str, Any]:
+    """Mean and standard deviation over folds of every metric and model."""
+    names, models = table.distinct("metric"), table.distinct("model")
+    values = {(row["model"], row["metric"]): row for row in table}
+    best = {
+        metric: max((row["mean"] for row in table if row["metric"] == metric and row["mean"] is not None), default=None)
+        for metric in names
+    }
+    leaders = _leaders(values, models, dict.fromkeys([_leading_metric(names), "AUC"]))
+    return {"names": names, "models": models, "values": values, "best": best, "leaders": leaders}
+
+
+def _leading_metric(names: list[str]) -> str:
+    """Choose the metric that is shown first: average precision at the largest k, else the first of them."""
+    by_k = {int(name[4:]): name for name in names if name.startswith("MAP@") and name[4:].isdecimal()}
+    return by_k[max(by_k)] if by_k else names[0]
+
+
+def _leaders(values: dict[tuple[str, str], Row], models: list[str], names: Iterable[str]) -> list[tuple[str, Any, Any]]:
+    """Find the two best models of some metrics, each as (mean, model)."""
+    leaders = []
+    for metric in names:
+        means = [(values[model, metric]["mean"], model) for model in models if (model, metric) in values]
+        ranked = sorted(((mean, model) for mean, model in means if mean is not None), key=lambda pair: -pair[0])
+        if len(ranked) > 1:
+            leaders.append((metric, ranked[0], ranked[1]))
+    return leaders
+
+
+def comparisons(table: Table) -> dict[str, Any]:
+    """Every pair of models on every metric; with JavaScript one metric at a time."""
+    widest = {
+        metric: max(abs(row[side] or 0) for row in rows for side in ("low", "high", "difference")) or 1.0
+        for (metric,), rows in table.groups("metric").items()
+    }
+    return {
+        "lines": [_comparison(row, widest[row["metric"]]) for row in table],
+        "metrics": list(widest),
+        "chosen": _leading_metric(list(widest)),
+        "models": list(dict.fromkeys([*table.distinct("model_a"), *table.distinct("model_b")])),
+    }
+
+
+def _comparison(row: Row, widest: float) -> Row:
+    """Add the interval's ends on a scale where zero is at 60, and whether it is clear of zero."""
+    if row["low"] is None or row["high"] is None:
+        return {**row, "interval": None, "excludes_zero": False}
+    interval = [round(60 + 56 * row[side] / widest, 1) for side in ("low", "difference", "high")]
+    return {**row, "interval": interval, "excludes_zero": row["low"] > 0 or row["high"] < 0}
+
+
+def curves(table: Table) -> dict[str, Any]:
+    """Curves with bands over folds, and their numbers for some k."""
+    models = {model: sorted(rows, key=lambda row: row["k"]) for (model,), rows in table.groups("model").items()}
+    panels = [
+        Panel(
+            title,
+            "k, places at the top of the list",
+            [_curve(index, model, rows, key) for index, (model, rows) in enumerate(models.items())],
+            from_zero=True,
+        )
+        for key, title in MEASURES
+    ]
+    figure = Figure("curves", "Precision, recall and average precision", panels, [*map(_shortened, models)])
+    ks = [k for k in (1, 5, 10, 20, 50, 100) if any(row["k"] == k for row in table)]
+    numbers = {}
+    for model, rows in models.items():
+        row_of = {row["k"]: row for row in rows}
+        numbers[model] = [row_of[k][key] if k in row_of else None for key, _ in MEASURES for k in ks]
+    bands = any(row["precision_std"] is not None for row in table)
+    return {"figures": [figure], "bands": bands, "ks": ks, "numbers": numbers}
+
+
+def _curve(index: int, model: str, rows: list[Row], key: str) -> Series:
+    x, y = [row["k"] for row in rows], [row[key] for row in rows]
+    spread = [row[f"{key}_std"] for row in rows]
+    band = () if any(value is None for value in spread) else _band(y, spread)
+    return Series(index, _shortened(model), x, y, *band)
+
+
+def _band(values: list[float], errors: list[float]) -> tuple[list[float], list[float]]:
+    """Give the edges of a band around shares, which stays between 0 and 1."""
+    pairs = list(zip(values, errors, strict=True))
+    return [max(0.0, value - error) for value, error in pairs], [min(1.0, value + error) for value, error in pairs]
+
+
+def path(table: Table) -> dict[str, Any]:
+    """One figure for each model that has a path."""
+    figures: list[Figure] = []
+    models = []
+    for (model,), rows in table.groups("model").items():
+        drawn = [row for row in rows if row["strength"]]  # 0 is not on a logarithmic axis
+        figure = _path_figure(_file_name(model, {figure.name for figure in figures}), model, drawn)
+        figures += [figure] if figure else []
+        models.append((model, figure, len({row["fold"] for row in drawn}), len(rows) - len(drawn)))
+    return {"figures": figures, "models": models}
+
+
+def _path_figure(file: str, model: str, rows: list[Row]) -> Figure | None:
+    shares = sorted({row["trace_share"] for row in rows}, key=lambda share: -1.0 if share is None else -share)
+    metric = next((row["metric"] for row in rows), "") or "metric"
+    panels = []
+    for title, key in (
+        (f"Validation {_shortened(metric)}", "score"),
+        ("Rank of the mean", "rank"),
+        ("Relative duality gap", "relative_gap"),
+    ):
+        log = key == "relative_gap"
+        known = [row for row in rows if row[key] is not None and (row[key] > 0 or not log)]
+        lines = [line for index, share in enumerate(shares) for line in _path_lines(index, share, known, key)]
+        if lines:
+            label = "strength of the penalty, λ / λmax"
+            panels.append(Panel(title, label, lines, x_log=True, y_log=log, from_zero=key == "rank"))
+    if not panels:
+        return None
+    return Figure(file, f"Regularisation path of {_shortened(model)}", panels, [*map(_share_label, shares)])
+
+
+def _share_label(share: float | None) -> str:
+    return "no trace share" if share is None else f"trace share {share:g}"
+
+
+def _path_lines(index: int, share: float | None, rows: list[Row], key: str) -> list[Series]:
+    """Give a line for each fold, the mean over folds as far as all folds have points, and what was chosen."""
+    label = _share_label(share)
+    rows = sorted((row for row in rows if row["trace_share"] == share), key=lambda row: row["strength"])
+    folds: dict[int, list[Row]] = {}
+    strengths: dict[str, list[Row]] = {}
+    for row in rows:
+        folds.setdefault(row["fold"], []).append(row)
+        strengths.setdefault(f"{row['strength']:.8g}", []).append(row)
+    lines = [
+        Series(index, label, [row["strength"] for row in fold], [row[key] for row in fold], thin=len(folds) > 1)
+        for fold in folds.values()
+    ]
+    if len(folds) > 1:
+        common = [group for group in strengths.values() if len(group) == len(folds)]
+        middle = max if key == "relative_gap" else statistics.fmean  # of a certificate the worst counts
+        means = [middle([row[key] for row in group]) for group in common]
+        lines.append(Series(index, label, [group[0]["strength"] for group in common], means))
+    chosen = [row for row in rows if row["chosen"]]
+    tips = [f"chosen in fold {row['fold']}: {label}, strength {row['strength']:.3g}, {row[key]:.4g}" for row in chosen]
+    x, y = [row["strength"] for row in chosen], [row[key] for row in chosen]
+    lines.append(Series(index, label, x, y, line=False, marks="ring", tips=tips))
+    return [line for line in lines if line.x]
+
+
+def _file_name(model: str, taken: set[str]) -> str:
+    base = "path-" + (re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:40] or "model")
+    number, file = 2, base
+    while file in taken:
+        number, file = number + 1, f"{base}-{number}"
+    return file
+
+
+def calibration(table: Table) -> dict[str, Any]:
+    """A reliability diagram, the number of candidates in each bin, and the numbers."""
+    models = {model: sorted(rows, key=lambda row: row["low"]) for (model,), rows in table.groups("model").items()}
+    shares = [_reliability(index, model, rows) for index, (model, rows) in enumerate(models.items())]
+    counts = [_counts(index, model, rows) for index, (model, rows) in enumerate(models.items())]
+    counts = [series for series in counts if series.x]
+    unit, label = (0.0, 1.0), "promised P(top k)"
+    panels = [Panel("Share in the top k", label, shares, x_range=unit, y_range=unit, diagonal=True)]
+    if counts:
+        panels.append(Panel("Candidates in each bin", label, counts, x_range=unit, y_log=True))
+    return {"figures": [Figure("calibration", "Calibration of P(top k)", panels, [*map(_shortened, models)])]}
+
+
+def _reliability(index: int, model: str, rows: list[Row]) -> Series:
+    rows = [row for row in rows if row["count"] and row["mean_probability"] is not None and row["share"] is not None]
+    x, y = [row["mean_probability"] for row in rows], [row["share"] for row in rows]
+    band = _band(y, [2 * math.sqrt(row["share"] * (1 - row["share"]) / row["count"]) for row in rows])
+    tips = [
+        f"{model}: promised {row['mean_probability']:.3f}, in the top k {row['share']:.3f}, {row['count']:,} candidates"
+        for row in rows
+    ]
+    return Series(index, _shortened(model), x, y, *band, marks="dot", tips=tips)
+
+
+def _counts(index: int, model: str, rows: list[Row]) -> Series:
+    rows = [row for row in rows if row["count"]]
+    x, y = [(row["low"] + row["high"]) / 2 for row in rows], [row["count"] for row in rows]
+    tips = [f"{model}: {row['low']:g} to {row['high']:g}, {row['count']:,} candidates" for row in rows]
+    return Series(index, _shortened(model), x, y, marks="dot", tips=tips)
+
+
+def candidates(table: Table) -> dict[str, Any]:
+    """The list of the first row for a page without JavaScript, and all lists as data for the script."""
+    (model, _), rows = next(iter(table.groups("model", "row_id").items()))
+    rows = sorted(rows, key=lambda row: row["rank"])
+    return {
+        "count": len(table),
+        "num_rows": len(table.groups("row_id")),
+        "models": table.distinct("model"),
+        "model": model,
+        "first": rows,
+        "score_digits": num_decimals(row["score"] for row in rows),
+        "std_digits": num_decimals(row["std"] for row in rows),
+        "data": _candidate_data(table),
+    }
+
+
+def _candidate_data(table: Table) -> dict[str, Any]:
+    """Give each id and name once; a candidate is [column, rank, score, std, P(top k), held out]."""
+    columns: dict[tuple[str, str], int] = {}
+    models = table.distinct("model")
+    lists = []
+    for (model, row_id), rows in table.groups("model", "row_id").items():
+        items = []
+        for row in sorted(rows, key=lambda row: row["rank"]):
+            column = columns.setdefault((row["col_id"], row["col_name"]), len(columns))
+            numbers = [None if row[key] is None else float(f"{row[key]:.5g}") for key in ("score", "std", "p_top")]
+            items.append([column, row["rank"], *numbers, row["held_out"]])
+        lists.append([models.index(model), row_id, rows[0]["row_name"], rows[0]["k"], items])
+    return {"models": models, "columns": list(columns), "lists": lists}
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Table], dict[str, Any]]]] = {
+    "metrics": ("Metrics", metrics),
+    "comparisons": ("Paired comparisons", comparisons),
+    "curves": ("Precision and recall", curves),
+    "path": ("Regularisation path", path),
+    "calibration": ("Calibration of P(top k)", calibration),
+    "candidates": ("Candidates", candidates),
+}

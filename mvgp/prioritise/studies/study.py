@@ -1,0 +1,214 @@
+"""run_study: from data and settings to tables, in a directory that can be returned to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...checks import check_flag, check_path
+from ...errors import InputError
+from ..tables.link_set import LinkSet
+from .directory import StudyDirectory, read_description
+from .execution import check_address, check_jobs, connected, need_joblib
+from .finish import description, finish
+from .run import Progress, StudyError, StudyRun
+from .settings import Study
+from .tables import Table, from_file
+from .units import Workload
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StudyResult:
+    """What a study has found: lists of entries, each with the columns of its table by name.
+
+    :param directory: where it is.
+    :param study: the settings.
+    :param description: what ``study.json`` says.
+    :param tables: by name; those that were not asked for are missing.
+    """
+
+    directory: Path
+    study: Study
+    description: dict[str, Any]
+    tables: dict[str, Table]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of it was run."""
+        return bool(self.description["finished"])
+
+    @property
+    def notes(self) -> list[str]:
+        """What one should know: fits that missed their tolerance."""
+        return list(self.description.get("notes", []))
+
+    @property
+    def metrics(self) -> Table:
+        """Mean and standard deviation over folds of each model and metric."""
+        return self._table("metrics")
+
+    @property
+    def comparisons(self) -> Table:
+        """Paired tests over tasks of each pair of models."""
+        return self._table("comparisons")
+
+    @property
+    def curves(self) -> Table:
+        """Precision, recall and MAP at 1..k of each model."""
+        return self._table("curves")
+
+    @property
+    def path(self) -> Table:
+        """Every fit of every regularisation path."""
+        return self._table("path")
+
+    @property
+    def choices(self) -> Table:
+        """What was chosen for each model and fold."""
+        return self._table("choices")
+
+    @property
+    def times(self) -> Table:
+        """Seconds of every fit of every path and grid; measured, so that no two runs have the same."""
+        file = self.directory / "times.tsv"
+        if not file.exists():
+            raise InputError(f"{self.directory}: the study has no times yet; run it to its end")
+        return from_file(file)
+
+    def mean(self, model: str, metric: str) -> float:
+        """The mean over folds of one metric of one model."""
+        for entry in self.metrics:
+            if (entry["model"], entry["metric"]) == (model, metric):
+                return float(entry["mean"])
+        models = sorted({entry["model"] for entry in self.metrics})
+        metrics = sorted({entry["metric"] for entry in self.metrics})
+        raise InputError(f"expected a model of {models} and a metric of {metrics}, got {model!r} and {metric!r}")
+
+    def _table(self, name: str) -> Table:
+        if name not in self.tables:
+            raise InputError(f"{self.directory}: the study has no table {name} yet; run it to its end")
+        return self.tables[name]
+
+    def __str__(self) -> str:
+        metrics = list(dict.fromkeys(entry["metric"] for entry in self.metrics))
+        lines: dict[str, list[str]] = {}
+        for entry in self.metrics:
+            spread = "" if entry["folds"] == 1 else f" ± {entry['std']:.3f}"
+            lines.setdefault(entry["model"], []).append(f"{entry['mean']:.3f}{spread}")
+        cells = [["", *metrics], *([model, *line] for model, line in lines.items())]
+        widths = [max(len(line[at]) for line in cells) for at in range(len(metrics) + 1)]
+        return "\n".join(
+            "  ".join(
+                [line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]
+            )
+            for line in cells
+        )
+
+    def __repr__(self) -> str:
+        units = self.description["units"]
+        state = "finished" if self.finished else f"{units['done']} of {units['total']} units"
+        return f"StudyResult({str(self.directory)!r}, {', '.join(self.study.models)}; {state})"
+
+
+def load_study(directory: str | os.PathLike[str]) -> StudyResult:
+    """The tables of a study that was run before, as far as it got.
+
+    :param directory: of the study.
+
+    Example:
+        >>> import tempfile
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.studies import Study, load_study, run_study
+        >>> ids = [f"d{i}" for i in range(6)], [f"g{i}" for i in range(6)]
+        >>> pairs = [(i, (i + step) % 6) for i in range(6) for step in range(3)]
+        >>> links = LinkSet(*ids, *zip(*pairs), Graph([], 6), Graph([], 6))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = run_study(links, Study(models=("popularity",), folds=2, k=3), folder, progress=False)
+        ...     again = load_study(folder)
+        >>> again.finished, again.mean("popularity", "AUC") == done.mean("popularity", "AUC")
+        (True, True)
+
+    """
+    path = check_path(directory, "directory")
+    found = read_description(path)
+    if found is None:
+        raise InputError(f"{path}: expected the directory of a study, got one without study.json")
+    tables = {file.stem: from_file(file) for file in sorted((path / "tables").glob("*.tsv"))}
+    return StudyResult(path, Study.from_dict(found["settings"]), found, tables)
+
+
+def run_study(
+    link_set: LinkSet,
+    study: Study,
+    directory: str | os.PathLike[str],
+    *,
+    jobs: int = 1,
+    dask: str | None = None,
+    progress: bool = True,
+    keep_scores: bool = False,
+) -> StudyResult:
+    """Run a study, or go on with one, and write its tables.
+
+    Every unit of work is saved as it ends. Called again with the same directory it repeats nothing that is
+    finished. The numbers do not depend on ``jobs`` or ``dask``. ``models``, ``run_folds``, ``calibration_rows``,
+    ``candidate_rows`` and ``title`` may change from call to call; a directory whose other settings, or whose data,
+    are not these is refused.
+
+    :param link_set: the data.
+    :param study: the settings.
+    :param directory: for units, tables and ``study.json``; made if it is not there.
+    :param jobs: processes on this machine: at most four for each core, and one for each half GiB of free memory. They
+        end with this process, however it ends.
+    :param dask: address of a Dask scheduler, whose workers are used instead; they need mvgp, and no common disk.
+    :param progress: whether to show a bar with the time left.
+    :param keep_scores: whether the scores of test rows stay on disk after they were judged.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.studies import Study, run_study
+        >>> cells = np.random.default_rng(0).choice(12 * 20, 60, replace=False)
+        >>> rings = [Graph([(i, (i + 1) % n) for i in range(n)], n) for n in (12, 20)]
+        >>> link_set = LinkSet(range(12), range(20), cells // 20, cells % 20, *rings)
+        >>> study = Study(models=("popularity", "neighbours"), folds=3, k=10, metric="MAP@10")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found = run_study(link_set, study, folder, progress=False)
+        >>> sorted({entry["model"] for entry in found.metrics}), found.finished
+        (['neighbours', 'popularity'], True)
+
+    """
+    _check(link_set, study, jobs, dask)
+    directory = check_path(directory, "directory")
+    progress, keep_scores = check_flag(progress, "progress"), check_flag(keep_scores, "keep_scores")
+    load = Workload(link_set, study)
+    place = StudyDirectory(directory, study, link_set.digest())
+    with connected(dask) as client, place.opened(), Progress(load.most, progress) as shown:
+        run = StudyRun(place, load, shown, jobs, client, keep_scores)
+        spent = float((read_description(place.path) or {"seconds": 0.0})["seconds"])
+        run.tell = lambda: place.describe(description(run, spent, ended=False))
+        run.tell()
+        run.choose()
+        run.fit_and_score()
+        finish(run)
+        place.describe(description(run, spent, ended=True))
+    if run.failures:
+        pairs = tuple((str(one.unit), one.error) for one in run.failures)
+        raise StudyError(pairs, tuple(one.details for one in run.failures))
+    return load_study(directory)
+
+
+def _check(link_set: Any, study: Any, jobs: Any, dask: Any) -> None:
+    if not isinstance(link_set, LinkSet):
+        raise InputError(f"link_set: expected mvgp.prioritise.tables.LinkSet, got {type(link_set).__name__}")
+    if not isinstance(study, Study):
+        raise InputError(f"study: expected mvgp.prioritise.studies.Study, got {type(study).__name__}")
+    check_jobs(jobs)
+    check_address(dask)
+    if dask is not None and jobs != 1:
+        raise InputError(f"jobs, dask: expected one of them, got {jobs} jobs and the cluster {dask!r}")
+    if jobs > 1:
+        need_joblib()

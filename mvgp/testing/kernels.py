@@ -1,0 +1,225 @@
+"""GraphKernelContract: what mvgp relies on in a kernel that is a function of a graph's Laplacian."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import LinearOperator, to_linear_operator
+from torch import Tensor
+
+from ..kernels.graph import Graph
+from ..kernels.graph_kernels import GraphKernel
+from ..kernels.precomputed import PrecomputedKernel
+from ..priors.matrix_gp import MatrixGP
+from .contract import Contract, rounding, slopes
+
+
+class KernelContract(Contract):
+    """Rules of a gpytorch kernel that is to be one side of a :class:`~mvgp.MatrixGP`.
+
+    Override :meth:`make_kernel`, in double precision, and :meth:`make_inputs` unless the kernel is one on nodes
+    (it has ``num_nodes``).
+
+    Example:
+        >>> import torch
+        >>> from mvgp.kernels import FeatureKernel
+        >>> from mvgp.testing import KernelContract, run_contract
+        >>> class FeatureContract(KernelContract):
+        ...     def make_kernel(self):
+        ...         return FeatureKernel(torch.tensor([[1.0, 0.0], [1.0, 2.0], [0.0, 1.0]]))
+        >>> run_contract(FeatureContract).holds
+        True
+
+    """
+
+    def make_kernel(self) -> Kernel:
+        """The kernel, in double precision, without batch dimensions."""
+        raise NotImplementedError("override make_kernel")
+
+    def make_inputs(self) -> Tensor:
+        """(n, d), n at least 3; all nodes of a kernel on nodes."""
+        kernel = self.make_kernel()
+        nodes = [int(part.num_nodes) for part in (kernel, *kernel.sub_kernels()) if hasattr(part, "num_nodes")]
+        if not nodes:
+            raise NotImplementedError("override make_inputs: the kernel has no num_nodes")
+        return torch.arange(nodes[0]).unsqueeze(1)
+
+    @staticmethod
+    def _operator(kernel: Kernel, one: Tensor, two: Tensor | None = None) -> LinearOperator:
+        return to_linear_operator(kernel(one, two).evaluate_kernel())
+
+    def _dense(self, kernel: Kernel, one: Tensor, two: Tensor | None = None) -> Tensor:
+        found: Tensor = self._operator(kernel, one, two).to_dense().detach()
+        return found
+
+    def test_the_matrix_is_a_covariance(self) -> None:
+        """(n, n), finite, symmetric, positive semi-definite."""
+        inputs = self.make_inputs()
+        matrix = self._dense(self.make_kernel(), inputs)
+        size = len(inputs)
+        self.require(matrix.shape == (size, size), f"the matrix of n inputs is (n, n), got {tuple(matrix.shape)}")
+        self.require(torch.isfinite(matrix).all(), "the matrix is finite")
+        self.require_close(matrix, matrix.mT, "the matrix is symmetric", relative=1e-10)
+        lowest, highest = torch.linalg.eigvalsh((matrix + matrix.mT) / 2)[[0, -1]].tolist()
+        rule = f"the matrix is positive semi-definite, got an eigenvalue {lowest:.3g}"
+        self.require(lowest >= -1e-10 * highest, rule)
+
+    def test_it_is_lazy_in_the_right_way(self) -> None:
+        """Products with the operator are products with the dense matrix."""
+        operator = self._operator(self.make_kernel(), self.make_inputs())
+        dense = operator.to_dense().detach()
+        right = torch.randn(len(dense), 3, generator=torch.Generator().manual_seed(0), dtype=dense.dtype)
+        found = (operator @ right).detach()
+        self.require_close(found, dense @ right, "K @ x is the dense product", relative=rounding(dense.dtype))
+
+    def test_the_diagonal_is_that_of_the_matrix(self) -> None:
+        """kernel(x, diag=True), and the operator's own diagonal."""
+        kernel, inputs = self.make_kernel(), self.make_inputs()
+        wanted = self._dense(kernel, inputs).diagonal()
+        alone = kernel(inputs, diag=True).detach()
+        self.require_close(alone, wanted, "kernel(x, diag=True) is the diagonal of kernel(x)")
+        found = self._operator(kernel, inputs).diagonal().detach()
+        self.require_close(found, wanted, "the operator's diagonal is the diagonal of the matrix")
+
+    def test_some_inputs_give_a_part_of_the_matrix(self) -> None:
+        """In any order, and between two sets of inputs."""
+        kernel, inputs = self.make_kernel(), self.make_inputs()
+        matrix, last = self._dense(kernel, inputs), len(inputs) - 1
+        one, two = torch.tensor([last, 0]), torch.tensor([1, last, 1])
+        rule = "kernel(x[i], x[j]) is a block of kernel(x)"
+        self.require_close(self._dense(kernel, inputs[one], inputs[two]), matrix[one][:, two], rule)
+        found = self._dense(kernel, inputs[one])
+        self.require_close(found, matrix[one][:, one], "kernel(x[i]) is a block of kernel(x)")
+        found = kernel(inputs[two], inputs[two.flip(0)], diag=True).detach()
+        self.require_close(found, matrix[two, two.flip(0)], "kernel(x[i], x[j], diag=True) are entries of kernel(x)")
+
+    def test_gradients_of_the_parameters(self) -> None:
+        """Of a weighted sum of the matrix, by differences, for each raw parameter that is learned."""
+        kernel, inputs = self.make_kernel(), self.make_inputs()
+        size = len(inputs)
+        weights = torch.randn(size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        for name, parameter in kernel.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            (found,) = torch.autograd.grad((weights * self._operator(kernel, inputs).to_dense()).sum(), parameter)
+            start = parameter.detach().clone()
+
+            def total(raw: Tensor, parameter: Tensor = parameter) -> Tensor:
+                parameter.data.copy_(raw)
+                return (weights * self._dense(kernel, inputs)).sum()
+
+            wanted = slopes(total, start, step=1e-5)
+            parameter.data.copy_(start)
+            self.require_close(found, wanted, f"the gradient of {name} is its slope", relative=1e-5, absolute=1e-6)
+
+    def test_a_copy_is_apart(self) -> None:
+        """A posterior keeps a deep copy of the prior: later changes of the kernel must not reach it."""
+        kernel, inputs = self.make_kernel(), self.make_inputs()
+        twin, before = copy.deepcopy(kernel), self._dense(kernel, inputs)
+        for parameter in kernel.parameters():
+            parameter.data.add_(0.5)
+        rule = "a deep copy keeps its matrix when the original changes"
+        self.require_close(self._dense(twin, inputs), before, rule, relative=1e-12)
+
+    def test_its_state_can_be_carried_over(self) -> None:
+        """state_dict holds all that is learned."""
+        kernel, other, inputs = self.make_kernel(), self.make_kernel(), self.make_inputs()
+        for parameter in kernel.parameters():
+            parameter.data.add_(0.25)
+        other.load_state_dict(kernel.state_dict())
+        found, wanted = self._dense(other, inputs), self._dense(kernel, inputs)
+        self.require_close(found, wanted, "a kernel with the same state_dict has the same matrix", relative=1e-12)
+
+    def test_it_goes_to_single_precision(self) -> None:
+        """kernel.to(torch.float32) computes in it."""
+        kernel, inputs = self.make_kernel(), self.make_inputs()
+        wanted = self._dense(kernel, inputs)
+        self.require(wanted.dtype == torch.float64, f"the matrix is in double precision, got {wanted.dtype}")
+        given = inputs.float() if inputs.is_floating_point() else inputs
+        found = self._dense(kernel.to(torch.float32), given)
+        self.require(found.dtype == torch.float32, f"after .to(torch.float32) the matrix is too, got {found.dtype}")
+        self.require_close(found.double(), wanted, "single precision is about the same matrix", relative=1e-4)
+
+    def test_it_is_a_side_of_a_prior(self) -> None:
+        """MatrixGP takes it for rows and for columns."""
+        other = PrecomputedKernel(torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64))
+        inputs = self.make_inputs()
+        matrix = self._dense(self.make_kernel(), inputs)
+        rows = MatrixGP(self.make_kernel(), other, row_inputs=inputs).covariance().to_dense().detach()
+        cols = MatrixGP(other, self.make_kernel(), col_inputs=inputs).covariance().to_dense().detach()
+        self.require_close(rows, torch.kron(matrix, other.matrix), "as row kernel it gives K x K_N", relative=1e-8)
+        self.require_close(cols, torch.kron(other.matrix, matrix), "as column kernel it gives K_M x K", relative=1e-8)
+
+
+class GraphKernelContract(KernelContract):
+    r"""Rules of a :class:`~mvgp.kernels.GraphKernel`, :math:`K = f(L) + \text{shift}\, I`, beside those of a kernel.
+
+    Override :meth:`make_graph_kernel`.
+
+    Example:
+        >>> from mvgp.kernels import DiffusionKernel
+        >>> from mvgp.testing import GraphKernelContract, run_contract
+        >>> class DiffusionContract(GraphKernelContract):
+        ...     def make_graph_kernel(self, graph, **options):
+        ...         return DiffusionKernel(graph, time=0.7, shift=0.3, **options)
+        >>> run_contract(DiffusionContract).holds
+        True
+
+    """
+
+    def make_graph_kernel(self, graph: Graph, **options: Any) -> GraphKernel:
+        """The kernel on any graph.
+
+        :param options: to be handed on: ``method``, ``tolerance``, ``dtype``.
+        """
+        raise NotImplementedError("override make_graph_kernel")
+
+    def make_graph(self) -> Graph:
+        """Two components with weights, and a node without links."""
+        edges = [(0, 1), (1, 2), (2, 3), (3, 0), (1, 3), (4, 5), (5, 6)]
+        return Graph(edges, 8, weights=[1.0, 0.5, 2.0, 1.0, 0.3, 1.0, 4.0])
+
+    def make_kernel(self) -> GraphKernel:
+        """The kernel on :meth:`make_graph`."""
+        return self.make_graph_kernel(self.make_graph())
+
+    def test_the_spectrum_is_a_function(self) -> None:
+        """(n,) -> (n,), finite, not negative on [0, 2], and each value on its own."""
+        kernel, places = self.make_kernel(), torch.linspace(0, 2, 41, dtype=torch.float64)
+        found = kernel.spectrum(places).detach()
+        self.require(found.shape == places.shape, f"spectrum of (n,) is (n,), got {tuple(found.shape)}")
+        right = torch.isfinite(found).all() and (found + kernel.shift.detach() >= 0).all()
+        self.require(right, "f + shift is finite and not negative on [0, 2], where the eigenvalues of L are")
+        alone = torch.stack([kernel.spectrum(place.reshape(1)).detach()[0] for place in places])
+        self.require_close(alone, found, "f(x) depends on x only", relative=1e-12)
+
+    def test_it_is_this_function_of_the_laplacian(self) -> None:
+        """From eigenpairs of the dense Laplacian."""
+        kernel = self.make_kernel()
+        values, vectors = (torch.from_numpy(part) for part in np.linalg.eigh(kernel.graph.laplacian().toarray()))
+        spectrum = (kernel.spectrum(values.clamp(0, 2)) + kernel.shift).detach()
+        found = self._dense(kernel, self.make_inputs())
+        self.require_close(found, (vectors * spectrum) @ vectors.mT, "K = f(L) + shift I", relative=1e-9)
+
+    def test_the_polynomial_agrees_with_the_eigenpairs(self) -> None:
+        """method="chebyshev", which large graphs use, against method="eigen"."""
+        inputs, found = self.make_inputs(), {}
+        for method in ("eigen", "chebyshev"):
+            kernel = self.make_graph_kernel(self.make_graph(), method=method)
+            self.require(kernel.method == method, "make_graph_kernel hands its options on to GraphKernel")
+            found[method] = self._dense(kernel, inputs)
+        self.require_close(found["chebyshev"], found["eigen"], "polynomial and eigenpairs agree", relative=1e-8)
+
+    def test_names_of_nodes_do_not_matter(self) -> None:
+        """Nodes in another order: the matrix in that order."""
+        graph = self.make_graph()
+        order = np.roll(np.arange(graph.num_nodes), 3)
+        other = Graph.from_adjacency(graph.adjacency()[order][:, order])
+        before, after = (
+            self._dense(self.make_graph_kernel(g), torch.arange(g.num_nodes).unsqueeze(1)) for g in (graph, other)
+        )
+        self.require_close(after, before[order][:, order], "another order of nodes, another order of K", relative=1e-9)

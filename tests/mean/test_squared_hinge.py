@@ -1,0 +1,123 @@
+import cvxpy as cp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mvgp.linalg import PairIndex, PairLinearOperator
+from mvgp.mean.support_vectors import best_bias, bracketed_newton, solve_hinge, solve_squared_hinge
+from tests import randomness
+
+M, N, T = 9, 12, 40
+
+
+def problem(seed=0, rank=None, dtype=torch.float64):
+    """K (T, T) of full or low rank, labels of both classes, and uneven costs."""
+    rng = randomness.numpy_generator(seed)
+    roots = [rng.normal(size=(size, rank or size + 2)) / size**0.5 for size in (M, N)]
+    row_op, col_op = (torch.from_numpy(root @ root.T).to(dtype) for root in roots)
+    cells = np.sort(rng.choice(M * N, T, replace=False))
+    pairs = PairIndex(torch.from_numpy(cells // N), torch.from_numpy(cells % N), (M, N))
+    labels = torch.from_numpy(rng.choice([-1.0, 1.0], T, p=[0.7, 0.3])).to(dtype)
+    costs = torch.from_numpy(rng.uniform(0.2, 3.0, T)).to(dtype)
+    return PairLinearOperator(row_op, col_op, pairs), labels, costs
+
+
+def conic_optimum(op, labels, costs, power):
+    """Smallest objective and the bias, by an interior-point solver."""
+    values, vectors = torch.linalg.eigh(op.to_dense().double())
+    root = (vectors * values.clamp(min=0).sqrt()).numpy()
+    w, b = cp.Variable(T), cp.Variable()
+    slack = cp.pos(1 - cp.multiply(labels.numpy(), root @ w + b))
+    loss = cp.sum(cp.multiply(costs.numpy(), slack if power == 1 else cp.square(slack) / 2))
+    task = cp.Problem(cp.Minimize(cp.sum_squares(w) / 2 + loss))
+    task.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    return float(task.value), root @ w.value + b.value
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("factor", [0.01, 1.0, 1000.0])
+def test_newton_equals_a_conic_solver(rank, factor):
+    op, labels, costs = problem(rank=rank)
+    found = solve_squared_hinge(op, labels, factor * costs, tolerance=1e-11)
+    optimum, scores = conic_optimum(op, labels, factor * costs, power=2)
+    assert found.certificate.converged
+    assert found.certificate.iterations < 40
+    assert found.certificate.primal == pytest.approx(optimum, rel=1e-8)
+    assert found.certificate.dual == pytest.approx(optimum, rel=1e-8)
+    np.testing.assert_allclose(found.scores.numpy(), scores, atol=2e-5)
+    torch.testing.assert_close(found.scores, op @ found.coefficients + found.bias, atol=1e-8, rtol=0)
+
+
+def test_optimality_conditions():
+    op, labels, costs = problem(3)
+    found = solve_squared_hinge(op, labels, costs, tolerance=1e-14)
+    expected = costs * labels * (1 - labels * found.scores).clamp(min=0)
+    torch.testing.assert_close(found.coefficients, expected, atol=1e-6, rtol=0)
+    assert abs(float(found.coefficients.sum())) < 1e-6
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_svc_equals_a_conic_solver(factor):
+    op, labels, costs = problem(1)
+    found = solve_hinge(op, labels, factor * costs, tolerance=1e-5)
+    optimum, _ = conic_optimum(op, labels, factor * costs, power=1)
+    assert found.certificate.converged
+    assert found.certificate.dual <= optimum * (1 + 1e-7)
+    assert found.certificate.primal == pytest.approx(optimum, rel=1e-5)
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(st.integers(0, 10_000), st.floats(-3, 3))
+def test_the_certificate_bounds_the_distance_at_every_step(seed, exponent):
+    op, labels, costs = problem(seed)
+    if labels.abs().sum() == labels.sum().abs():
+        return  # one class only
+    costs = 10.0**exponent * costs
+    best = solve_squared_hinge(op, labels, costs, tolerance=1e-12)
+    assert best.certificate.converged
+    last = float("inf")
+    for steps in range(4):
+        early = solve_squared_hinge(op, labels, costs, tolerance=1e-12, max_iterations=steps).certificate
+        assert early.iterations <= steps
+        assert early.dual <= best.certificate.primal * (1 + 1e-9)
+        assert early.primal >= best.certificate.dual * (1 - 1e-9)
+        if exponent < -1:  # a single stage: monotone
+            assert early.primal <= last * (1 + 1e-12)
+        last = early.primal
+
+
+def test_single_precision():
+    op, labels, costs = problem(2)
+    double = solve_squared_hinge(op, labels, costs, tolerance=1e-10)
+    op, labels, costs = problem(2, dtype=torch.float32)
+    single = solve_squared_hinge(op, labels, costs, tolerance=1e-4)
+    assert single.certificate.converged
+    assert single.scores.dtype == torch.float32
+    torch.testing.assert_close(single.scores.double(), double.scores, atol=0.05, rtol=0)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(st.integers(0, 10_000))
+def test_best_bias(seed):
+    rng = randomness.numpy_generator(seed)
+    image = torch.from_numpy(rng.normal(scale=3.0, size=7))
+    labels = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, 1.0, -1.0], dtype=torch.float64)
+    costs = torch.from_numpy(rng.uniform(0.1, 10, 7))
+
+    def loss(b):
+        return float((costs * (1 - labels * (image + b)).clamp(min=0).square()).sum())
+
+    found = best_bias(image, labels, costs)
+    assert loss(found) <= min(loss(b) for b in np.linspace(found - 2, found + 2, 401)) + 1e-12
+
+
+def test_increasing_root_of_a_broken_line():
+    def broken(t):  # flat, then steep
+        return (t - 1.0, 1.0) if t < 0.9 else (-0.1 + 1000 * (t - 0.9), 1000.0)
+
+    assert bracketed_newton(broken, -5.0, 50.0) == pytest.approx(0.9001)
+    assert bracketed_newton(lambda t: (0.0, 0.0), 0.0, 2.0) == 1.0

@@ -1,0 +1,245 @@
+"""The commands as they are meant to be used, on small tables."""
+
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+
+import mvgp
+from mvgp.prioritise.cli import entry
+from mvgp.prioritise.cli import streams as notes
+from mvgp.prioritise.ranking.rows import HEADER
+from mvgp.prioritise.studies import load_study
+from tests.prioritise.cli.runner import command
+from tests.prioritise.cli.tables import N, inputs, write_tables
+
+QUICK = ["--strength", "0.3", "--negatives", "2"]
+PROGRAM = [sys.executable, "-c", "from mvgp.prioritise.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return write_tables(tmp_path_factory.mktemp("tables"))
+
+
+def read(text):
+    return list(csv.DictReader(io.StringIO(text), delimiter="\t"))
+
+
+def test_version_and_help(capsysbinary):
+    assert command(capsysbinary, "--version").out == f"mvgp {mvgp.__version__}\n"
+    for arguments in (
+        [],
+        ["--help"],
+        ["rank", "--help"],
+        ["study", "--help"],
+        ["report", "--help"],
+        ["demo", "--help"],
+    ):
+        found = command(capsysbinary, *arguments)
+        assert found.code == 0
+        assert "Usage" in found.out
+        assert found.err == ""
+
+
+def test_rank_shows_a_table_for_each_row(tables, capsysbinary):
+    found = command(capsysbinary, "rank", *inputs(tables), *QUICK, "--row", "D03", "--row", "Disease 4", "--top", "3")
+    assert found.code == 0, found.err
+    one, two, _ = found.out.split("\n\n")
+    assert one.splitlines()[0] == "D03  disease 3"
+    assert two.splitlines()[0] == "D04  disease 4"
+    assert "P(top 3)" in one
+    assert len(two.splitlines()) == 5
+    assert "12 rows x 20 columns" in found.err
+
+
+@pytest.mark.slow
+def test_rank_writes_the_same_numbers_to_a_file_and_to_stdout(tables, tmp_path, capsysbinary):
+    given = ["rank", *inputs(tables), *QUICK, "--top", "4", "--row", "D01", "--quiet", "--out"]
+    shown = command(capsysbinary, *given, "-")
+    assert shown.err == ""
+    written = command(capsysbinary, *given, tmp_path / "out.tsv")
+    assert (written.out, written.err) == ("", "")
+    assert (tmp_path / "out.tsv").read_text() == shown.out
+    lines = read(shown.out)
+    assert tuple(lines[0]) == HEADER
+    assert all(0 <= float(line["p_top"]) <= 1 and float(line["std"]) > 0 for line in lines)
+    assert command(capsysbinary, *given, "-", "--seed", "1").out != shown.out
+
+
+@pytest.mark.slow
+def test_rank_with_negatives_within_rows(tables, capsysbinary):
+    ask = ["rank", *inputs(tables), *QUICK, "--row", "D01", "--out", "-", "--no-uncertainty", "--quiet"]
+    within, over = (command(capsysbinary, *ask, *more) for more in (["--within-rows"], []))
+    assert within.code == over.code == 0
+    assert within.out != over.out
+
+
+@pytest.mark.slow
+def test_rank_of_all_rows(tables, capsysbinary):
+    given = ["rank", *inputs(tables), *QUICK, "--out", "-", "--top", "2"]
+    found = command(capsysbinary, *given)
+    lines = read(found.out)
+    assert len(lines) == 24
+    assert {line["p_top"] for line in lines} == {""}
+    assert "--uncertainty adds them" in found.err
+    full = read(command(capsysbinary, *given, "--uncertainty", "--quiet").out)
+    assert [line["col_id"] for line in full] == [line["col_id"] for line in lines]
+    assert all(line["p_top"] for line in full)
+
+
+def test_known_links_are_left_out_unless_asked_for(tables, capsysbinary):
+    given = ["rank", *inputs(tables), "--model", "popularity", "--row", "D01", "--out", "-", "--quiet", "--top", N]
+    linked = {line["gene"] for line in read((tables / "pairs.tsv").read_text()) if line["disease"] == "D01"}
+    assert linked
+    without, every = (read(command(capsysbinary, *given, *more).out) for more in ([], ["--known"]))
+    assert not linked & {line["col_id"] for line in without}
+    assert {line["col_id"] for line in every if line["known"] == "1"} == linked
+
+
+@pytest.mark.slow
+def test_a_kept_model_ranks_without_tables(tables, tmp_path, capsysbinary):
+    kept = tmp_path / "kept.mvgp"
+    done = command(capsysbinary, "rank", *inputs(tables), *QUICK, "--save", kept, "--quiet")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    ask = ["--row", "disease 5", "--out", "-", "--top", "5", "--quiet"]
+    fresh = command(capsysbinary, "rank", *inputs(tables), *QUICK, *ask)
+    loaded = command(capsysbinary, "rank", "--load", kept, *ask)
+    assert loaded.out == fresh.out
+    content = bytearray(kept.read_bytes())
+    content[-200] ^= 255
+    kept.write_bytes(content)
+    broken = command(capsysbinary, "rank", "--load", kept, *ask)
+    assert broken.code == 2
+    assert broken.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_study_and_report(tables, tmp_path, capsysbinary):
+    given = ["study", *inputs(tables), "--out", tmp_path / "study", "--models", "popularity,neighbours", "--folds", "2"]
+    found = command(capsysbinary, *given)
+    assert found.code == 0, found.err
+    assert found.out.startswith("2 of 2 folds")
+    assert {"popularity", "neighbours"} <= set(found.out.split())
+    tables_before = (tmp_path / "study" / "tables" / "metrics.tsv").read_bytes()
+    again = command(capsysbinary, *given, "--quiet")
+    assert (again.out, again.err) == (found.out, "")
+    assert (tmp_path / "study" / "tables" / "metrics.tsv").read_bytes() == tables_before
+    for more, place in ([], tmp_path / "study"), (["--out", tmp_path / "page"], tmp_path / "page"):
+        done = command(capsysbinary, "report", tmp_path / "study", *more)
+        assert done.code == 0, done.err
+        assert str(place / "report.html") in done.err
+        assert "popularity" in (place / "report.html").read_text()
+
+
+def test_settings_of_a_study_are_those_of_the_options(tables, tmp_path, capsysbinary):
+    given = ["study", *inputs(tables), "--out", tmp_path / "study", "--models", "popularity", "--folds", "2"]
+    found = command(capsysbinary, *given, "--within-rows", "--negatives", "3", "--split", "new", "--quiet")
+    assert found.code == 0, found.err
+    study = load_study(tmp_path / "study").study
+    assert (study.within_rows, study.negative_sets, study.split) == (True, 3, "rows")
+    refused = command(capsysbinary, *given, "--negatives", "3", "--split", "new", "--quiet")
+    assert refused.code == 2
+    assert "within_rows" in refused.err
+
+
+def test_an_interrupt_ends_in_one_line_and_130(tables, tmp_path, capsysbinary, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mvgp.prioritise.cli.commands.run_study", interrupted)
+    found = command(
+        capsysbinary, "study", *inputs(tables), "--out", tmp_path / "s", "--models", "popularity", "--quiet"
+    )
+    assert found.code == 130
+    assert found.err.startswith("mvgp: interrupted; finished units are kept in ")
+    assert found.err.count("\n") == 1
+    monkeypatch.setattr("mvgp.prioritise.cli.commands.fit_prioritiser", interrupted)
+    given = ["rank", *inputs(tables), "--quiet", "--out", tmp_path / "out.tsv"]
+    found = command(capsysbinary, *given)
+    assert (found.code, found.err) == (130, "mvgp: interrupted\n")
+    assert not (tmp_path / "out.tsv").exists()
+
+
+@pytest.mark.slow
+def test_a_real_interrupt_keeps_finished_units(tables, tmp_path):
+    """Ctrl-C in the middle of a study; the same command then finishes it."""
+    given = [*PROGRAM, "study", *map(str, inputs(tables)), "--out", str(tmp_path / "study"), "--quiet"]
+    given += [
+        "--models",
+        "popularity,trace",
+        "--folds",
+        "5",
+        "--negatives",
+        "500",  # it would take minutes to its end, and is interrupted after seconds
+        "--strengths",
+        "0.5,0.2,0.1,0.05,0.02",
+    ]
+    running = subprocess.Popen(
+        given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a background job of a shell has interrupts ignored, and so have its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    units, until = tmp_path / "study" / "units", time.monotonic() + 600  # only against hanging
+    while len(list(units.rglob("*.unit"))) < 2 and running.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    os.kill(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=600)
+    assert (running.returncode, out) == (130, ""), err
+    assert err.startswith("mvgp: interrupted; finished units are kept")
+    assert err.count("\n") == 1
+    assert len(list(units.rglob("*.unit"))) >= 2
+
+
+def test_warnings_are_notes_and_those_alike_are_counted(capsysbinary):
+    with notes.notes_in_one_line():
+        for gap in (1e-2, 3e-3, 0.5):
+            warnings.warn(f"the gap is {gap:.1e}\nafter 7 steps", RuntimeWarning, stacklevel=1)
+        warnings.warn("something old", DeprecationWarning, stacklevel=1)
+    text = capsysbinary.readouterr().err.decode()
+    assert text == "mvgp: note: the gap is 1.0e-02 after 7 steps\nmvgp: note: 2 more like that\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(28, "No space left on device", "out.tsv"), "mvgp: out.tsv: No space left on device\n"),
+        (MemoryError(), "mvgp: not enough memory"),
+        (mvgp.errors.ConvergenceError("one\ntwo"), "mvgp: one two\n"),
+    ],
+)
+def test_other_errors(error, line, monkeypatch, capsysbinary):
+    def failing(*_, **__):
+        raise error
+
+    monkeypatch.setattr(entry, "app", failing)
+    found = command(capsysbinary, "rank")
+    assert found.code == 2
+    assert found.err.startswith(line)
+    assert found.err.count("\n") == 1
+
+
+def test_a_short_row_is_listed_whole_unless_a_length_is_given(tmp_path, capsysbinary):
+    (tmp_path / "pairs.tsv").write_text("D1\tg1\nD1\tg2\nD2\tg2\nD2\tg3\n")
+    given = ["rank", "--pairs", tmp_path / "pairs.tsv", "--model", "popularity", "--row", "D1", "--out", "-", "-q"]
+    found = command(capsysbinary, *given)
+    assert found.code == 0, found.err
+    assert [line["col_id"] for line in read(found.out)] == ["g3"]
+
+
+def test_a_list_does_not_begin_within_the_bar(tables, capsysbinary, monkeypatch):
+    """On a terminal both are on the same screen: the bar is cleared before the table."""
+    said = []
+    monkeypatch.setattr("mvgp.prioritise.cli.commands.show_row", lambda row: said.append(capsysbinary.readouterr().err))
+    command(capsysbinary, "rank", *inputs(tables), "--model", "popularity", "--row", "D03", "--top", "3")
+    assert len(said) == 1
+    assert said[0].endswith(b"\r")

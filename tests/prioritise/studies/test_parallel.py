@@ -1,0 +1,151 @@
+"""The same study on one core, on two, and on a cluster of which a worker is killed: identical tables."""
+
+import os
+import signal
+from concurrent.futures import Future
+
+import pytest
+
+from mvgp.errors import InputError
+from mvgp.prioritise.studies import StudyError, execution, run_study
+from mvgp.prioritise.studies.directory import StudyDirectory
+from tests.prioritise.studies.planted import planted_links, tables_of, tiny_study
+
+pytestmark = pytest.mark.slow
+
+LINKS = planted_links()
+STUDY = tiny_study(models=("popularity", "hilbert", "trace"), negative_sets=2)
+
+
+@pytest.fixture(scope="module")
+def one_core(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("one") / "study"
+    run_study(LINKS, STUDY, directory, progress=False)
+    return tables_of(directory)
+
+
+def test_two_cores(one_core, tmp_path):
+    run_study(LINKS, STUDY, tmp_path, jobs=2, progress=False)
+    assert tables_of(tmp_path) == one_core
+
+
+def test_two_cores_one_killed(one_core, tmp_path, monkeypatch):
+    from joblib.externals.loky import reusable_executor
+
+    real, saved = StudyDirectory.save, []
+
+    def save(self, outcome):
+        real(self, outcome)
+        saved.append(outcome.unit)
+        if len(saved) == 3:
+            os.kill(next(iter(reusable_executor._executor._processes)), signal.SIGKILL)
+
+    monkeypatch.setattr(StudyDirectory, "save", save)
+    run_study(LINKS, STUDY, tmp_path, jobs=2, progress=False)
+    assert len(saved) == len(set(saved))
+    assert tables_of(tmp_path) == one_core
+
+
+def test_a_full_disk_with_two_cores(one_core, tmp_path, monkeypatch):
+    real, saved = StudyDirectory.save, []
+
+    def save(self, outcome):
+        if len(saved) == 3:
+            raise InputError("No space left on device")
+        real(self, outcome)
+        saved.append(outcome.unit)
+
+    monkeypatch.setattr(StudyDirectory, "save", save)
+    with pytest.raises(InputError, match="No space"):
+        run_study(LINKS, STUDY, tmp_path, jobs=2, progress=False)
+    monkeypatch.setattr(StudyDirectory, "save", real)
+    assert len(list(tmp_path.rglob("*.unit"))) == 3
+    run_study(LINKS, STUDY, tmp_path, progress=False)
+    assert tables_of(tmp_path) == one_core
+
+
+def test_processes_are_not_killed_before_their_executor_knows_its_tasks(monkeypatch):
+    """Its thread would die of a KeyError. Here it needs three looks for each task but the first, which is done."""
+    pytest.importorskip("joblib")
+    futures, killed = [], []
+
+    class Slow(Future):
+        looks = 0
+
+        def running(self):
+            self.looks += 1
+            return self.looks > 3
+
+    class Executor:
+        def submit(self, function, task):
+            futures.append(Slow())
+            if task == 0:
+                futures[0].set_result("first")
+            return futures[-1]
+
+        def shutdown(self, kill_workers):
+            killed.append(kill_workers)
+            assert min(future.looks for future in futures[1:]) > 3
+
+    monkeypatch.setattr("joblib.executor.get_memmapping_executor", lambda *sizes, **options: Executor())
+    found = execution._from_workers(range(10), 2)
+    assert next(found) == "first"
+    assert len(futures) == 4  # the one that is done, and one more than there are processes
+    found.close()
+    assert killed == [True]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_cluster_with_a_killed_worker(one_core, tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    real, saved = StudyDirectory.save, []
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None
+    ) as cluster:
+
+        def save(self, outcome):
+            real(self, outcome)
+            saved.append(outcome.unit)
+            if len(saved) == 2:
+                os.kill(cluster.workers[0].pid, signal.SIGKILL)
+
+        monkeypatch.setattr(StudyDirectory, "save", save)
+        run_study(LINKS, STUDY, tmp_path, dask=cluster.scheduler_address, progress=False)
+    assert len(saved) == len(set(saved))
+    assert tables_of(tmp_path) == one_core
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x", "not an address"])
+def test_a_cluster_that_is_not_there(tmp_path, monkeypatch, address):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(execution, "CONNECT", 0.5)
+    with pytest.raises(InputError, match="dask: expected the address of a scheduler") as raised:
+        run_study(LINKS, STUDY, tmp_path / "new", dask=address, progress=False)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "new").exists()
+
+
+def test_workers_that_die_again_and_again_are_given_up(tmp_path, monkeypatch):
+    """Units that take their process down with them are named; the others are kept."""
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    def broken(tasks, workers):
+        yield from ()
+        raise TerminatedWorkerError("killed")
+
+    monkeypatch.setattr(execution, "_from_workers", broken)
+    with pytest.raises(StudyError, match="a worker process died 3 times"):
+        run_study(LINKS, tiny_study(models=("popularity",)), tmp_path, jobs=2, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_cluster_whose_workers_are_all_away_for_a_moment(tmp_path, monkeypatch):
+    """Without a core there is still something to wait for: a study must not end with nothing."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(distributed.Client, "ncores", lambda self: {})
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None
+    ) as cluster:
+        study = tiny_study(models=("popularity",))
+        found = run_study(LINKS, study, tmp_path, dask=cluster.scheduler_address, progress=False)
+    assert {entry["model"] for entry in found.metrics} == {"popularity"}
