@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint docs bench bench-bars clean
+.PHONY: demo test quick lint docs bench bench-quick clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -42,6 +42,9 @@ lint: $(VENV)/.test  ## style and types
 test: lint  ## style, types, and the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+quick: lint  ## style, types, and the tests that take no more than about a second each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+
 docs: $(VENV)/.docs  ## the documentation site; warnings and broken links are errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/check_links.py docs/_build/html
@@ -49,8 +52,8 @@ docs: $(VENV)/.docs  ## the documentation site; warnings and broken links are er
 bench: $(VENV)/.bench  ## the benchmark book: mvgp beside its peers in one run, writes docs/benchmark_book.md
 	$(BIN)/python -m benchmarks.book
 
-bench-bars: $(VENV)/.bench  ## the bars of earlier work; each prints ratios against a peer in one run
-	@status=0; for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || status=1; done; exit $$status
+bench-quick: $(VENV)/.bench  ## every chapter of the book at tiny sizes, in minutes: whether it runs, not how fast it is
+	$(BIN)/python -m benchmarks.book --quick --out benchmarks/results/quick
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache

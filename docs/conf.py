@@ -7,7 +7,8 @@ from pathlib import Path
 
 import mvgp
 
-sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+sys.path[:0] = [str(Path(__file__).parent / "_extensions"), str(Path(__file__).parents[1])]
+from benchmarks.book.figures import draw_figures  # noqa: E402, found by the line above
 
 # sphinx reads what lies below this folder only, so the notebooks are copied here; with their outputs, which are stored
 HERE = Path(__file__).parent
@@ -17,6 +18,7 @@ for notebook in (HERE.parent / "tutorials").glob("*.ipynb"):
     copy = HERE / "tutorials" / notebook.name
     copy.write_text(notebook.read_text().replace("](../docs/", "](../"))  # pages are one folder nearer there
     shutil.copystat(notebook, copy)
+draw_figures(HERE / "figures" / "bench.json")  # the numbers are committed, the figures of the benchmark book are not
 
 project = "mvgp"
 author = "The mvgp authors"

@@ -365,6 +365,7 @@ def test_a_noise_that_vanishes_in_the_prior_s_precision_is_refused():
         mvgp.FullGP(prior.to(torch.float32), likelihood).fit(mvgp.ObservedMatrix([0], [0], [1.0], (2, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_wrong_calls_are_refused_by_name(seed):
     import hostile_calls

@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
+
 from tests import everywhere
+
+pytestmark = pytest.mark.slow
 
 
 def test_counts_of_the_last_line():

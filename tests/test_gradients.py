@@ -260,6 +260,7 @@ def differences(function, at, step=1e-5):
     return found.reshape(at.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CARRIED)
 def test_a_gradient_is_right(name, monkeypatch):
     monkeypatch.setattr(chain_probability, "FINENESS", 20)
@@ -427,6 +428,7 @@ def test_a_gradient_that_would_be_lost_is_refused_by_name(name):
         function(at.clone().requires_grad_())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in REFUSED if name != "a list of tensors"])
 def test_without_gradients_nothing_is_lost_and_nothing_refused(name):
     function, at, _ = REFUSED[name]
@@ -538,6 +540,7 @@ def test_second_derivatives_of_a_dense_factor_are_right():
     torch.testing.assert_close(hessian, -torch.linalg.inv(k), rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [None, OrderedSimplex()])
 def test_second_derivatives_of_the_ranking_loss_are_right(target):
     likelihood = BipartiteRankingLikelihood(target=target)
@@ -564,6 +567,7 @@ def test_second_derivatives_by_the_weights_of_the_loss_are_refused():
 # Some more
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["values", "weights", "inputs"])
 def test_the_evidence_bound_has_the_gradient_of_its_maximum(what):
     likelihood, mu = gaussian(), 0.4

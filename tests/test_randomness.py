@@ -11,6 +11,8 @@ import pytest
 
 from tests import randomness
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent
 SEEDING = {"manual_seed", "default_rng", "Generator", "SeedSequence", "RandomState", "Random", "SystemRandom"}
 GLOBAL_SEEDING = {"random", "hypothesis"}  # modules with a function called seed

@@ -98,6 +98,7 @@ class TestStored:
                 assert target.startswith("https://") or (FOLDER / target).exists(), target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs(name, tmp_path):
     """In a process of its own, with the warnings and none of the settings of whoever runs the tests."""

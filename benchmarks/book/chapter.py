@@ -29,9 +29,11 @@ class Chapter:
     :param title: its heading.
     :param plan: the measurements, given whether they are to be tiny.
     :param tell: the section, given the outcomes by name and whether they are tiny.
+    :param slow: whether it takes long, or needs data that not everybody has: measured only when it is named.
     """
 
     name: str
     title: str
     plan: Callable[[bool], list[Measurement]]
     tell: Callable[[dict[str, Outcome], bool], Section]
+    slow: bool = False

@@ -1,9 +1,10 @@
-"""Figures with logarithmic axes, once for light and once for dark pages."""
+"""Figures with logarithmic axes: numbers in a file, from which they are drawn once for light and once for dark pages."""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart; on dark pages the dark ones are lighter
@@ -66,6 +67,28 @@ class Figure:
     def empty(self) -> bool:
         """Whether there is nothing to draw."""
         return all(panel.empty for panel in self.panels)
+
+
+def save_figures(figures: dict[str, Figure], path: Path) -> None:
+    """The numbers of all figures, by the names of their files."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({stem: asdict(figure) for stem, figure in figures.items()}, indent=1) + "\n")
+
+
+def load_figures(path: Path) -> dict[str, Figure]:
+    """What :func:`save_figures` has written."""
+    return {
+        stem: Figure(
+            one["alt"],
+            [Panel(**{**panel, "lines": [Line(**line) for line in panel["lines"]]}) for panel in one["panels"]],
+        )
+        for stem, one in json.loads(path.read_text()).items()
+    }
+
+
+def draw_figures(path: Path) -> list[Path]:
+    """Every figure of a file that :func:`save_figures` has written, beside it."""
+    return [drawn for stem, figure in load_figures(path).items() for drawn in write_figure(figure, path.parent, stem)]
 
 
 def write_figure(figure: Figure, folder: Path, stem: str) -> list[Path]:

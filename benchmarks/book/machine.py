@@ -20,7 +20,7 @@ PACKAGES = (
     "numpy",
     "scipy",
 )
-MEASURED = ("mvgp/**/*.py", "benchmarks/book/contestants/*.py", "benchmarks/book/server.py", "benchmarks/common.py")
+MEASURED = ("mvgp/**/*.py", "benchmarks/book/contestants/*.py", "benchmarks/book/server.py")
 
 
 def machine() -> dict[str, str]:

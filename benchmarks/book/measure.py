@@ -16,7 +16,20 @@ from .measurement import FAILED, LARGE, OVER, Measurement, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTESTANTS = tuple(
-    f"benchmarks.book.contestants.{name}" for name in ("grid", "scaling", "completion", "svm", "ranking", "variance")
+    f"benchmarks.book.contestants.{name}"
+    for name in (
+        "grid",
+        "scaling",
+        "completion",
+        "svm",
+        "ranking",
+        "variance",
+        "products",
+        "projection",
+        "mean",
+        "scale",
+        "learned",
+    )
 )
 NOTHING = Measurement("nothing", "server:nothing", limit=60.0)
 

@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 
 from .chapter import Chapter
-from .figures import write_figure
+from .figures import draw_figures, save_figures
 from .measurement import FAILED
 from .results import Results
 
@@ -21,7 +21,7 @@ Written by `make bench`, which measures everything on this page side by side in 
 
 Every measurement has a process of its own, {threads}, a limit of time and a limit of {memory:g} GiB; contestants take turns, size by size. Times are for the answer, not for making
 the problem up; what takes less than two seconds is repeated up to {rounds} times and the best time given. MiB is the largest memory of the process beyond that of one which has imported the
-same packages and does nothing ({start:.0f} MiB). What a contestant could not do is said in its place. How to run parts of it, and the bars of earlier work: {{doc}}`benchmarks`.
+same packages and does nothing ({start:.0f} MiB). What a contestant could not do is said in its place. How to run parts of it, and chapters that are too slow to be here: {{doc}}`benchmarks`.
 """
 IMAGE = """```{{image}} figures/{stem}-light.svg
 :class: only-light
@@ -35,9 +35,13 @@ IMAGE = """```{{image}} figures/{stem}-light.svg
 
 
 def write_page(chapters: list[Chapter], results: Results, folder: Path) -> list[str]:
-    """Write ``benchmark_book.md`` and its figures below ``folder``; the titles of chapters that failed."""
-    parts, failed = [_head(results)], []
-    for number, chapter in enumerate(chapters, 1):
+    """Write ``benchmark_book.md`` below ``folder``, the numbers of its figures and the figures; the titles of chapters that failed.
+
+    Slow chapters that were not measured are left out. In the documentation page and numbers are committed, and the figures are drawn when the site is built.
+    """
+    parts, failed, figures = [_head(results)], [], {}
+    shown = [chapter for chapter in chapters if results.of(chapter.name) or not chapter.slow]
+    for number, chapter in enumerate(shown, 1):
         outcomes = results.of(chapter.name)
         broken = [one for one in outcomes.values() if one.status == FAILED]
         try:
@@ -48,7 +52,7 @@ def write_page(chapters: list[Chapter], results: Results, folder: Path) -> list[
                     text = text.replace(f"{{{name}}}", "(No figure: nothing was measured.)")
                     continue
                 stem = f"bench-{chapter.name}-{name}"
-                write_figure(figure, folder / "figures", stem)
+                figures[stem] = figure
                 text = text.replace(f"{{{name}}}", IMAGE.format(stem=stem, alt=figure.alt))
         except Exception as error:
             traceback.print_exc()
@@ -63,6 +67,8 @@ def write_page(chapters: list[Chapter], results: Results, folder: Path) -> list[
         parts.insert(1, f"**Chapters that failed in this run: {', '.join(failed)}.**\n")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "benchmark_book.md").write_text("\n".join(parts))
+    save_figures(figures, folder / "figures" / "bench.json")
+    draw_figures(folder / "figures" / "bench.json")
     return failed
 
 

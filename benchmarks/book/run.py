@@ -1,4 +1,4 @@
-"""Run every chapter's measurements, save each as it ends, then write the page."""
+"""Run the measurements of chapters, and save each as it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tqdm import tqdm
 from .chapter import Chapter
 from .machine import code_digest, commit, machine, versions
 from .measure import Meter
-from .page import write_page
 from .results import Results
 
 
@@ -31,9 +30,15 @@ def about_run(
     }
 
 
+def wanted(chapters: Sequence[Chapter], named: Sequence[str], *, quick: bool) -> list[Chapter]:
+    """The chapters that are to be measured: those that are named; else all that are not slow, and slow ones too at tiny sizes."""
+    if named:
+        return [chapter for chapter in chapters if chapter.name in named]
+    return [chapter for chapter in chapters if quick or not chapter.slow]
+
+
 def run_book(
     chapters: Sequence[Chapter],
-    out: Path,
     results_folder: Path,
     *,
     quick: bool = False,
@@ -41,22 +46,21 @@ def run_book(
     memory_gib: float = 10.0,
     rounds: int = 5,
     fresh: bool = False,
-    only: Sequence[str] = (),
-) -> list[str]:
-    """Measure what is not measured yet and write the page; the titles of chapters that failed.
+    named: Sequence[str] = (),
+) -> Results:
+    """Measure what is not measured yet.
 
-    :param out: folder of the page and its figures.
     :param results_folder: of what was measured.
-    :param only: names of chapters to measure; the page has all of them.
+    :param named: chapters to measure; the usual ones when there are none.
     """
     about = about_run(chapters, quick=quick, threads=threads, memory_gib=memory_gib, rounds=rounds)
     results = Results.begin(results_folder, about, fresh=fresh)
-    plans = [(chapter, one) for chapter in chapters if not only or chapter.name in only for one in chapter.plan(quick)]
+    plans = [(chapter, one) for chapter in wanted(chapters, named, quick=quick) for one in chapter.plan(quick)]
     with Meter(threads, memory_gib, rounds) as meter, tqdm(total=len(plans), desc="bench", unit="") as bar:
-        for chapter, wanted in plans:
-            bar.set_postfix_str(f"{chapter.name}: {wanted.name}"[:60])
-            if results.find(chapter.name, wanted) is None:
-                smaller = results.of(chapter.name).get(wanted.after) if wanted.after else None
-                results.add(chapter.name, meter.run(wanted, smaller))
+        for chapter, one in plans:
+            bar.set_postfix_str(f"{chapter.name}: {one.name}"[:60])
+            if results.find(chapter.name, one) is None:
+                smaller = results.of(chapter.name).get(one.after) if one.after else None
+                results.add(chapter.name, meter.run(one, smaller))
             bar.update()
-    return write_page(list(chapters), results, out)
+    return results

@@ -135,3 +135,23 @@ def paired(ours: str, mine: Sequence[float], theirs: str, other: Sequence[float]
     if mean - half <= 0 <= mean + half:
         return f"{ours} and {theirs} cannot be told apart: {found}."
     return f"{ours} is {'ahead of' if mean > 0 else 'behind'} {theirs}: {found}."
+
+
+def times_as_long(found: Outcome | None, other: Outcome | None) -> str:
+    """Seconds of one beside those of another, as a ratio; empty if one of them was not done."""
+    if found is None or other is None or not (found.done and other.done and found.seconds and other.seconds):
+        return ""
+    return f"{factor(found.seconds / other.seconds)}" if found is not other else ""
+
+
+def bars(aims: Sequence[tuple[str, float | None, str, float]]) -> str:
+    """A table of what has to be reached.
+
+    :param aims: name, what was found (None: not measured), "at least" or "at most", and the number.
+    """
+    lines = []
+    for name, found, how, wanted in aims:
+        cleared = found is not None and (found >= wanted if how == "at least" else found <= wanted)
+        verdict = "not measured" if found is None else "yes" if cleared else "**no**"
+        lines.append([name, "" if found is None else f"{found:.3g}", f"{how} {wanted:g}", verdict])
+    return table(["bar", "found", "aim", "cleared"], lines)

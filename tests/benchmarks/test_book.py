@@ -5,15 +5,31 @@ import re
 
 import pytest
 
+from benchmarks.book import __main__ as command
 from benchmarks.book.__main__ import main
 from benchmarks.book.chapter import Chapter, Section
 from benchmarks.book.chapters import CHAPTERS
-from benchmarks.book.figures import Figure, Line, Panel
+from benchmarks.book.figures import Figure, Line, Panel, draw_figures, load_figures, save_figures
+from benchmarks.book.machine import ROOT
 from benchmarks.book.measurement import DONE, FAILED, LARGE, OVER, Measurement, Outcome
 from benchmarks.book.page import write_page
 from benchmarks.book.results import Results
+from benchmarks.book.run import wanted
 from benchmarks.book.sweep import Contestant, Size, Sweep, total_seconds
-from benchmarks.book.text import beside, error, exponent, factor, growth, missing_row, paired, reason, seconds, table
+from benchmarks.book.text import (
+    bars,
+    beside,
+    error,
+    exponent,
+    factor,
+    growth,
+    missing_row,
+    paired,
+    reason,
+    seconds,
+    table,
+    times_as_long,
+)
 
 ABOUT = {
     "identity": {"code": "1"},
@@ -66,6 +82,20 @@ class TestText:
         assert paired("a", [0.1, 0.2, 0.4], "b", [0.5, 0.6, 0.7]).startswith("a is behind b")
         assert paired("a", [0.1, 0.9], "b", [0.9, 0.2]).startswith("a and b cannot be told apart")
         assert "too few" in paired("a", [0.1, float("nan")], "b", [0.9, 0.2])
+
+    def test_bars_are_judged(self):
+        rows = bars([("a", 4.5, "at least", 4), ("b", 4.5, "at most", 4), ("c", None, "at least", 1)]).splitlines()[2:]
+        assert [row.split("|")[4].strip() for row in rows] == ["yes", "**no**", "not measured"]
+
+    def test_times_as_long(self):
+        ours, theirs = outcome("a", 2.0), outcome("b", 5.0)
+        assert times_as_long(theirs, ours) == "2.5"
+        assert (
+            times_as_long(ours, ours)
+            == times_as_long(None, ours)
+            == times_as_long(outcome("c", None, OVER), ours)
+            == ""
+        )
 
     def test_tables_stay_tables(self):
         broken = Outcome("x", "", FAILED, message="a | b\nc")
@@ -124,6 +154,7 @@ class TestResults:
 
 
 class TestPage:
+    @pytest.mark.slow
     def test_chapters_figures_and_failures(self, tmp_path):
         def tell(outcomes, quick):
             panel = Panel("Time", "T", "seconds", [Line("a", [1.0, 2.0], [3.0, 4.0]), Line("b", [], [])])
@@ -150,6 +181,20 @@ class TestPage:
         chapter = Chapter("one", "Good", lambda _: [], lambda *_: Section("Text.", {}))
         assert write_page([chapter], results, tmp_path) == ["Good"]
         assert "**Failed**: x (why)." in (tmp_path / "benchmark_book.md").read_text()
+
+    def test_figures_can_be_drawn_from_their_numbers(self, tmp_path):
+        figure = Figure("alt", [Panel("t", "x", "y", [Line("a", [1.0, 2.0], [3.0, 4.0]), Line("b", [], [])])])
+        save_figures({"bench-one": figure}, tmp_path / "bench.json")
+        assert load_figures(tmp_path / "bench.json") == {"bench-one": figure}
+        assert [path.name for path in draw_figures(tmp_path / "bench.json")] == [
+            "bench-one-light.svg",
+            "bench-one-dark.svg",
+        ]
+
+    def test_the_numbers_of_every_figure_on_the_page_are_there(self):
+        docs = ROOT / "docs"
+        stems = set(re.findall(r"figures/(bench-[\w-]+)-light\.svg", (docs / "benchmark_book.md").read_text()))
+        assert stems == set(load_figures(docs / "figures" / "bench.json"))
 
     def test_figures_are_the_same_again(self, tmp_path):
         results = Results.begin(tmp_path / "results", ABOUT, fresh=False)
@@ -183,8 +228,52 @@ class TestChapters:
 
 def test_the_whole_book_has_its_limits():
     """Their sum is what a run takes at the very worst: all are done, each at the last moment."""
-    plans = [one for chapter in CHAPTERS for one in chapter.plan(False)]
-    assert sum(one.limit for one in plans if one.needs_gib <= 10) < 90 * 60
+    plans = [one for chapter in wanted(CHAPTERS, [], quick=False) for one in chapter.plan(False)]
+    assert sum(one.limit for one in plans if one.needs_gib <= 10) < 105 * 60
+
+
+class TestSlowChapters:
+    def test_they_are_measured_when_they_are_named_and_at_tiny_sizes(self):
+        slow = {chapter.name for chapter in CHAPTERS if chapter.slow}
+        assert {"trace_path", "paper_scale", "mesh"} <= slow
+        assert not slow & {chapter.name for chapter in wanted(CHAPTERS, [], quick=False)}
+        assert [chapter.name for chapter in wanted(CHAPTERS, ["trace_path"], quick=False)] == ["trace_path"]
+        assert wanted(CHAPTERS, [], quick=True) == CHAPTERS
+
+    def test_those_that_were_not_measured_are_not_on_the_page(self, tmp_path):
+        chapters = [
+            Chapter(name, name.title(), lambda _: [], lambda *_: Section("Text.", {}), slow=True)
+            for name in ABOUT["chapters"]
+        ]
+        results = Results.begin(tmp_path / "results", ABOUT, fresh=False)
+        results.add("two", outcome("x"))
+        write_page(chapters, results, tmp_path)
+        assert "## 1. Two" in (tmp_path / "benchmark_book.md").read_text()
+        assert ". One" not in (tmp_path / "benchmark_book.md").read_text()
+
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_a_part_of_the_book_does_not_replace_its_page(self, whole, tmp_path, monkeypatch, capsys):
+        chapters = [Chapter(name, name, lambda _: [], lambda *_: Section("Text.", {})) for name in ABOUT["chapters"]]
+
+        def measure(given, folder, **options):
+            results = Results.begin(folder, ABOUT, fresh=False)
+            for name in ABOUT["chapters"] if whole else ["one"]:
+                results.add(name, outcome("x"))
+            return results
+
+        for name, value in {"CHAPTERS": chapters, "ROOT": tmp_path, "run_book": measure}.items():
+            monkeypatch.setattr(command, name, value)
+        assert main(["--chapters", "one"]) == 0
+        assert (tmp_path / "docs" / "benchmark_book.md").exists() == whole
+        assert (tmp_path / "benchmarks" / "results" / "benchmark_book.md").exists() != whole
+        assert "Text." in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_chapter_runs_at_tiny_sizes(tmp_path):
+    pytest.importorskip("resource", reason="measuring processes are forked, which Windows cannot")
+    assert main(["--quick", "--out", str(tmp_path)]) == 0
+    assert "not measured" not in (tmp_path / "benchmark_book.md").read_text()
 
 
 def test_tiny_sizes_do_not_reach_the_documentation(capsys):

@@ -5,9 +5,12 @@ import itertools
 import pytest
 import torch
 
+pytest.importorskip("resource", reason="measuring processes are forked, which Windows cannot")
 from benchmarks.book import server
 from benchmarks.book.measure import Meter
 from benchmarks.book.measurement import DONE, FAILED, LARGE, OVER, Measurement, Outcome
+
+pytestmark = pytest.mark.slow
 
 MODULES = ["tests.benchmarks.contestants"]
 

@@ -39,6 +39,7 @@ class Counted(mvgp.TraceGP):
         return super().path(data, *args, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["numbers", "links"])
 def test_the_best_strength_beats_the_extremes(name, request):
     choice = request.getfixturevalue(name)
@@ -48,6 +49,7 @@ def test_the_best_strength_beats_the_extremes(name, request):
     assert choice.best.mean == max(point.mean for point in choice.points)
 
 
+@pytest.mark.slow
 def test_the_table_is_complete(numbers):
     wanted = [(share, fold, s) for share in (1.0, 0.9) for fold in range(3) for s in path_strengths(6, 0.02)]
     assert [(one.trace_share, one.fold, one.strength) for one in numbers.records] == wanted
@@ -63,12 +65,14 @@ def test_the_table_is_complete(numbers):
         assert (point.mean, point.standard_error) == (pytest.approx(line["mean"]), pytest.approx(line["sem"]))
 
 
+@pytest.mark.slow
 def test_one_fold_has_standard_errors_over_tasks(links):
     assert len(links.points) == len(links.records)
     for point, record in zip(links.points, links.records, strict=True):
         assert (point.mean, point.standard_error) == (record.score.value, record.score.standard_error)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_table(links):
     again = choose(
         ranking_model(tolerance=1e-3), LINKS, metric="MAP@10", negatives=2, **{**GRID, "trace_shares": [0.9]}
@@ -91,6 +95,7 @@ def test_one_standard_error_is_never_weaker(name, request):
     assert choice.chosen == best
 
 
+@pytest.mark.slow
 def test_one_standard_error_can_be_the_choice(numbers):
     careful = choose(gaussian_model(), NUMBERS, folds=3, metric="-MSE", one_standard_error=True, resume=numbers, **GRID)
     assert careful.records == numbers.records
@@ -117,6 +122,7 @@ def test_points_by_hand():
     assert strongest_within(points, best) == best
 
 
+@pytest.mark.slow
 def test_refit_is_the_fit_at_the_chosen_strength(numbers):
     posterior = numbers.refit(NUMBERS)
     best = numbers.best
@@ -126,6 +132,7 @@ def test_refit_is_the_fit_at_the_chosen_strength(numbers):
     torch.testing.assert_close(posterior.variance([0, 3], [1, 7]), direct.variance([0, 3], [1, 7]))
 
 
+@pytest.mark.slow
 def test_negative_sets_are_averaged(links):
     ranker = links.refit(LINKS)
     assert isinstance(ranker, AveragedRanker)
@@ -168,6 +175,7 @@ def test_functions_and_given_splits():
     assert named.best_one_standard_error.strength >= named.best.strength
 
 
+@pytest.mark.slow
 def test_paths_end_early():
     values = iter([1.0, 3.0, 2.0, 3.0, 5.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     options = {"strengths": 6, "lowest": 0.1, "progress": False, "metric": lambda *_: next(values)}
@@ -182,6 +190,7 @@ def test_paths_end_early():
     assert len(short.records) < 6
 
 
+@pytest.mark.slow
 def test_an_interrupted_choice_resumes_and_repeats_nothing():
     model = gaussian_model(Counted, tolerance=1e-3)
     options = {"trace_shares": (1.0, 0.9), "strengths": 3, "lowest": 0.1, "folds": 2, "progress": False}
@@ -236,6 +245,7 @@ def test_resume_wants_the_same_settings(numbers):
         choose(gaussian_model(), make_numbers(seed=1), folds=3, metric="-MSE", resume=numbers, **GRID)
 
 
+@pytest.mark.slow
 def test_a_choice_is_a_snapshot_and_pickles():
     model = gaussian_model(trace_share=0.3)
     options = {"trace_shares": [1.0], "strengths": [0.5, 0.2], "metric": "log density", "progress": False}

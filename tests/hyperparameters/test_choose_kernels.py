@@ -39,6 +39,7 @@ def searched():
     return choose_kernels(far_off(), NUMBERS, {ROW: (0.3, 2.0), COL: (0.3, 2.0)}, folds=2, **PATH)
 
 
+@pytest.mark.slow
 def test_times_of_the_planted_kernels_are_found(searched):
     assert searched.best.parameters[ROW] == 2.0
     assert searched.best.parameters[COL] > 0.1  # from 0.3 on the data cannot tell
@@ -52,6 +53,7 @@ def test_times_of_the_planted_kernels_are_found(searched):
     assert searched.model.strength == best.choice.best.strength
 
 
+@pytest.mark.slow
 def test_the_table_tells_every_candidate(searched):
     frame = searched.to_frame()
     assert list(frame.columns) == [ROW, COL, "trace_share", "strength", "rank", "-MSE", "gain", "gain_error", "taken"]
@@ -61,6 +63,7 @@ def test_the_table_tells_every_candidate(searched):
     assert "KernelChoice(best: row_axis.kernel.time 2" in repr(searched)
 
 
+@pytest.mark.slow
 def test_each_candidate_is_a_choice_on_the_same_splits(searched):
     splits = split_pairs(NUMBERS, folds=2, seed=0)
     for one in (searched.candidates[0], searched.best):
@@ -77,6 +80,7 @@ def test_taken_gains_exceed_their_errors(searched):
     assert stand is searched.best
 
 
+@pytest.mark.slow
 def test_a_gain_that_may_be_luck_is_not_taken():
     found = choose_kernels(far_off(), NUMBERS, {ROW: (2.0,)}, sweeps=1, errors=1e6, **PATH)
     assert found.best is found.candidates[0]
@@ -84,12 +88,14 @@ def test_a_gain_that_may_be_luck_is_not_taken():
     assert not math.isnan(found.candidates[1].gain_error)  # over tasks, with one split
 
 
+@pytest.mark.slow
 def test_a_jump_changes_several_parameters_at_once():
     found = choose_kernels(far_off(), NUMBERS, {}, jumps=[{ROW: 2.0, COL: 2.0}], sweeps=0, **PATH)
     assert [one.parameters[COL] for one in found.candidates] == pytest.approx([0.02, 2.0], rel=1e-5)
     assert found.best is found.candidates[1]
 
 
+@pytest.mark.slow
 def test_the_weight_of_a_graph_that_says_nothing_goes_down():
     """Nothing is drawn here: it would fail if weights did not reach the kernels, or if the worse candidate were taken."""
     true = PRIOR.row_axis.kernel.graph
@@ -118,6 +124,7 @@ def test_average_variance_is_kept_unless_told_otherwise():
     assert model.prior.row_axis.kernel.time.item() == pytest.approx(0.02, rel=1e-5)  # the given one is left alone
 
 
+@pytest.mark.slow
 def test_links_with_sampled_negatives_and_a_refit():
     links = make_links()
     path = {"trace_shares": (0.9,), "strengths": (0.5, 0.2), "metric": "MAP@10", "negatives": 2, "progress": False}
@@ -125,6 +132,7 @@ def test_links_with_sampled_negatives_and_a_refit():
     assert found.refit(links).shape == (M, N)
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_goes_on_where_it_was(searched, monkeypatch):
     calls = 0
 

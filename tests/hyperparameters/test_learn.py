@@ -109,6 +109,7 @@ def small(lengthscale):
     return mvgp.MatrixGP(rows, cols, col_inputs=torch.linspace(0, 1, 12))
 
 
+@pytest.mark.slow
 def test_probes_end_at_the_exact_optimum(monkeypatch):
     """The spectrum is narrow at the start and wide at the optimum: no preconditioner at first, then one.
 
@@ -139,6 +140,7 @@ def noted(seen, reference):
     return reference
 
 
+@pytest.mark.slow
 def test_random_probes_learn_too(data):
     prior, likelihood = scaled(1.0, 0.7), gaussian(1.0)
     options = {"method": "probes", "errors": False, "seed": randomness.seed(0)}

@@ -25,6 +25,7 @@ from tests.hyperparameters.problems import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "probes"])
 def test_the_usual_loop_decreases_the_loss(method):
     truth = mvgp.MatrixGP(DiffusionKernel(ring(9), shift=8.0), RBFKernel(), col_inputs=torch.linspace(0, 20, 15))
@@ -83,6 +84,7 @@ def test_likelihoods_in_single_precision_are_welcome():
     assert likelihood.noise_covar.raw_noise.grad.dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_probes_stay_until_the_parameters_have_moved_far(monkeypatch):
     """The value is right before and after. Every direction is a probe, so that right means equal."""
     times = torch.linspace(0, 5, 31)

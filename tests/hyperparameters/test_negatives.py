@@ -57,6 +57,7 @@ def test_exact_counts_and_never_a_positive(problem, ratio, within_rows, seed):
     assert again.row_names is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("within_rows", [False, True])
 @pytest.mark.parametrize("ratio", [1.0, 2.0])
 def test_every_free_cell_is_equally_likely(within_rows, ratio):

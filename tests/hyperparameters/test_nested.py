@@ -25,6 +25,7 @@ def spying(posterior, train, held_out):
     return -(posterior.mean(held_out.rows, held_out.cols) - held_out.values).square().mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by", "split"), [("pairs", split_pairs), ("rows", split_rows)])
 def test_the_choice_never_sees_the_outer_test_pairs(by, split):
     Spied.events.clear()
@@ -45,6 +46,7 @@ def test_the_choice_never_sees_the_outer_test_pairs(by, split):
     assert len(found.folds) == 2
 
 
+@pytest.mark.slow
 def test_the_choice_does_not_depend_on_the_outer_test_values():
     outer = split_pairs(NUMBERS, share=0.3)[0]
     spoiled = Split(outer.train, outer.held_out.with_values(outer.held_out.values + 100))
@@ -57,6 +59,7 @@ def test_the_choice_does_not_depend_on_the_outer_test_values():
     assert two.mean < one.mean - 1000
 
 
+@pytest.mark.slow
 def test_scores_choices_and_tables():
     options = {"metric": "-MSE", **GRID, "trace_shares": (0.9,), "strengths": [0.5, 0.2]}
     found = nested_cross_validation(gaussian_model(tolerance=1e-3), NUMBERS, 3, **options)
@@ -75,6 +78,7 @@ def test_scores_choices_and_tables():
     assert "-MSE" in repr(found)
 
 
+@pytest.mark.slow
 def test_links_with_negatives_and_one_outer_split():
     found = nested_cross_validation(
         ranking_model(tolerance=1e-3), make_links(), 1, outer_share=0.3, metric="AUC", negatives=2, **GRID

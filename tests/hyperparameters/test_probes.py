@@ -78,6 +78,7 @@ def test_quadrature_is_exact_for_each_probe(make):
     assert abs(float((found.vectors * (change @ found.vectors)).sum() / slope) - 1) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("make", [wide, narrow])
 def test_the_expectation_is_the_truth(make, weighted, monkeypatch):

@@ -42,6 +42,7 @@ def check_parts(data, split):
     assert cells(split.train) | cells(split.held_out) == cells(data)
 
 
+@pytest.mark.slow
 @given(datasets(), st.integers(2, 8), st.integers(0, 9))
 def test_folds_partition_the_pairs(data, folds, seed):
     if folds > len(data):
@@ -58,6 +59,7 @@ def test_folds_partition_the_pairs(data, folds, seed):
     assert set().union(*(cells(split.held_out) for split in splits)) == cells(data)
 
 
+@pytest.mark.slow
 @given(datasets(), st.integers(2, 5), st.integers(0, 9))
 def test_folds_partition_the_rows(data, folds, seed):
     rows = set(data.rows.tolist())
@@ -75,6 +77,7 @@ def test_folds_partition_the_rows(data, folds, seed):
     assert sorted(seen) == sorted(rows)
 
 
+@pytest.mark.slow
 @given(datasets(), st.floats(0.05, 0.95), st.sampled_from([split_pairs, split_rows]))
 def test_a_share_is_held_out(data, share, split):
     count = len(data) if split is split_pairs else len(set(data.rows.tolist()))

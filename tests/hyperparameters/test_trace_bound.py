@@ -84,6 +84,7 @@ def test_without_a_trace_norm_it_is_the_log_marginal_likelihood():
     assert found.value.item() == pytest.approx(log_marginal(prior, likelihood, data).value.item(), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranking", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_gradient_is_that_of_the_maximum_over_the_mean(ranking, weighted):
@@ -99,6 +100,7 @@ def test_the_gradient_is_that_of_the_maximum_over_the_mean(ranking, weighted):
         assert float(gradient[place]) == pytest.approx(slope, rel=1e-4, abs=1e-5), list(vector.items)[place]
 
 
+@pytest.mark.slow
 def test_learning_raises_the_objective_until_it_is_flat():
     prior, likelihood, data = make(False)
     model = mvgp.TraceGP(prior, likelihood)
@@ -115,6 +117,7 @@ def test_learning_raises_the_objective_until_it_is_flat():
     )
 
 
+@pytest.mark.slow
 def test_ranking_can_be_learned_too():
     prior, likelihood, data = make(True)
     with pytest.warns(RuntimeWarning, match="allow more steps"):

@@ -124,6 +124,7 @@ def test_what_the_user_has_frozen_stays_frozen():
     assert not kernel.raw_time.requires_grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POSITIVES)
 def test_what_has_to_be_positive_refuses_zero_however_it_is_given(name):
     make, which = POSITIVES[name]

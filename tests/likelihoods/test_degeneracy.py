@@ -50,6 +50,7 @@ def test_a_constant_attains_the_smallest_objective_there_is():
         torch.testing.assert_close(simplex.retarget(1 / length, some, task), 1 / length, rtol=1e-14, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lam", "alpha"), [(0.05, 1.0), (0.5, 1.0), (0.5, 0.5)])
 def test_algorithm_1_with_a_row_bias_ends_at_the_constant(lam, alpha):
     """From the labels, which it forgets."""

@@ -100,6 +100,7 @@ def test_retargeting_is_the_projection():
     assert torch.equal(graded.retarget(scores, level, task, weight), project_levels(scores, level, task, 0.3, weight))
 
 
+@pytest.mark.slow
 def test_the_loss_and_its_gradient():
     """Equation (9)."""
     scores, positive, weight, task = random_lists(1, 30)
@@ -273,6 +274,7 @@ def test_covariance_within_a_list_counts():
     assert float(loose.detach()) < -10
 
 
+@pytest.mark.slow
 def test_a_variational_gp_learns_a_ranking():
     class Model(gpytorch.models.ApproximateGP):
         def __init__(self, points):

@@ -26,6 +26,7 @@ def test_equals_isotonic_regression(weighted, margin, ties, contiguous):
     assert (found - wanted).abs().max() < 1e-10
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.floats(-1e3, 1e3), st.booleans(), st.floats(0.01, 100.0), st.integers(0, 3)),
@@ -180,6 +181,7 @@ def test_levels_are_idempotent_non_expansive_and_follow_shifts():
 # Derivatives -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 def test_gradients(weighted):
     scores, positive, weight, task = random_lists(11, 12, largest=6)

@@ -56,6 +56,7 @@ def test_a_common_shift_changes_nothing():
     assert torch.allclose(project_ordered_simplex(scores + 3.0, positive, task), found, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradients():
     scores, positive, _, task = random_lists(3, 10, largest=6)
     project = SimplexProjection(RankingLists.bipartite(positive, task), 1.0, 0.05)

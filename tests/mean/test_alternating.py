@@ -75,6 +75,7 @@ def assert_descends(objectives):
     assert (steps <= ROUNDING * np.abs(objectives[1:-1])).all(), steps.max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "lam", "alpha", "weighted"),
     [(0, 0.5, 0.5, False), (1, 2.0, 0.5, True), (2, 0.5, 1.0, False), (3, 1.0, 1.0, True), (4, 1.0, 0.0, False)],
@@ -103,6 +104,7 @@ def test_algorithm_1_reaches_the_joint_optimum(seed, lam, alpha, weighted, from_
     assert not found.row_bias.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_algorithm_1_ends_at_the_joint_optimum_of_a_fixed_problem(alpha):
     """The rate above holds for any problem and is slow. Nothing is drawn here, and the end is close."""
@@ -115,6 +117,7 @@ def test_algorithm_1_ends_at_the_joint_optimum_of_a_fixed_problem(alpha):
     assert found.certificate.relative_gap < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [OrderCone(1.0), OrderedSimplex(), OrderedSimplex(3.0, 0.2)])
 @pytest.mark.parametrize("row_bias", [False, True])
 def test_the_objective_does_not_increase(target, row_bias):
@@ -140,6 +143,7 @@ def test_the_objective_does_not_increase(target, row_bias):
             assert found.objective == pytest.approx(value + penalty.value(found.solution.mean.values), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_bias_adds_nothing_to_a_set_that_may_be_shifted():
     """The order cone: with and without a row bias the same optimum, so the joint solver needs none."""
     problem, penalty = fixed_ranking(), SpectralElasticNet(1.0, 0.5)
@@ -150,6 +154,7 @@ def test_a_bias_adds_nothing_to_a_set_that_may_be_shifted():
     assert solve(row_bias=True).objective == pytest.approx(solve(row_bias=False).objective, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 @pytest.mark.parametrize(
     ("target", "lam"), [(OrderCone(1.0), 0.7), (OrderedSimplex(), 0.03), (OrderedSimplex(3.0, 0.2), 0.1)]
@@ -176,6 +181,7 @@ def test_the_joint_certificate_holds_at_every_stage(seed, target, lam, alpha):
     assert few.certificate.dual <= truth * (1 + 1e-7)
 
 
+@pytest.mark.slow
 def test_what_fits_exactly():
     """Targets that a mean of zero meets, and a ranking that the mean has met: gradients that are exactly zero."""
     problem, nothing = random_ranking(7), torch.zeros(T, dtype=torch.float64)

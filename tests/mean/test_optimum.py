@@ -44,6 +44,7 @@ def optimum(problem, k_rows, k_cols, penalty):
     return conic_optimum(*parts, ridge=penalty.ridge, trace=penalty.trace)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("alpha", [0.2, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("kind", ["penalty, strong", "penalty, weak", "ball", "tight ball"])
@@ -64,6 +65,7 @@ def test_objectives_equal_a_conic_solver(kind, alpha, weighted):
         assert found.dual - 1e-8 * truth <= truth <= found.primal + 1e-8 * truth, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_the_certificate_holds_at_every_stage(seed):
     """Stopped early, the bounds are loose but true."""
@@ -90,6 +92,7 @@ def test_above_lam_max_the_solution_is_exactly_zero():
         assert below.mean.rank >= 1
 
 
+@pytest.mark.slow
 def test_warm_starts_reach_the_same_point_sooner():
     problem, *_ = random_problem(3, False)
     near = solve_proximal(problem, SpectralElasticNet(0.55, 0.9), tolerance=1e-7, max_iterations=5000)
@@ -153,6 +156,7 @@ def test_biases_are_optimised_out(row_penalty, col_penalty):
     assert loss(other).value + found.conjugate(0.6) >= 0.6 * (found.gradient * other).sum().item() - 1e-9
 
 
+@pytest.mark.slow
 def test_a_biased_fit_is_certified_and_equals_the_dense_judge():
     problem, *_ = random_problem(6, False)
     pattern, targets = problem.pattern, problem.loss.targets + 5.0

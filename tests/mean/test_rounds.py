@@ -216,6 +216,7 @@ def test_conjugate_steps_never_raise_the_objective(kind, dtype, alpha):
 # --- the problem in subspaces
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(7, 11), (9, 6)])
 @pytest.mark.parametrize("penalty", [SpectralElasticNet(0.5, 1.0), SpectralElasticNet(0.5, 0.6), TraceBall(2.0, 0.1)])
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,6 +243,7 @@ def inside(mean, ball):
     return LowRank(mean.left, mean.right, values, mean.left_image, mean.right_image)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_core_step_is_optimal_within_its_subspaces(kind, dtype):
@@ -334,6 +336,7 @@ def test_single_precision_has_the_same_loss():
     torch.testing.assert_close(single.rows_times(block), problem.rows_times(block.double()).float())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1.0, 0.7])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rough_start_in_single_precision_leads_to_the_same_optimum(kind, alpha, monkeypatch):
@@ -357,6 +360,7 @@ def test_a_rough_start_in_single_precision_leads_to_the_same_optimum(kind, alpha
 # --- whole rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty", [SpectralElasticNet(0.3, 1.0), TraceBall(4.0, 0.1)])
 @pytest.mark.parametrize("large", [1, 10**9])
 def test_the_bound_on_iterations_is_kept(penalty, large, monkeypatch):
@@ -374,6 +378,7 @@ def test_the_bound_on_iterations_is_kept(penalty, large, monkeypatch):
         assert found.certificate.rank == found.mean.rank
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ball", [TraceBall(1.0), TraceBall(6.0, 0.2), TraceBall(1e4, 0.5)])
 def test_a_ball_through_rounds_equals_the_dense_judge(kind, ball):
@@ -385,6 +390,7 @@ def test_a_ball_through_rounds_equals_the_dense_judge(kind, ball):
     assert ours.certificate.primal == pytest.approx(truth.primal, rel=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(12, 19), (20, 13)])
 def test_a_rank_near_the_full_one_converges_too(kind, shape):
@@ -400,6 +406,7 @@ def test_a_rank_near_the_full_one_converges_too(kind, shape):
     assert_valid(problem, ours.mean, 1e-10)
 
 
+@pytest.mark.slow
 def test_rounds_serve_a_loss_with_biases():
     problem = make("graph")
     pattern = problem.pattern
@@ -411,6 +418,7 @@ def test_rounds_serve_a_loss_with_biases():
     assert ours.primal == pytest.approx(truth.primal, rel=2e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     kind=st.sampled_from(KINDS),

@@ -103,6 +103,7 @@ def smooth_kernel(rng, size):
     return torch.exp(-(torch.cdist(points, points) ** 2) / 0.1) + 0.1 * torch.eye(size, dtype=torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("alpha", [0.3, 0.8, 1.0, "ball", "ball with ridge"])
 def test_certificates_from_probes_are_not_below_exact_ones(alpha, seed):

@@ -68,6 +68,7 @@ def test_svc_equals_a_conic_solver(factor):
     assert found.certificate.primal == pytest.approx(optimum, rel=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(0, 10_000), st.floats(-3, 3))
 def test_the_certificate_bounds_the_distance_at_every_step(seed, exponent):
@@ -98,6 +99,7 @@ def test_single_precision():
     torch.testing.assert_close(single.scores.double(), double.scores, atol=0.05, rtol=0)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.integers(0, 10_000))
 def test_best_bias(seed):

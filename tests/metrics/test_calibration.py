@@ -34,6 +34,7 @@ def draw(prior, generator):
     )
 
 
+@pytest.mark.slow
 def test_refitting_samples_of_the_model_covers_what_is_promised():
     """The entries of one refit hang together, so that a share of them has no simple limit.
 

@@ -83,6 +83,7 @@ OWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [LINKS, LABELS], ids=["whole lists", "labels"])
 @pytest.mark.parametrize("kind", OWN)
 def test_an_own_part_is_used(kind, data):
@@ -93,6 +94,7 @@ def test_an_own_part_is_used(kind, data):
     assert float((plain.scores() - wanted.scores()).abs().max()) > 0.01  # and it makes a difference
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", [LINKS, LABELS], ids=["whole lists", "labels"])
 def test_own_lists_are_used(data):
     found, plain = trace_fit(HalfLists(), data), trace_fit(BipartiteRankingLikelihood(), data)
@@ -106,6 +108,7 @@ def test_an_own_loss_is_refused_by_name(model, data):
         model(prior(), OwnLoss()).fit(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: BipartiteRankingLikelihood(margin=0.7), lambda: GradedRankingLikelihood(2)])
 def test_the_closed_form_equals_the_projection_of_the_spelled_out_lists(make):
     class Same(OrderCone):
@@ -126,6 +129,7 @@ def test_the_closed_form_equals_the_projection_of_the_spelled_out_lists(make):
         torch.testing.assert_close(one.scores(), found[0].scores(), atol=limit, rtol=0)
 
 
+@pytest.mark.slow
 def test_any_target_set_works_on_whole_lists():
     """The ordered simplex takes no weights: refused with them, used without."""
     simplex = BipartiteRankingLikelihood(target=OrderedSimplex(margin=0.1, total=3.0))

@@ -127,6 +127,7 @@ def test_whole_lists_equal_the_same_lists_spelled_out(share, kind):
     assert torch.allclose(one.variance([0, 3, 5], [1, 7, 39]), two.variance([0, 3, 5], [1, 7, 39]), atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [False, True])
 def test_ranking_models_agree_where_theory_says_so(weights):
     """FullGP is TraceGP without a trace norm; FactorGP reaches the trace norm's optimum; covariances are the same."""

@@ -171,6 +171,7 @@ def test_a_given_mean_is_subtracted_and_added_back():
         make_prior(mean=GivenMean(torch.zeros(2, 2)))
 
 
+@pytest.mark.slow
 def test_a_path_is_warm_started_and_can_be_continued():
     prior, data = make_prior(), make_data()
     model = mvgp.TraceGP(prior, gaussian(0.1), trace_share=0.9)
@@ -217,6 +218,7 @@ def test_solvers_can_be_swapped(solver):
     torch.testing.assert_close(one.scores(), two.scores(), atol=2e-2, rtol=0)
 
 
+@pytest.mark.slow
 def test_planted_rank_is_found_and_beats_the_plain_gp():
     """Rank 5 on two graphs: better than FullGP at its best noise, and the right rank on part of the path."""
     randomness.seed_torch(0)

@@ -86,6 +86,7 @@ def test_the_table(fitted):
         posterior.next_tests(1, count=0)
 
 
+@pytest.mark.slow
 def test_one_item_beats_another_as_often_as_in_samples_and_by_dense_conditioning(fitted):
     posterior, data = fitted
     samples = posterior.sample([2] * N, range(N), 40_000, generator=randomness.generator(0))

@@ -86,6 +86,7 @@ def assert_close(found, truth, tolerance=1e-8):
     torch.testing.assert_close(found, truth, atol=tolerance, rtol=0)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(cells=st.lists(st.integers(0, M * N - 1), min_size=1, unique=True), weighted=st.booleans(), data=st.data())
 @pytest.mark.parametrize("method", ["cholesky", "cg"])
@@ -136,6 +137,7 @@ def test_full_grid_takes_the_spectral_shortcut(name):
     assert_close(posterior(rows[:9], cols[:9]).covariance_matrix, covariance[:9, :9])
 
 
+@pytest.mark.slow
 def test_the_method_follows_size_and_structure():
     randomness.seed_torch(0)
     shape = (70, 60)
@@ -162,6 +164,7 @@ def test_the_method_follows_size_and_structure():
     assert mvgp.FullGP(prior, gaussian(0.1)).fit(few).solve_report.method == "cholesky"
 
 
+@pytest.mark.slow
 def test_new_inputs_on_either_axis():
     kernels = gpytorch.kernels.RBFKernel, gpytorch.kernels.MaternKernel
     x, y = torch.rand(M + 3, 1).double(), torch.rand(N + 2, 2).double()
@@ -236,6 +239,7 @@ def test_gpytorch_gets_the_variance_of_missing_cells_wrong_and_we_do_not():
         assert (theirs.variance - covariance.diagonal()).max() < 1e-6  # too certain, everywhere
 
 
+@pytest.mark.slow
 def test_samples_have_the_posterior_covariance():
     prior, data = PRIORS["diffusion, polynomial"](), observe(torch.randperm(M * N)[:25])
     posterior = mvgp.FullGP(prior, gaussian(0.1)).fit(data)

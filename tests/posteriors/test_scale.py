@@ -76,6 +76,7 @@ FITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 @pytest.mark.parametrize("scale", [0.01, 3.0])
 def test_rescaled_is_the_posterior_under_the_scaled_prior(name, scale):
@@ -111,6 +112,7 @@ def test_scale_of_the_plain_posterior_has_the_largest_marginal_likelihood():
     assert all(evidence(dense) > evidence(dense * factor) for factor in (0.8, 0.97, 1.03, 1.25))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [gaussian, ranking])
 def test_scale_of_the_trace_constrained_posterior_has_the_largest_bound(likelihood):
     data = observed() if likelihood is gaussian else labelled()

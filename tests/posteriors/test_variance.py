@@ -289,6 +289,7 @@ def whole_lists(limits, **options):
     return posterior, links
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nearest", [40, 3072])
 @pytest.mark.parametrize("accuracy", [0.1, 0.01])
 def test_variances_given_whole_lists_are_as_accurate_as_they_say(accuracy, nearest):

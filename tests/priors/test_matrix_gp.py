@@ -50,6 +50,7 @@ def test_pairs_and_the_whole_grid_have_the_kronecker_covariance():
     torch.testing.assert_close(prior.mean_matrix(), torch.arange(5.0).double().unsqueeze(1).expand(5, 8))
 
 
+@pytest.mark.slow
 def test_samples_are_exact():
     prior = make(mean=ConstantMean(2.0))
     generator = randomness.generator(0)

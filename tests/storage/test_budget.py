@@ -79,6 +79,7 @@ def test_wrong_arguments(posteriors, tmp_path):
         mvgp.load(tmp_path / "file", trial=1)
 
 
+@pytest.mark.slow
 def test_many_kernels_are_counted_before_they_are_built(tree, tmp_path, monkeypatch):
     content = tree("full, cg")
     one = content["prior"]["row"]["kernel"]
@@ -91,6 +92,7 @@ def test_many_kernels_are_counted_before_they_are_built(tree, tmp_path, monkeypa
     assert len(made) < 256
 
 
+@pytest.mark.slow
 def test_kernels_are_counted_over_both_sides(tree, tmp_path):
     content = tree("full, cg")
     wide = {"kind": "AdditiveKernel", "active_dims": None, "ard_num_dims": None, "parameters": {}}

@@ -46,6 +46,7 @@ def attempt(folder, content):
         return None
 
 
+@pytest.mark.slow
 @quick
 @given(which=st.integers(0, 2), share=st.floats(0, 1, exclude_max=True))
 def test_truncated(folder, saved, which, share):
@@ -53,6 +54,7 @@ def test_truncated(folder, saved, which, share):
     assert attempt(folder, data[: int(share * len(data))]) is None
 
 
+@pytest.mark.slow
 @quick
 @given(which=st.integers(0, 2), share=st.floats(0, 1, exclude_max=True), mask=st.integers(1, 255))
 def test_a_changed_byte_is_always_noticed(folder, saved, which, share, mask):
@@ -61,6 +63,7 @@ def test_a_changed_byte_is_always_noticed(folder, saved, which, share, mask):
     assert attempt(folder, bytes(data)) is None
 
 
+@pytest.mark.slow
 @quick
 @given(which=st.integers(0, 2), share=st.floats(0, 1), more=st.binary(min_size=1, max_size=20))
 def test_inserted_bytes_are_always_noticed(folder, saved, which, share, more):
@@ -69,6 +72,7 @@ def test_inserted_bytes_are_always_noticed(folder, saved, which, share, more):
     assert attempt(folder, data[:place] + more + data[place:]) is None
 
 
+@pytest.mark.slow
 @quick
 @given(which=st.integers(0, 2), share=st.floats(0, 1, exclude_max=True), count=st.integers(1, 100))
 def test_removed_bytes_are_always_noticed(folder, saved, which, share, count):
@@ -77,6 +81,7 @@ def test_removed_bytes_are_always_noticed(folder, saved, which, share, count):
     assert attempt(folder, data[:place] + data[place + count :]) is None
 
 
+@pytest.mark.slow
 @quick
 @given(content=st.binary(max_size=300))
 @example(content=b"PK\x03\x04" + bytes(18))
@@ -88,6 +93,7 @@ def test_random_bytes(folder, content):
         assert attempt(folder, signed(length + START + rest)) is None
 
 
+@pytest.mark.slow
 @settings(quick, max_examples=400)
 @given(
     which=st.integers(0, 2),
@@ -135,6 +141,7 @@ VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(quick, max_examples=400)
 @given(
     which=st.integers(0, 2),
@@ -166,6 +173,7 @@ def test_contents_that_make_no_sense(folder, saved, which, choice, value, name):
             assert_answers(found)
 
 
+@pytest.mark.slow
 @settings(quick, max_examples=200)
 @given(which=st.integers(0, 2), choice=st.floats(0, 1, exclude_max=True), numbers=st.data())
 def test_arrays_that_make_no_sense(folder, saved, which, choice, numbers):

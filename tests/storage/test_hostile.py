@@ -34,6 +34,7 @@ def saved(folder):
     return hostile.save_all(folder, SOME)
 
 
+@pytest.mark.slow
 def test_files_as_they_are(folder, saved):
     assert {one.name for one in saved} == set(SOME)
     for one in saved:
@@ -42,6 +43,7 @@ def test_files_as_they_are(folder, saved):
         assert hostile.try_file(folder / "file", one, again) == ("equal", ""), one.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_round(folder, saved, seed):
     found = hostile.run(folder, saved, range(100), seed, limits=False)  # no clocks in tests
@@ -49,6 +51,7 @@ def test_a_round(folder, saved, seed):
     assert found.outcomes["refused"] > 50
 
 
+@pytest.mark.slow
 def test_a_round_knows_a_failure(folder, saved, monkeypatch):
     """What it is there for."""
     one = saved[0]

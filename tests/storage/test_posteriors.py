@@ -26,6 +26,7 @@ print(json.dumps({name: bits(mvgp.load(path)) for name, path in json.loads(sys.a
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
 @pytest.mark.parametrize("name", examples.POSTERIORS)
 def test_a_round_trip_changes_no_bit(name, dtype, tmp_path):
@@ -38,6 +39,7 @@ def test_a_round_trip_changes_no_bit(name, dtype, tmp_path):
     assert (tmp_path / "one.mvgp").read_bytes() == (tmp_path / "two.mvgp").read_bytes()
 
 
+@pytest.mark.slow
 def test_another_process_has_the_same_bits(tmp_path):
     made = {name: make(torch.float64) for name, make in examples.POSTERIORS.items()}
     paths = {name: str(tmp_path / f"{place}.mvgp") for place, name in enumerate(made)}

@@ -413,6 +413,7 @@ def test_something_else_is_refused(given):
         run_contract(given)
 
 
+@pytest.mark.slow
 def test_no_test_runner_is_imported():
     code = "import sys; sys.modules['pytest'] = None; sys.modules['hypothesis'] = None; import mvgp.testing"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

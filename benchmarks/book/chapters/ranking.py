@@ -39,27 +39,38 @@ Katz and propagation know the graphs, as mvgp does, the others do not. Sampled n
 
 
 def plan(quick: bool) -> list[Measurement]:
-    source = "synthetic" if quick else "hpo"
-    ours = [
-        Measurement(name, f"ranking:{function}", {"source": source, **settings}, limit)
-        for name, (function, settings, limit) in OURS.items()
+    return planned("synthetic" if quick else "hpo", OURS, PEERS)
+
+
+def planned(source: str, ours: dict[str, tuple], peers: dict[str, tuple]) -> list[Measurement]:
+    """Every ranker on the links of ``source``."""
+    most = 2 if source == "synthetic" else None
+    return [
+        *(
+            Measurement(name, f"ranking:{function}", {"source": source, **settings}, limit)
+            for name, (function, settings, limit) in ours.items()
+        ),
+        *(
+            Measurement(name, "ranking:baseline", {"source": source, "name": recipe, "most": most}, limit)
+            for name, (recipe, limit) in peers.items()
+        ),
     ]
-    peers = [
-        Measurement(name, "ranking:baseline", {"source": source, "name": recipe, "most": 2 if quick else None}, limit)
-        for name, (recipe, limit) in PEERS.items()
-    ]
-    return ours + peers
 
 
 def tell(outcomes: dict[str, Outcome], quick: bool) -> Section:
+    return Section(told(outcomes, OURS, PEERS, INTRO.replace("{sets}", str(SETS))), {})
+
+
+def told(outcomes: dict[str, Outcome], ours: dict[str, tuple], peers: dict[str, tuple], intro: str) -> str:
+    """The table of both parts, best first, and whether the best of either differ; ``intro`` has a place for ``{data}``."""
     done = {name: one for name, one in outcomes.items() if one.done}
     data = next((one.values["data"] for one in done.values()), "Nothing was measured")
     head = ["", "MAP@100", "known", "AUC", "R@100", "choice", "fit", "MiB", "settings tried", "chosen"]
-    order = [*sorted(OURS, key=lambda name: _merit(done, name)), *sorted(PEERS, key=lambda name: _merit(done, name))]
+    order = [name for part in (ours, peers) for name in sorted(part, key=lambda name: _merit(done, name))]
     lines = [_line(name, outcomes.get(name)) for name in order]
-    told = [_told(done, name, tasks) for name, tasks in METRICS.items()]
-    intro = INTRO.format(data=data[0].upper() + data[1:], sets=SETS)
-    return Section(joined([intro, table(head, lines), *told, _edge(done)]), {})
+    compared = [_compared(done, name, tasks, (ours, peers)) for name, tasks in METRICS.items()]
+    intro = intro.format(data=data[0].upper() + data[1:])
+    return joined([intro, table(head, lines), *compared, _edge(done, ours)])
 
 
 def _merit(done: dict[str, Outcome], name: str) -> float:
@@ -81,9 +92,9 @@ def _known(outcome: Outcome) -> list[float]:
     return [one for one, known in zip(got["per_task"]["AP@100"], got["known"], strict=True) if known]
 
 
-def _edge(done: dict[str, Outcome]) -> str:
+def _edge(done: dict[str, Outcome], ours: dict[str, tuple]) -> str:
     """Whose choice the offer has cut short."""
-    names = [name for name in OURS if name in done and done[name].values.get("weakest")]
+    names = [name for name in ours if name in done and done[name].values.get("weakest")]
     if not names:
         return ""
     return f"{listed(names)} chose the weakest strength on offer; weaker ones were left out for their time, and might rank better."
@@ -93,9 +104,11 @@ def _average(values: list[float]) -> float:
     return sum(values) / len(values) if values else float("nan")
 
 
-def _told(done: dict[str, Outcome], metric: str, tasks: Callable[[Outcome], list[float]]) -> str:
+def _compared(
+    done: dict[str, Outcome], metric: str, tasks: Callable[[Outcome], list[float]], both: tuple[dict, dict]
+) -> str:
     """The best of either part, and whether they differ over diseases."""
-    parts = [{name: tasks(done[name]) for name in part if name in done} for part in (OURS, PEERS)]
+    parts = [{name: tasks(done[name]) for name in part if name in done} for part in both]
     if not all(parts):
         return ""
     ours, theirs = (max(part, key=lambda name: _average(part[name])) for part in parts)

@@ -13,17 +13,19 @@ import torch
 
 import mvgp
 from mvgp.errors import ConvergenceError
-from mvgp.hyperparameters import choose, split_pairs
+from mvgp.hyperparameters import Split, choose, split_pairs
 from mvgp.hyperparameters.negatives import NegativeSets
 from mvgp.hyperparameters.records import AveragedRanker
 from mvgp.kernels import Graph
-from mvgp.likelihoods import BipartiteRankingLikelihood
+from mvgp.likelihoods import BipartiteRankingLikelihood, OrderedSimplex
 from mvgp.metrics import ranking_scores
 from mvgp.prioritise.baselines import candidates
 from mvgp.prioritise.tables import LinkSet, hpo_links
 
+from .shared_data import mesh_links
+
 METRIC, WEIGHT, TOLERANCE = "MAP@100", 0.05, 1e-2
-TIME, SHIFT = 3.0, 0.3  # of the diffusion kernels
+KERNELS = {"hpo": (3.0, 0.3), "synthetic": (3.0, 0.3), "mesh": (1.0, 1.0)}  # time and shift of the diffusion kernels
 
 
 def synthetic() -> LinkSet:
@@ -39,14 +41,18 @@ def synthetic() -> LinkSet:
 class Task:
     """The links, split twice.
 
-    :param source: "hpo" or "synthetic".
+    :param source: "hpo", "synthetic" or "mesh".
     """
 
     def __init__(self, source: str) -> None:
-        self.link_set = hpo_links() if source == "hpo" else synthetic()
-        self.test = split_pairs(self.link_set.links(WEIGHT), folds=5, seed=0)[0]
-        self.inner = split_pairs(self.test.train, share=0.2, seed=0)[0]
-        self.prior = self.link_set.prior(TIME, SHIFT, torch.float32)
+        if source == "mesh":
+            self.link_set, pairs = mesh_links()
+            self.test, self.inner = _mesh_splits(pairs, self.link_set.shape)
+        else:
+            self.link_set = hpo_links() if source == "hpo" else synthetic()
+            self.test = split_pairs(self.link_set.links(WEIGHT), folds=5, seed=0)[0]
+            self.inner = split_pairs(self.test.train, share=0.2, seed=0)[0]
+        self.prior = self.link_set.prior(*KERNELS[source], torch.float32)
 
     def __str__(self) -> str:
         ranked, known = (set(part.rows.tolist()) for part in (self.test.held_out, self.test.train))
@@ -73,6 +79,19 @@ class Task:
         }
 
 
+def _mesh_splits(pairs: np.ndarray, shape: tuple[int, int]) -> tuple[Split, Split]:
+    """A fifth of the links for the end; a tenth of the rest chooses. The same as in earlier versions: figures can be compared."""
+    order = np.random.default_rng(0).permutation(len(pairs))
+    fifth = len(order) // 5
+    test, train = pairs[order[:fifth]], pairs[order[fifth:]]
+    tenth = len(train) // 10
+
+    def links(part: np.ndarray) -> mvgp.PositiveUnlabelled:
+        return mvgp.PositiveUnlabelled(part[:, 0], part[:, 1], shape=shape, weight=WEIGHT)
+
+    return Split(links(train), links(test)), Split(links(train[tenth:]), links(train[:tenth]))
+
+
 def baseline(source: str, name: str, most: int | None = None) -> Callable[[], dict]:
     """A baseline of mvgp's, with the settings that mvgp has for it; the first ``most`` of them."""
     task = Task(source)
@@ -91,6 +110,16 @@ def full_gp(source: str, noises: list[float], sets: int) -> Callable[[], dict]:
         ).fit(data)
 
     return _by_grid(task, noises, fit, lambda noise: f"noise {noise:g}", sets)
+
+
+def factor_gp(source: str, rank: int, noise: float, sets: int) -> Callable[[], dict]:
+    task = Task(source)
+
+    def fit(rank: int, data: mvgp.ObservedMatrix) -> Any:
+        likelihood = BipartiteRankingLikelihood(noise=noise)
+        return mvgp.FactorGP(task.prior, likelihood, rank=rank, restarts=1, max_iterations=100).fit(data)
+
+    return _by_grid(task, [rank], fit, lambda rank: f"rank {rank}, noise {noise:g}", sets)
 
 
 def pairwise_svm(source: str, costs: list[float], sets: int) -> Callable[[], dict]:
@@ -128,11 +157,14 @@ def _by_grid(task: Task, settings: Sequence[Any], fit: Callable, text: Callable,
     return run
 
 
-def trace_gp(source: str, shares: list[float], strengths: list[float], sets: int) -> Callable[[], dict]:
+def trace_gp(
+    source: str, shares: list[float], strengths: list[float], sets: int, metric: str = METRIC, simplex: bool = False
+) -> Callable[[], dict]:
     """:param sets: of sampled negatives; 0 fits whole lists."""
     task = Task(source)
+    target: dict[str, Any] = {"target": OrderedSimplex()} if simplex else {"margin": 1.0}
     model = mvgp.TraceGP(
-        task.prior, BipartiteRankingLikelihood(margin=1.0, noise=0.1), tolerance=TOLERANCE, max_iterations=200
+        task.prior, BipartiteRankingLikelihood(**target, noise=0.1), tolerance=TOLERANCE, max_iterations=200
     )
 
     def run() -> dict:
@@ -143,7 +175,7 @@ def trace_gp(source: str, shares: list[float], strengths: list[float], sets: int
             trace_shares=shares,
             strengths=strengths,
             folds=[task.inner],
-            metric=METRIC,
+            metric=metric,
             negatives=1 if sets else None,
             patience=2,
             progress=False,
@@ -169,7 +201,7 @@ def trace_gp(source: str, shares: list[float], strengths: list[float], sets: int
             chosen,
             fitted,
             settings=len(choice.records),
-            weakest=strength == min(strengths),
+            weakest=len(strengths) > 1 and strength == min(strengths),
             rank=max(one.rank for one in posteriors),
             relative_gap=max(one.certificate.relative_gap for one in posteriors),
         )

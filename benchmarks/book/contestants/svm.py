@@ -14,9 +14,8 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 import mvgp
-from benchmarks.common import random_pairs
 
-from .problems import graph_prior
+from .problems import graph_prior, random_pairs
 
 RANK, COST, KEPT, UNLIMITED = 5, 1.0, 200, 1e10
 TOLERANCE = 1e-5  # relative duality gap of ours

@@ -187,6 +187,7 @@ def test_seeds_reach_the_recipes():
         assert not torch.equal(first, other)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_does_not_change_als():
     link_set, _ = planted()
     one, two = (ImplicitALS(8, threads=threads).fit(link_set.links()).scores() for threads in (1, 2))
@@ -237,6 +238,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "message"), BAD, ids=[message for _, message in BAD])
 def test_bad_input_is_told(call, message):
     with pytest.raises(InputError, match=message):
@@ -251,6 +253,7 @@ def test_a_missing_package_is_told(recipe, monkeypatch):
         recipe.fit(LINKS)
 
 
+@pytest.mark.slow
 def test_importing_needs_no_optional_package():
     names = ("implicit", "pandas", "matplotlib", "rich", "typer", "threadpoolctl", "joblib", "sklearn")
     code = f"""

@@ -38,6 +38,7 @@ def assert_close(ranker, wanted):
     torch.testing.assert_close(ranker.scores(), torch.from_numpy(wanted), rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(seed=st.integers(0, 1000), shape=st.sampled_from(SHAPES), regularisation=st.sampled_from([0.1, 1.0, 50.0]))
 def test_ease_is_the_textbook_inverse(seed, shape, regularisation):

@@ -59,6 +59,7 @@ def test_rank_shows_a_table_for_each_row(tables, capsysbinary):
     assert "12 rows x 20 columns" in found.err
 
 
+@pytest.mark.slow
 def test_rank_writes_the_same_numbers_to_a_file_and_to_stdout(tables, tmp_path, capsysbinary):
     given = ["rank", *inputs(tables), *QUICK, "--top", "4", "--row", "D01", "--quiet", "--out"]
     shown = command(capsysbinary, *given, "-")
@@ -72,6 +73,7 @@ def test_rank_writes_the_same_numbers_to_a_file_and_to_stdout(tables, tmp_path, 
     assert command(capsysbinary, *given, "-", "--seed", "1").out != shown.out
 
 
+@pytest.mark.slow
 def test_rank_with_negatives_within_rows(tables, capsysbinary):
     ask = ["rank", *inputs(tables), *QUICK, "--row", "D01", "--out", "-", "--no-uncertainty", "--quiet"]
     within, over = (command(capsysbinary, *ask, *more) for more in (["--within-rows"], []))
@@ -79,6 +81,7 @@ def test_rank_with_negatives_within_rows(tables, capsysbinary):
     assert within.out != over.out
 
 
+@pytest.mark.slow
 def test_rank_of_all_rows(tables, capsysbinary):
     given = ["rank", *inputs(tables), *QUICK, "--out", "-", "--top", "2"]
     found = command(capsysbinary, *given)
@@ -100,6 +103,7 @@ def test_known_links_are_left_out_unless_asked_for(tables, capsysbinary):
     assert {line["col_id"] for line in every if line["known"] == "1"} == linked
 
 
+@pytest.mark.slow
 def test_a_kept_model_ranks_without_tables(tables, tmp_path, capsysbinary):
     kept = tmp_path / "kept.mvgp"
     done = command(capsysbinary, "rank", *inputs(tables), *QUICK, "--save", kept, "--quiet")
@@ -116,6 +120,7 @@ def test_a_kept_model_ranks_without_tables(tables, tmp_path, capsysbinary):
     assert broken.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_study_and_report(tables, tmp_path, capsysbinary):
     given = ["study", *inputs(tables), "--out", tmp_path / "study", "--models", "popularity,neighbours", "--folds", "2"]
     found = command(capsysbinary, *given)
@@ -162,6 +167,7 @@ def test_an_interrupt_ends_in_one_line_and_130(tables, tmp_path, capsysbinary, m
     assert not (tmp_path / "out.tsv").exists()
 
 
+@pytest.mark.slow
 def test_a_real_interrupt_keeps_finished_units(tables, tmp_path):
     """Ctrl-C in the middle of a study; the same command then finishes it."""
     given = [*PROGRAM, "study", *map(str, inputs(tables)), "--out", str(tmp_path / "study"), "--quiet"]

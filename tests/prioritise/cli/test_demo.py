@@ -27,6 +27,7 @@ def small(monkeypatch):
     return links
 
 
+@pytest.mark.slow
 def test_demo(small, tmp_path, capsysbinary):
     found = command(capsysbinary, "demo", "--out", tmp_path / "demo", "--jobs", "1")
     assert found.code == 0, found.err

@@ -166,6 +166,7 @@ STUDIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STUDIES)
 def test_options_of_study(kind, tables, tmp_path, assert_refused):
     given, words = STUDIES[kind]
@@ -210,6 +211,7 @@ def test_missing_and_unknown(tmp_path, assert_refused):
     assert_refused("demo", "--out", tmp_path / "file", words=["--out", "file"])
 
 
+@pytest.mark.slow
 def test_in_a_process_of_its_own(tables, tmp_path):
     """The same through the entry point: nothing more on stderr than that one line."""
     program = [sys.executable, "-c", "from mvgp.prioritise.cli import main; main()"]

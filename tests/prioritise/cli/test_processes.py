@@ -10,7 +10,7 @@ import pytest
 
 from tests.prioritise.cli.tables import inputs, write_tables
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and shells of POSIX")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="signals and shells of POSIX")]
 PROGRAM = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nfrom mvgp.prioritise.cli import main\nmain()"
 LONG = ["--models", "trace,hilbert,best", "--negatives", "40", "--strengths", "30", "--quiet", "--out"]
 PATIENCE = 240  # seconds until something is called a hang

@@ -35,6 +35,7 @@ def test_many_rows_of_one_name_are_not_all_listed():
         find_rows(["same"], [str(i) for i in range(30)], ["same"] * 30)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(min_size=1).map(str.strip).filter(bool), min_size=1, max_size=8, unique=True))
 def test_every_id_finds_its_row(ids):
     assert find_rows(ids, ids, ["name"] * len(ids)) == list(range(len(ids)))

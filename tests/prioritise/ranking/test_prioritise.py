@@ -52,6 +52,7 @@ def test_uncertainties_agree_with_the_posteriors(fitted):
     assert torch.allclose(row.std**2, expected, rtol=0.03)
 
 
+@pytest.mark.slow
 def test_negative_sets_differ_and_the_seed_decides(fitted):
     assert len(fitted.rankers) == 2
     assert not torch.equal(*(one.scores() for one in fitted.rankers))
@@ -60,6 +61,7 @@ def test_negative_sets_differ_and_the_seed_decides(fitted):
     assert not torch.equal(other.mixture.scores(), fitted.mixture.scores())
 
 
+@pytest.mark.slow
 def test_settings_are_chosen_by_validation():
     found = fit_prioritiser(LINKS, model="best", negatives=1, strengths=3, lowest=0.1, trace_shares=(1.0, 0.8))
     assert found.choice is not None
@@ -69,6 +71,7 @@ def test_settings_are_chosen_by_validation():
     assert fit_prioritiser(LINKS, model="whole", strength=0.3, trace_share=0.9).choice is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [name for name in MODELS if name not in ("als", "bpr")])
 def test_every_model_beats_chance(model):
     found = fit_prioritiser(LINKS, model=model, strengths=3, lowest=0.1, **({"negatives": 1} if model in NEEDY else {}))
@@ -222,6 +225,7 @@ def test_every_validation_set_counts(monkeypatch):
     assert len(fitted) == 2 * 3 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["trace", "ease"])
 def test_validation_can_hold_out_rows(model, monkeypatch):
     seen = []

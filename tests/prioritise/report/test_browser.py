@@ -17,7 +17,7 @@ FLAGS = [
     "--no-first-run",
 ]
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright: pip install 'mvgp[test]'")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs a browser at {CHROMIUM}")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs a browser at {CHROMIUM}")]
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,7 @@ def page(study):
     return (study / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_sections_and_files(study, page):
     elements = Outline(page).elements
     assert [attributes["id"] for tag, attributes in elements if tag == "section"] == list(SECTIONS)
@@ -74,6 +75,7 @@ def test_sections_and_files(study, page):
         assert href.startswith("#") or (study / href).is_file(), href
 
 
+@pytest.mark.slow
 def test_ids_are_unique_and_references_resolve(page):
     elements = Outline(page).elements
     ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
@@ -138,6 +140,7 @@ def test_a_missing_or_empty_table_is_a_note(tmp_path, name):
     Outline(page)
 
 
+@pytest.mark.slow
 def test_hostile_names_are_text(tmp_path):
     long = "x" * 5000
     write_study(
@@ -205,12 +208,14 @@ def test_little_to_draw_is_drawn_or_told(tmp_path):
     Outline(page)
 
 
+@pytest.mark.slow
 def test_the_same_study_gives_the_same_bytes(study, page):
     figures = {path.name: path.read_bytes() for path in (study / "figures").iterdir()}
     assert write_report(study).read_text(encoding="utf-8") == page
     assert {path.name: path.read_bytes() for path in (study / "figures").iterdir()} == figures
 
 
+@pytest.mark.slow
 def test_a_report_elsewhere_takes_the_tables_along(study, page, tmp_path):
     path = write_report(study, tmp_path / "new" / "place")
     assert path == tmp_path / "new" / "place" / "report.html"
@@ -317,6 +322,7 @@ def test_notes_and_used_links_are_told(tmp_path):
         write_report(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_study_that_was_run(tmp_path):
     """The tables of mvgp.prioritise.studies are what the report expects."""
     cells = randomness.numpy_generator(0).choice(12 * 20, 60, replace=False)
@@ -335,6 +341,7 @@ def test_a_study_that_was_run(tmp_path):
     assert "not finished" not in page
 
 
+@pytest.mark.slow
 def test_what_is_no_longer_there_goes(tmp_path, no_png):
     study, out = write_study(tmp_path / "study"), tmp_path / "page"
     for target in (study, out):

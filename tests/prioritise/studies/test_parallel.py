@@ -11,6 +11,8 @@ from mvgp.prioritise.studies import StudyError, execution, run_study
 from mvgp.prioritise.studies.directory import StudyDirectory
 from tests.prioritise.studies.planted import planted_links, tables_of, tiny_study
 
+pytestmark = pytest.mark.slow
+
 LINKS = planted_links()
 STUDY = tiny_study(models=("popularity", "hilbert", "trace"), negative_sets=2)
 

@@ -15,6 +15,8 @@ from mvgp.prioritise.studies.directory import locked
 from mvgp.prioritise.studies.work import work
 from tests.prioritise.studies.planted import planted_links, tables_of, tiny_study
 
+pytestmark = pytest.mark.slow
+
 LINKS = planted_links()
 ROOT = Path(__file__).parents[3]
 

@@ -63,6 +63,7 @@ def by_hand(study, fold, share):
     return choice, ranking_scores(total, split.held_out, exclude=split.train, k=study.k, rows=rows)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the mean's relative duality gap")
 @pytest.mark.parametrize(("model", "share"), [("trace", 1.0), ("hilbert", 0.0)])
 def test_metrics_equal_those_by_hand(ran, model, share):
@@ -76,6 +77,7 @@ def test_metrics_equal_those_by_hand(ran, model, share):
         assert chosen[0]["score"] == pytest.approx(choice.best.mean, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_model_finds_what_was_planted(ran):
     assert ran.mean("trace", "AUC") > ran.mean("popularity", "AUC") + 0.2
     with pytest.raises(InputError, match="nonsense"):
@@ -124,6 +126,7 @@ def test_scores_of_test_rows_do_not_stay(ran, tmp_path):
     assert len(list(tmp_path.glob("units/fit/*"))) == 1
 
 
+@pytest.mark.slow
 def test_comparisons_are_those_of_pooled_tasks(ran):
     study = ran.study
     pooled = {"trace": [], "hilbert": []}
@@ -146,6 +149,7 @@ def tiny(tmp_path_factory):
     return run_study(LINKS, tiny_study(), tmp_path_factory.mktemp("tiny") / "new", progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_same_seed_gives_the_same_tables_whatever_the_threads_of_the_caller(tiny, tmp_path, threads):
     before = torch.get_num_threads()
@@ -158,6 +162,7 @@ def test_the_same_seed_gives_the_same_tables_whatever_the_threads_of_the_caller(
     assert tables_of(tmp_path) == tables_of(tiny.directory)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_tables_and_random_numbers_of_the_caller_are_left_alone(tiny, tmp_path):
     state = torch.get_rng_state()
     run_study(LINKS, tiny_study(seed=1), tmp_path, progress=False)
@@ -165,12 +170,14 @@ def test_another_seed_gives_other_tables_and_random_numbers_of_the_caller_are_le
     assert tables_of(tmp_path) != tables_of(tiny.directory)
 
 
+@pytest.mark.slow
 def test_models_and_folds_may_be_added(ran, tmp_path):
     run_study(LINKS, small_study(models=("hilbert",), run_folds=1), tmp_path, progress=False)
     run_study(LINKS, small_study(), tmp_path, progress=False)
     assert tables_of(tmp_path) == tables_of(ran.directory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["pairs", "rows"])
 def test_choices_and_fits_never_see_the_test_fold(tmp_path, monkeypatch, split):
     study = small_study(models=("popularity", "trace"), split=split, negative_sets=1)
@@ -226,6 +233,7 @@ def test_tasks_of_a_choice_hold_no_test_link():
         assert task.rows is None
 
 
+@pytest.mark.slow
 def test_patience_ends_paths_with_a_trace_norm_only(tmp_path):
     strengths = (2.0, 1.5, 1.2, 1.1, 1.0)  # the trace norm leaves nothing: no new best
     study = tiny_study(models=("hilbert", "trace"), strengths=strengths, patience=1)
@@ -234,6 +242,7 @@ def test_patience_ends_paths_with_a_trace_norm_only(tmp_path):
     assert walked == {"hilbert": 5, "trace": 2}
 
 
+@pytest.mark.slow
 def test_new_rows(tmp_path):
     found = run_study(LINKS, tiny_study(split="new"), tmp_path, progress=False)
     load = Workload(LINKS, found.study)
@@ -242,6 +251,7 @@ def test_new_rows(tmp_path):
     assert found.mean("trace", "AUC") > 0.7
 
 
+@pytest.mark.slow
 def test_a_subsample(tmp_path):
     study = tiny_study(subsample=0.5, candidate_rows=4)
     found = run_study(LINKS, study, tmp_path, progress=False)
@@ -254,6 +264,7 @@ def test_a_subsample(tmp_path):
     assert all(e["held_out"] == ((e["row_id"], e["col_id"]) in known) for e in marks)
 
 
+@pytest.mark.slow
 def test_calibration_and_candidates(tmp_path):
     study = tiny_study(models=("trace", "whole"), calibration_rows=3, candidate_rows=2, whole_shares=(0.9,))
     found = run_study(LINKS, study, tmp_path, progress=False)
@@ -297,6 +308,7 @@ def test_bins_of_probability():
     assert there.tolist() == [True, False, True, False]
 
 
+@pytest.mark.slow
 def test_every_kind_of_model_runs(tmp_path):
     models = (
         "full",
@@ -340,6 +352,7 @@ def test_bad_arguments(tmp_path, change, word):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_unit_that_fails_is_named_and_the_others_are_kept(tmp_path, monkeypatch):
     original = entrants.fit
 

