@@ -57,7 +57,7 @@ def main() -> bool:
         turns = [scores, nearby]
 
         def cold(project=project, scores=scores):
-            project.forget()
+            project.reset_warm_start()
             return project(scores)
 
         def warm(project=project, turns=turns):

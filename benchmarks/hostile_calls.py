@@ -565,7 +565,7 @@ def solver_cases() -> Iterator[Case]:
         lambda: solvers.BiasedSquaredLoss(data.values, None, data.rows, data.cols, (M, N), 0.5, 0.5),
         lambda: solvers.RetargetedLoss(lambda psi: psi * 0.5),
     ):
-        yield method(owner, "bend", step=weights)
+        yield method(owner, "quadratic_bound", step=weights)
         yield method(owner, "__call__", psi=weights)
     yield case(
         solvers.MeanProblem,

@@ -87,7 +87,7 @@ def accelerate(
         fresh = space.step(theta, here.point, before, beta, lipschitz)
         psi = space.psi(fresh)
         length = space.distance(fresh, here.point, before, beta)
-        energy = problem.loss.bend(psi - psi_ahead)
+        energy = problem.loss.quadratic_bound(psi - psi_ahead)
         curvature = energy / length if length > 0 else 0.0
         if curvature > lipschitz and lipschitz < most:  # the step was too long for the curvature met on the way
             lipschitz = min(most, max(1.2 * curvature, 1.3 * lipschitz))

@@ -147,7 +147,7 @@ def _line_search(
     first = slope(at, 0.0)
     if not first < 0:
         return 0.0, psi, at
-    bend = problem.loss.bend(linear) + 2 * _dot(at.gradient, square) + of_penalty[1]
+    bend = problem.loss.quadratic_bound(linear) + 2 * _dot(at.gradient, square) + of_penalty[1]
     length = -first / bend if bend > 0 else 1.0
     low, slope_low, high, slope_high = 0.0, first, float("inf"), 0.0
     for _ in range(12):

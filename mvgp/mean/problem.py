@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checks import check_float_tensor, check_instance, check_tolerance, check_whole_number, shown
 from ..errors import InputError
-from ..likelihoods.losses import Loss, SingleLoss
+from ..likelihoods.losses import Loss, SinglePrecisionLoss
 from ..linalg.checks import check_operator
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import Factor
@@ -76,7 +76,7 @@ class MeanProblem:
     def single(self) -> MeanProblem:
         """The same problem in single precision."""
         rows, cols = self.row_op.to(torch.float32), self.col_op.to(torch.float32)
-        return MeanProblem(rows, cols, self.pattern, SingleLoss(self.loss))
+        return MeanProblem(rows, cols, self.pattern, SinglePrecisionLoss(self.loss))
 
     @cached_property
     def short_root(self) -> Tensor:

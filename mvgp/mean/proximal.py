@@ -131,7 +131,7 @@ def _start(problem: MeanProblem, penalty: Penalty, start: MeanSolution | None) -
         return Iterate(start.mean, start.psi, problem.loss(start.psi), start.spare, start.lipschitz)
     # on matrices of low rank the observed share of the energy, not all of it, bounds the curvature
     ones = torch.ones(len(problem.pattern), dtype=problem.dtype, device=problem.device)
-    share = problem.loss.bend(ones) / (problem.loss.curvature * problem.shape[0] * problem.shape[1])
+    share = problem.loss.quadratic_bound(ones) / (problem.loss.curvature * problem.shape[0] * problem.shape[1])
     spare = random_images(problem, min(SPARE, *problem.shape), seed=0)
     return Iterate.of(problem, LowRank.zero(problem), spare, max(share, 0.01) * problem.lipschitz())
 

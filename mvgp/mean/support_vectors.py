@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,34 +28,10 @@ import torch
 from torch import Tensor
 
 from ..likelihoods.losses import long_dot
+from ..likelihoods.thresholds import bracketed_newton
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import PairLinearOperator
 from .certificate import Certificate
-
-
-def bracketed_newton(
-    function: Callable[[float], tuple[float, float]], low: float, high: float, first: float | None = None
-) -> float:
-    """Where a piecewise linear, nondecreasing function is 0: Newton's method inside a bracket.
-
-    :param function: maps t to value and slope.
-    :param low: where it is not positive.
-    :param high: where it is not negative.
-    :param first: where to begin.
-    """
-    t = (low + high) / 2 if first is None else first
-    for _ in range(100):
-        value, slope = function(t)
-        if value == 0:
-            break
-        low, high = (t, high) if value < 0 else (low, t)
-        ahead = t - value / slope if slope > 0 else t
-        middle = (low + high) / 2
-        ahead = ahead if low < ahead < high else middle
-        if ahead == t or not low < ahead < high:
-            break
-        t = ahead
-    return t
 
 
 @torch.no_grad()
@@ -271,33 +246,38 @@ def _search(now: _Point, target: _Point, labels: Tensor, costs: Tensor) -> _Poin
     step, step_image = target.a - now.a, target.image - now.image
     along = step_image + (target.bias - now.bias)  # (T,) change of f
     slack = labels - now.image - now.bias
-    start, bend = long_dot(now.a, step_image), long_dot(step, step_image)
+    start, curvature = long_dot(now.a, step_image), long_dot(step, step_image)
+    ends = labels * along > 0  # (T,) pairs that can only leave the active set as t grows
 
-    def derivative(t: float) -> tuple[float, float]:
-        left = slack - t * along
-        pull = torch.where(labels * left > 0, costs * along, torch.zeros_like(along))
-        return start + t * bend - long_dot(pull, left), bend + long_dot(pull, along)
+    def derivative(t: Tensor, _: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        left = slack.double() - t * along.double()
+        pull = torch.where(labels * left > 0, costs.double() * along, 0.0)
+        terms = pull * along
+        rise, fall = terms[~ends].sum() + curvature, terms[ends].sum()
+        return start + t * curvature - pull @ left, rise.view(1), fall.view(1)
 
-    if derivative(0.0)[0] >= 0:
+    low = high = slack.new_zeros(1, dtype=torch.float64)
+    if float(derivative(low)[0]) >= 0:
         return None
-    high = 1.0
-    while derivative(high)[0] < 0 and high < 2.0**20:
-        high *= 2
-    t = bracketed_newton(derivative, 0.0, high, first=1.0)
+    high = high + 1
+    while float(derivative(high)[0]) < 0 and float(high) < 2.0**20:
+        high = 2 * high
+    t = float(bracketed_newton(derivative, low, high, start=torch.ones_like(low)))
     image = now.image + t * step_image
     return _Point(now.a + t * step, image, best_bias(image, labels, costs))
 
 
 def best_bias(image: Tensor, labels: Tensor, costs: Tensor) -> float:
     """The b with the least squared hinge loss for f = ``image`` + b, all (T,)."""
-    reach = labels - image  # the b at which a pair changes between active and not
+    limits = labels.double() - image.double()  # (T,) the b at which a pair changes between active and not
+    positive = labels > 0
 
-    def derivative(b: float) -> tuple[float, float]:
-        left = reach - b
-        cost = torch.where(labels * left > 0, costs, torch.zeros_like(costs))
-        return -long_dot(cost, left), float(cost.double().sum())
+    def derivative(b: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        left = limits - b
+        cost = torch.where(labels * left > 0, costs.double(), 0.0)
+        return -(cost @ left).view(1), cost[~positive].sum().view(1), cost[positive].sum().view(1)
 
-    return bracketed_newton(derivative, float(reach.min()), float(reach.max()))
+    return float(bracketed_newton(derivative, limits.min().view(1), limits.max().view(1)))
 
 
 def _dual_bound(theta: Tensor, theta_image: Tensor, labels: Tensor, costs: Tensor) -> float:

@@ -11,7 +11,7 @@ from linear_operator import to_linear_operator
 
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BiasedSquaredLoss, SquaredLoss
-from mvgp.likelihoods.losses import SingleLoss
+from mvgp.likelihoods.losses import SinglePrecisionLoss
 from mvgp.linalg import root
 from mvgp.linalg.patterns import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, conjugate, proximal, solve_dense, solve_proximal
@@ -322,7 +322,7 @@ def test_single_precision_has_the_same_loss():
     problem = make("graph", weighted=True)
     single, psi = problem.single, torch.randn(len(problem.pattern))
     assert problem.single is single  # kept
-    assert isinstance(single.loss, SingleLoss)
+    assert isinstance(single.loss, SinglePrecisionLoss)
     assert single.dtype == torch.float32
     assert single.shape == problem.shape
     assert single.loss.curvature == problem.loss.curvature
