@@ -15,7 +15,7 @@ from torch import Tensor
 from ..checks import check_choice, check_iterations, check_seed, check_tolerance, check_values, check_weights
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
-from ..likelihoods.ranking import check_gaussian
+from ..likelihoods.data_loss import check_gaussian
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.preconditioner import EXACT_LIMIT

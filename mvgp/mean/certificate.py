@@ -9,11 +9,13 @@ values that it is computed from are not too small; :mod:`mvgp.mean.spectrum_boun
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..errors import ConvergenceError
 from ..likelihoods.losses import LossValue
 from .penalties import Penalty
 from .problem import LowRank, MeanProblem
@@ -58,6 +60,24 @@ class Certificate:
     def converged(self) -> bool:
         """Whether the relative gap is within the tolerance."""
         return self.relative_gap <= self.tolerance
+
+
+def warn_or_raise(certificate: Certificate, subject: str, advice: str, *, strict: bool, stacklevel: int) -> None:
+    """A certificate that misses its tolerance is a warning, or an error when ``strict``.
+
+    :param subject: what was fitted.
+    :param advice: what a user can do about it.
+    :param stacklevel: as of ``warnings.warn``, counted from the caller.
+    """
+    if certificate.converged:
+        return
+    message = (
+        f"{subject}'s relative duality gap is {certificate.relative_gap:.1e} after {certificate.iterations} iterations "
+        f"of {certificate.solver}, the tolerance is {certificate.tolerance:.1e}; {advice}"
+    )
+    if strict:
+        raise ConvergenceError(message)
+    warnings.warn(message, RuntimeWarning, stacklevel=stacklevel + 1)
 
 
 def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> float:

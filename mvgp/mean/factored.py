@@ -47,6 +47,10 @@ class FactoredProblem:
         made = [scale * torch.randn(size, rank, **options) for size in self.sizes]  # type: ignore[call-overload]
         return made[0].to(self.problem.dtype), made[1].to(self.problem.dtype)
 
+    def from_svd(self, u: Tensor, values: Tensor, v: Tensor) -> LowRank:
+        """B = U diag(s) V^T in dual coordinates."""
+        return from_images(self.problem, self.row_root._matmul(u), self.col_root._matmul(v), values)
+
     def objective(self, x: Tensor, z: Tensor, l1: float, l2: float) -> tuple[float, Tensor, Tensor]:
         """Value, and gradients in X and Z."""
         p, q = self.row_root._matmul(x), self.col_root._matmul(z)  # (M, R), (N, R)
@@ -150,7 +154,7 @@ def solve_hybrid(
         x, z, _, _ = factored.minimise(x, z, penalty.trace, penalty.ridge, max_iterations=local_iterations)
         u, s, v = svd_of_product(x, z)
         x, z = u * s.sqrt(), v * s.sqrt()
-        mean = from_images(problem, factored.row_root._matmul(u), factored.col_root._matmul(v), s)
+        mean = factored.from_svd(u, s, v)
         at = problem.loss(mean.psi(problem))
         images = torch.cat([mean.right_image, random_images(problem, 8, seed=iteration)], dim=1)
         found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
