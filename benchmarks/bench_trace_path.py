@@ -24,7 +24,16 @@ from mvgp.kernels import DiffusionKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood, RetargetedLoss
 from mvgp.linalg import patterns as csr
 from mvgp.linalg.patterns import Pattern
-from mvgp.mean import MeanProblem, SpectralElasticNet, conjugate, core, problem, solve_hybrid, solve_proximal, spectrum
+from mvgp.mean import (
+    MeanProblem,
+    SpectralElasticNet,
+    accelerated,
+    conjugate,
+    problem,
+    solve_hybrid,
+    solve_proximal,
+    spectrum,
+)
 from mvgp.mean.spectrum import leading_values, random_images
 
 TOLERANCE = 1e-3
@@ -68,7 +77,7 @@ class Floor:
         problem.MeanProblem.rows_times = self._timed(problem.MeanProblem.rows_times)
         problem.MeanProblem.cols_times = self._timed(problem.MeanProblem.cols_times)
         csr.Pattern.sample = self._timed(csr.Pattern.sample)
-        for module in (conjugate, core, spectrum):
+        for module in (conjugate, accelerated, spectrum):
             module.times = self._timed(problem.times)
 
     def _timed(self, function):

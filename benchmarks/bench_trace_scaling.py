@@ -15,7 +15,7 @@ from common import verdict
 from mvgp.mean import LowRank, SpectralElasticNet
 from mvgp.mean.certificate import Iterate
 from mvgp.mean.conjugate import conjugate_steps
-from mvgp.mean.spectrum import StepDual, random_images, subspace_pass
+from mvgp.mean.spectrum import StepOperator, random_images, subspace_pass
 
 BASE = {"rows": 4000, "cols": 8000, "pairs": 300_000, "rank": 100}
 STEPS = 4
@@ -25,7 +25,7 @@ STEPS = 4
 def seconds_per_step(rows: int, cols: int, pairs: int, rank: int) -> float:
     given = planted((rows, cols), pairs, (3 * rows, 30 * cols), 20, torch.float32)
     theta = given.loss(torch.zeros(pairs)).gradient
-    found = subspace_pass(given, StepDual(given, theta), random_images(given, rank, 0))
+    found = subspace_pass(given, StepOperator(given, theta), random_images(given, rank, 0))
     mean = LowRank(-found.left, found.right, found.values, -found.left_image, found.right_image)
     now = Iterate.of(given, mean, found.right_image[:, :0], 0.1)
     penalty = SpectralElasticNet(0.2 * float(found.values[0]), 1.0)

@@ -206,8 +206,8 @@ class RankingLikelihood(BoundedParameters, Likelihood):
         labellings would not sum to 1.
         """
         scores = check_many_scores(scores)
-        given = check_labels(labels, scores.shape[-1])
-        return self.forward(scores, task=task, weight=weight, counts=counts).log_prob(given)
+        labels = check_labels(labels, scores.shape[-1])
+        return self.forward(scores, task=task, weight=weight, counts=counts).log_prob(labels)
 
     def expected_log_prob(
         self, observations: Tensor, function_dist: MultivariateNormal, *params: Any, **lists: Any
@@ -251,14 +251,11 @@ class RankingLikelihood(BoundedParameters, Likelihood):
                     "all data so that batches can be checked, or complete_lists=True to this call"
                 )
             return
-        given = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
-        found, sizes = torch.unique(given, return_counts=True)
-        for number, size in zip(found.tolist(), sizes.tolist(), strict=True):
-            wanted = int(self.list_sizes[number]) if 0 <= number < len(self.list_sizes) else 0
-            if size != wanted:
-                raise InputError(
-                    f"task {number}: expected its whole list of {wanted} entries, got {size} in this batch"
-                )
+        task = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
+        for number, size in zip(*(part.tolist() for part in torch.unique(task, return_counts=True)), strict=True):
+            whole = int(self.list_sizes[number]) if 0 <= number < len(self.list_sizes) else 0
+            if size != whole:
+                raise InputError(f"task {number}: expected its whole list of {whole} entries, got {size} in this batch")
 
     def _draw_likelihood_samples(
         self, function_dist: MultivariateNormal, *params: Any, sample_shape: Any = None, **lists: Any
@@ -281,10 +278,10 @@ class RankingLikelihood(BoundedParameters, Likelihood):
     def _grouping(self, scores: Tensor, task: Any, weight: Any) -> tuple[Tensor, int, Tensor]:
         """The list of each entry (T,), their number, and the standard deviation of each score (T,)."""
         length = scores.shape[-1]
-        given = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
-        if given.numel() != length:
-            raise InputError(f"task: expected {length} entries, one for each score, got {given.numel()}")
-        task_ids, list_of = torch.unique(given.to(scores.device), return_inverse=True)
+        task = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
+        if task.numel() != length:
+            raise InputError(f"task: expected {length} entries, one for each score, got {task.numel()}")
+        task_ids, list_of = torch.unique(task.to(scores.device), return_inverse=True)
         checked = check_weight(weight, length, keep_gradient=True)
         variance = self.noise.to(scores).expand(length)
         scale = (variance if checked is None else variance / checked.to(scores)).sqrt()
@@ -359,11 +356,11 @@ class BipartiteRankingLikelihood(RankingLikelihood):
         if counts is not None:
             refuse_gradient(counts, "counts")
             sizes = torch.bincount(list_of, minlength=num_lists)
-            given = check_whole(counts, "counts").to(sizes.device)
-            if tuple(given.shape) not in ((), (1,), (num_lists,)):
-                shape = tuple(given.shape)
+            counts = check_whole(counts, "counts").to(sizes.device)
+            if tuple(counts.shape) not in ((), (1,), (num_lists,)):
+                shape = tuple(counts.shape)
                 raise InputError(f"counts: expected a number, or one for each of {num_lists} lists, got shape {shape}")
-            positives = given.expand(num_lists)
+            positives = counts.expand(num_lists)
             bad = (positives < 0) | (positives > sizes)
             if bad.any():
                 at = int(bad.nonzero()[0])
@@ -431,13 +428,12 @@ class GradedRankingLikelihood(RankingLikelihood):
         """
         function_samples = check_many_scores(function_samples, "function_samples")
         list_of, num_lists, scale = self._grouping(function_samples, task, weight)
-        given = None
         if counts is not None:
-            given = check_whole(counts, "counts").to(function_samples.device)
-            fits = given.dim() in (1, 2) and given.shape[-1] == self.num_levels and given.shape[0] in (1, num_lists)
-            if not (fits or tuple(given.shape) == (self.num_levels,)) or bool((given < 0).any()):
-                raise InputError(
-                    f"counts: expected ({num_lists}, {self.num_levels}) counts, got shape {tuple(given.shape)}"
-                )
-            given = given.expand(num_lists, self.num_levels)
-        return RankedLevels(function_samples, list_of, num_lists, scale, self.num_levels, given)
+            counts = check_whole(counts, "counts").to(function_samples.device)
+            shape = tuple(counts.shape)
+            if shape not in [(self.num_levels,), (1, self.num_levels), (num_lists, self.num_levels)] or bool(
+                (counts < 0).any()
+            ):
+                raise InputError(f"counts: expected ({num_lists}, {self.num_levels}) counts, got shape {shape}")
+            counts = counts.expand(num_lists, self.num_levels)
+        return RankedLevels(function_samples, list_of, num_lists, scale, self.num_levels, counts)

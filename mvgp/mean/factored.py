@@ -23,9 +23,11 @@ from ..likelihoods.losses import LossValue
 from ..linalg.roots import root
 from .certificate import Certificate, MeanSolution, dual_bound
 from .penalties import Penalty, SpectralElasticNet
-from .problem import LowRank, MeanProblem, check_solve, from_images, times
-from .spectrum import Triplets, leading_values, random_images
+from .problem import LowRank, MeanProblem, Requirements, check_requirements, check_solve, from_images, times
+from .spectrum import leading_values, random_images
 from .spectrum_bound import bound_spectrum, spectrum_edge
+
+REQUIRES = Requirements(loss=("__call__", "curvature"), penalty=("value", "conjugate", "trace", "ridge"))
 
 
 class FactoredProblem:
@@ -130,6 +132,7 @@ def solve_hybrid(
     """
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
     local_iterations = check_iterations(local_iterations, "local_iterations")
+    check_requirements("solve_hybrid", REQUIRES, problem.loss, penalty)
     if not isinstance(penalty, SpectralElasticNet) or penalty.trace == 0:
         raise InputError("the hybrid solver takes a SpectralElasticNet with alpha > 0")
     factored = FactoredProblem(problem)
@@ -139,13 +142,13 @@ def solve_hybrid(
     mean = LowRank.zero(problem)
     at = problem.loss(mean.psi(problem))
     images = random_images(problem, 8, seed=0)
-    found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
-    certificate = _certificate(problem, penalty, mean, at, found, tolerance, 0)
+    triplets = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
+    certificate = _certificate(problem, penalty, mean, at, triplets, tolerance, 0)
     for iteration in range(1, max_iterations + 1):
         if certificate.converged:
             break
         # the top pair of the smooth part's gradient enters with a small weight, downhill
-        images = torch.cat([found.right_image[:, -8:], random_images(problem, 8, seed=iteration)], dim=1)
+        images = torch.cat([triplets.right_image[:, -8:], random_images(problem, 8, seed=iteration)], dim=1)
         parts = [(penalty.ridge, mean)]
         top = leading_values(problem, at.gradient, images, accuracy=1e-6, max_passes=200, parts=parts)
         u, v = _primal(factored, top.left[:, :1], top.right[:, :1])
@@ -157,8 +160,8 @@ def solve_hybrid(
         mean = factored.from_svd(u, s, v)
         at = problem.loss(mean.psi(problem))
         images = torch.cat([mean.right_image, random_images(problem, 8, seed=iteration)], dim=1)
-        found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
-        certificate = _certificate(problem, penalty, mean, at, found, tolerance, iteration)
+        triplets = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
+        certificate = _certificate(problem, penalty, mean, at, triplets, tolerance, iteration)
     spare = random_images(problem, 8, seed=0)
     return MeanSolution(mean, mean.psi(problem), at, certificate, spare, problem.lipschitz())
 
@@ -168,7 +171,7 @@ def _certificate(
     penalty: Penalty,
     mean: LowRank,
     at: LossValue,
-    found: Triplets,
+    triplets: LowRank,
     tolerance: float,
     iteration: int,
 ) -> Certificate:
@@ -178,8 +181,8 @@ def _certificate(
     def dual_of(values: Tensor) -> float:
         return dual_bound(at, values, penalty)
 
-    edge = spectrum_edge(penalty, found, mean.rank)
-    bound = bound_spectrum(problem, at.gradient, found, edge, dual_of, primal * (1 - tolerance))
+    edge = spectrum_edge(penalty, triplets, mean.rank)
+    bound = bound_spectrum(problem, at.gradient, triplets, edge, dual_of, primal * (1 - tolerance))
     failure = bound.failure * (iteration + 1)  # one confirmation in every iteration so far
     return Certificate(primal, dual_of(bound.values), tolerance, iteration, mean.rank, "hybrid", failure)
 

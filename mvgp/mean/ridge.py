@@ -17,7 +17,9 @@ from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.solvers import make_solver
 from .certificate import Certificate
-from .problem import MeanProblem, check_solve
+from .problem import MeanProblem, Requirements, check_requirements, check_solve
+
+REQUIRES = Requirements(loss=("__call__", "curvature"))
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ def solve_ridge(
     :param start: a solution of a neighbouring problem, for a warm start.
     """
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    check_requirements("solve_ridge", REQUIRES, problem.loss)
     l2 = check_positive(l2, "l2")
     if start is not None:
         check_instance(start, "start", RidgeSolution, "a RidgeSolution")

@@ -41,8 +41,7 @@ class Recipe(gpytorch.Module):
 
     def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
         """The prior at pairs (``rows``, ``cols``)."""
-        found: MultivariateNormal = self.prior(rows, cols)
-        return found
+        return self.prior(rows, cols)
 
     def _noise_for(self, data: Any) -> Tensor:
         """() noise variance of an observation with weight 1, once ``data`` is known to be data."""

@@ -32,8 +32,8 @@ from ..likelihoods.data_loss import Data, data_loss
 from ..likelihoods.losses import BiasedSquaredLoss, long_dot
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.patterns import Pattern
-from ..mean.accelerated import solve_dense
 from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_raise
+from ..mean.dense import solve_dense
 from ..mean.factored import solve_hybrid
 from ..mean.penalties import Penalty, SpectralElasticNet, TraceBall
 from ..mean.problem import LowRank, MeanProblem
