@@ -83,9 +83,11 @@ class WeightedLoss(Loss):
     """What losses with a weight for each pair share.
 
     :param weights: (T,) w, or None for 1.
+    :param length: T, or None where any length will do.
     """
 
     weights: Tensor | None
+    length: int | None
 
     @property
     @override
@@ -94,7 +96,7 @@ class WeightedLoss(Loss):
 
     @override
     def quadratic_bound(self, step: Tensor) -> float:
-        check_psi(step, None if self.weights is None else len(self.weights), "step")
+        check_psi(step, self.length, "step")
         return long_dot(step, step if self.weights is None else self.weights * step)
 
     def _distance(self, psi: Tensor, targets: Tensor) -> LossValue:
@@ -114,15 +116,11 @@ class SquaredLoss(WeightedLoss):
 
     def __init__(self, targets: Tensor, weights: Tensor | None = None) -> None:
         self.targets = check_float_tensor(targets, "targets", (None,), finite=True)
-        self.weights = check_loss_weights(weights, len(targets))
-
-    @override
-    def quadratic_bound(self, step: Tensor) -> float:
-        return super().quadratic_bound(check_psi(step, len(self.targets), "step"))
+        self.length, self.weights = len(targets), check_loss_weights(weights, len(targets))
 
     @override
     def __call__(self, psi: Tensor) -> LossValue:
-        return self._distance(check_psi(psi, len(self.targets)), self.targets)
+        return self._distance(check_psi(psi, self.length), self.targets)
 
 
 class RetargetedLoss(WeightedLoss):
@@ -149,11 +147,11 @@ class RetargetedLoss(WeightedLoss):
     def __init__(self, retarget: Callable[[Tensor], Tensor], weights: Tensor | None = None) -> None:
         self.retarget = check_callable(retarget, "retarget", "a function psi (T,) -> r (T,)")
         self.weights = check_loss_weights(weights)
+        self.length = None if weights is None else len(weights)
 
     def targets(self, psi: Tensor) -> Tensor:
         """(T,) r(psi), equation (8)."""
-        check_psi(psi, None if self.weights is None else len(self.weights))
-        return check_targets(self.retarget(psi.detach()), psi)
+        return check_targets(self.retarget(check_psi(psi, self.length).detach()), psi)
 
     @override
     def __call__(self, psi: Tensor) -> LossValue:
@@ -222,7 +220,7 @@ class BiasedSquaredLoss(WeightedLoss):
         if not len(rows) == len(cols) == len(targets):
             lengths = f"{len(rows)}, {len(cols)} and {len(targets)}"
             raise InputError(f"rows, cols, targets: expected the same length, got {lengths}")
-        self.weights = torch.ones_like(targets) if weights is None else weights
+        self.length, self.weights = len(targets), torch.ones_like(targets) if weights is None else weights
         self.row_penalty, self.col_penalty = row_penalty, col_penalty
         self._row_mass = self._by_row(self.weights) + (row_penalty or 0.0)
         self._row_mass[self._row_mass == 0] = 1.0  # rows without a pair keep bias 0
