@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..checks import check_instance, check_not_negative, check_positive
+from ..checks import check_instance, check_not_negative, check_positive, check_whole_number
 from ..errors import InputError
 from .lists import SEGMENT, RankingLists, check_scores, check_weight, segments
 from .thresholds import Thresholds, ThresholdSearch
@@ -158,6 +158,7 @@ class LevelProjection:
         if self._cell_shift is not None:
             two_levels = lists.num_thresholds == lists.num_lists and bool(((lists.cell_level | 1) == 1).all())
             shift = self.margin if two_levels else self._cell_shift[lists.cell]
+        group_size = check_whole_number(group_size, "group_size")
         self._search = ThresholdSearch(lists, shift, self.weight, group_size)
 
     def reset_warm_start(self) -> None:

@@ -1,4 +1,4 @@
-"""The solver for large problems: low rank, lazy kernels, and evidence at the end of every round."""
+"""The solver for large problems: low rank, lazy kernels, and a certificate at the end of every round."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..checks import check_callable, check_instance
+from ..checks import check_callable, check_instance, check_whole_number
 from ..linalg.patterns import CompleteRows
 from .accelerated import core_step, proximal_steps
 from .certificate import Certificate, Iterate, MeanSolution, dual_bound
@@ -18,9 +18,9 @@ from .problem import LowRank, MeanProblem, Requirements, check_requirements, che
 from .spectrum import StepOperator, krylov_images, random_images, subspace_pass
 from .spectrum_bound import EXACT_LIMIT, bound_spectrum, spectrum_edge
 
-# Settings that trade time for time: the result does not depend on them.
+# Settings of the rounds; the solution is the same up to the tolerance.
 SPARES = 64  # directions carried along beyond the rank, from which new ones grow; a quarter of the rank if that is more
-KRYLOV_STEPS = 4  # of the Krylov space in which they are triplets
+KRYLOV_STEPS = 4  # of the Krylov space in which they are searched
 FAILURE = 1e-8  # probability that one confirmation of a certificate is wrong
 MAX_STALLED = 3  # confirmations that the Lanczos bound, not the iterate, keeps from the tolerance; then it ends
 WHOLE_STEPS = 10  # steps in the whole space between two problems in subspaces
@@ -72,7 +72,7 @@ def solve_proximal(
         check_callable(watch, "watch")
     now = _start(problem, penalty, start)
     iteration = 0
-    is_large = problem.shape[0] * problem.shape[1] >= single_from
+    is_large = problem.shape[0] * problem.shape[1] >= check_whole_number(single_from, "single_from", 0)
     if problem.dtype == torch.float64 and is_large and tolerance < ROUGH_TOLERANCE:
         single = problem.single
         certify = _Certifier(single, penalty, ROUGH_TOLERANCE, exact_limit, confirm=False)
@@ -155,7 +155,7 @@ def carried_over(solution: MeanSolution, problem: MeanProblem) -> MeanSolution:
 
 
 def _triplets(problem: MeanProblem, now: Iterate, seed: int) -> LowRank:
-    """Leading singular triplets of the gradient, from a block Krylov space beside the iterate's own vectors."""
+    """Leading singular triplets of the gradient, from a block Krylov space outside the iterate's own vectors."""
     gradient = StepOperator(problem, now.at.gradient)
     width = max(_spares(problem, now) // KRYLOV_STEPS, 1)
     start = now.spare[:, :width]

@@ -50,7 +50,8 @@ class SpectrumBound:
     :param values: (k,) double precision, with as many repetitions as the bound allows for.
     :param failure: probability that one of them is too small; 0 where they are exact.
     :param triplets: the leading ones it rests on, those included that were met on the way.
-    :param images: (N, p) right images of the largest directions met outside the known ones.
+    :param images: (N, p) right images of the largest directions met outside the known ones; none where the goal was
+        reached by random probes.
     :param is_sharp: False where the singular values met would have reached the goal, but their bounds did not.
     """
 
@@ -168,7 +169,7 @@ def bound_spectrum(
                 count = max(min(count, math.ceil(max(runs.frobenius_square - known.square, 0.0) / upper)), 1)
             values, dual = known.best_values(upper, count, edge, dual_of, goal)
             if dual >= goal:
-                return SpectrumBound(values, stated, triplets, runs.leading_images(2), True)
+                return SpectrumBound(values, stated, triplets, triplets.right_image[:, :0], True)
             squares, images = runs.met(edge)
             is_out_of_reach = dual_of(known.lower_values(squares)) < goal
             if is_out_of_reach or runs.is_exhausted or runs.steps >= max_steps:
@@ -346,18 +347,11 @@ class LanczosRuns:
             self.diagonal = np.concatenate([self.diagonal, np.stack(diagonal, 1)], 1)
             self.off_diagonal = np.concatenate([self.off_diagonal, np.stack(off_diagonal, 1)], 1)
 
-    def _ritz(self, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """(s, count) largest Ritz values of each run, ascending, and (s, q, count) their vectors."""
-        last = self.steps - 1
-        pairs = [
-            eigh_tridiagonal(diagonal, off_diagonal[:-1], select="i", select_range=(max(last - count + 1, 0), last))
-            for diagonal, off_diagonal in zip(self.diagonal, self.off_diagonal, strict=True)
-        ]
-        return np.stack([values for values, _ in pairs]), np.stack([vectors for _, vectors in pairs])
-
     def largest_square(self) -> float:
         """The largest eigenvalue met; never above the true one."""
-        return max(float(self._ritz(1)[0].max()), 0.0) if self.steps else 0.0
+        last = (self.steps - 1, self.steps - 1)
+        runs = zip(self.diagonal, self.off_diagonal[:, :-1], strict=True) if self.steps else ()
+        return max(0.0, *(float(eigh_tridiagonal(*run, True, select="i", select_range=last)[0]) for run in runs), 0.0)
 
     def upper_square(self) -> float:
         """An upper bound on the largest eigenvalue; it fails with probability ``failure`` at most.
@@ -420,12 +414,6 @@ class LanczosRuns:
         leading = (turn @ vectors[:, -count:]).flip(1).to(basis)  # (s q, p)
         own_image = self.basis_image[:, :steps].reshape(PROBES * steps, -1)
         return squares.clamp_min(0), (leading.mT @ own_image).T.contiguous()
-
-    def leading_images(self, count: int) -> Tensor:
-        """(N, s count): right images of the leading Ritz vectors of each run."""
-        turn = torch.from_numpy(self._ritz(count)[1]).to(self.basis)  # (s, q, count)
-        images = turn.mT @ self.basis_image[:, : self.steps]  # (s, count, N)
-        return images.reshape(-1, images.shape[-1]).T.contiguous()
 
 
 def _seed_of(theta: Tensor, attempt: int) -> int:
