@@ -136,9 +136,7 @@ def solve_hybrid(
     if not isinstance(penalty, SpectralElasticNet) or penalty.trace == 0:
         raise InputError("the hybrid solver takes a SpectralElasticNet with alpha > 0")
     factored = FactoredProblem(problem)
-    d_rows, d_cols = factored.sizes
-    x = torch.zeros(d_rows, 0, dtype=problem.dtype, device=problem.device)
-    z = torch.zeros(d_cols, 0, dtype=problem.dtype, device=problem.device)
+    x, z = (torch.zeros(size, 0, dtype=problem.dtype, device=problem.device) for size in factored.sizes)
     mean = LowRank.zero(problem)
     at = problem.loss(mean.psi(problem))
     images = random_images(problem, 8, seed=0)
@@ -151,7 +149,8 @@ def solve_hybrid(
         images = torch.cat([triplets.right_image[:, -8:], random_images(problem, 8, seed=iteration)], dim=1)
         parts = [(penalty.ridge, mean)]
         top = leading_values(problem, at.gradient, images, accuracy=1e-6, max_passes=200, parts=parts)
-        u, v = _primal(factored, top.left[:, :1], top.right[:, :1])
+        u = factored.row_root.mT._matmul(top.left[:, :1])  # U = G_M^T C
+        v = factored.col_root.mT._matmul(top.right[:, :1])
         size = ((top.values[:1] - penalty.trace).clamp_min(1e-3 * penalty.trace) / problem.lipschitz()).sqrt()
         x, z = torch.cat([x, -u * size], dim=1), torch.cat([z, v * size], dim=1)
         x, z, _, _ = factored.minimise(x, z, penalty.trace, penalty.ridge, max_iterations=local_iterations)
@@ -185,11 +184,6 @@ def _certificate(
     bound = bound_spectrum(problem, at.gradient, triplets, edge, dual_of, primal * (1 - tolerance))
     failure = bound.failure * (iteration + 1)  # one confirmation in every iteration so far
     return Certificate(primal, dual_of(bound.values), tolerance, iteration, mean.rank, "hybrid", failure)
-
-
-def _primal(factored: FactoredProblem, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """U = G_M^T C and V = G_N^T D."""
-    return factored.row_root.mT._matmul(left), factored.col_root.mT._matmul(right)
 
 
 def svd_of_product(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
