@@ -573,7 +573,7 @@ def solver_cases() -> Iterator[Case]:
         lambda: likelihoods.BiasedSquaredLoss(data.values, None, data.rows, data.cols, (M, N), 0.5, 0.5),
         lambda: likelihoods.RetargetedLoss(lambda psi: psi * 0.5),
     ):
-        yield method(owner, "bend", step=weights)
+        yield method(owner, "quadratic_bound", step=weights)
         yield method(owner, "__call__", psi=weights)
     yield case(
         solvers.MeanProblem,

@@ -23,7 +23,7 @@ from ..checks import (
 )
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
-from ..likelihoods.ranking import check_gaussian
+from ..likelihoods.data_loss import check_gaussian
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from ..linalg.cost import DEFAULT_LIMITS
 from ..linalg.pair_operator import PairLinearOperator

@@ -40,7 +40,6 @@ from ..checks import (
 )
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
-from ..likelihoods.data_loss import model_retargeting
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.pair_operator import PairLinearOperator
 from ..mean.certificate import MeanSolution
@@ -95,7 +94,7 @@ def trace_bound(
     if isinstance(likelihood, RankingLikelihood):
         refuse_gradient(targets, "data.values")
         weights = None if data.weights is None else data.weights.detach().to(psi)
-        targets = model_retargeting(likelihood, targets, pairs.rows, weights)(psi)
+        targets = likelihood.fit_retargeting(targets, pairs.rows, weights)(psi)
     gap = (targets - psi).detach()
     fixed = noise.detach()
     theta = gap / fixed  # (T,)
