@@ -19,11 +19,25 @@ from .studies.study import StudyResult, run_study
 from .studies.tables import COLUMNS, to_text
 from .tables.hpo import HPO_CITATION, hpo_links
 from .tables.link_set import LinkSet
+from .tuning.registry import REGISTRY
+from .tuning.settings import TOP
 
-MODEL = "whole"  # TraceGP on whole lists
-MODELS = ("popularity", "neighbours", "prodige", "full", MODEL)
-TOP = 20
-TITLE = "Genes of OMIM diseases"
+MODEL = "whole"  # not the default model: it is fitted once, others to every set of negatives
+# What the demo changes of the defaults (tuning/settings.py, studies/settings.py) to take minutes, and to fit its data.
+QUICK = {
+    "models": ("popularity", "neighbours", "prodige", "full", MODEL),
+    "run_folds": 1,
+    "negative_sets": 2,
+    "within_rows": True,  # most diseases have one gene: random cells would seldom be in the same list
+    "strengths": (0.6, 0.5, 0.4),  # weaker ones have a thousand ranks and take minutes
+    "whole_shares": (0.5,),
+    "noises": (0.1, 1.0),
+    "costs": (0.1, 1.0),
+    "patience": 2,
+    "time": 3.0,
+    "shift": 0.3,
+    "title": "Genes of OMIM diseases",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,27 +67,28 @@ def run_demo(
     jobs: int | None = None,
     seed: int = 0,
     progress: bool = True,
-    tell: Callable[[str], object] = print,
+    log: Callable[[str], object] = print,
 ) -> DemoResult:
     """Hold out a fifth of the pairs, compare models on it, rank the genes of one disease, write the report.
 
-    :param out: directory of the study, which is gone on with if it is there.
+    :param out: directory of the study, which is resumed if it is there.
     :param row: id or name of the disease; one with several genes, some of them held out, when left out.
     :param jobs: processes; two, if there are two cores, when left out.
     :param seed: of everything random.
     :param progress: whether to show bars.
-    :param tell: takes a line about what is done.
+    :param log: takes a line about what is done.
     """
     links = hpo_links()
-    tell(f"{links.source}. Please cite: {HPO_CITATION}")
-    tell(f"{links.shape[0]:,} diseases x {links.shape[1]:,} genes, {len(links):,} links; a fifth of them is held out")
-    settings = demo_study(seed)
+    log(f"{links.source}. Please cite: {HPO_CITATION}")
+    log(f"{links.shape[0]:,} diseases x {links.shape[1]:,} genes, {len(links):,} links; a fifth of them is held out")
+    settings = Study.from_dict({**QUICK, "seed": seed})
     split = split_pairs(links.links(settings.whole_weight), folds=settings.folds, seed=seed)[0]  # as in the study
     chosen = example_row(links, split) if row is None else find_rows([row], links.row_ids, links.row_names)[0]
-    tell(f"models: {', '.join(settings.models)} ({MODEL} is TraceGP, prodige is PairwiseSVM, full is FullGP)")
+    titles = ", ".join(f"{name} is {REGISTRY[name].title}" for name in (MODEL, "prodige", "full"))
+    log(f"models: {', '.join(settings.models)} ({titles})")
     study = run_study(links, settings, out, jobs=jobs or min(2, os.cpu_count() or 1), progress=progress)
-    point = next(one for one in study.path if one["model"] == MODEL and one["chosen"])
-    tell(f"ranking the genes of {links.row_names[chosen]} with their uncertainty")
+    point = next(entry for entry in study.path if entry["model"] == MODEL and entry["chosen"])
+    log(f"ranking the genes of {links.row_names[chosen]} with their uncertainty")
     fitted = fit_prioritiser(
         replace(links, rows=split.train.rows, cols=split.train.cols),
         model=MODEL,
@@ -81,7 +96,6 @@ def run_demo(
         trace_share=point["trace_share"],
         seed=seed,
         progress=progress,
-        tolerance=settings.tolerance,
         time=settings.time,
         shift=settings.shift,
     )
@@ -93,26 +107,6 @@ def run_demo(
     return DemoResult(study, ranked, found, names[0], names[1], write_report(out))
 
 
-def demo_study(seed: int) -> Study:
-    """One fold of five, few settings: it is to take minutes."""
-    return Study(
-        models=MODELS,
-        folds=5,
-        run_folds=1,
-        negative_sets=2,
-        within_rows=True,  # most diseases have one gene: random cells would seldom be in the same list
-        strengths=(0.6, 0.5, 0.4),  # weaker ones have a thousand ranks and take minutes
-        whole_shares=(0.5,),
-        noises=(0.1, 1.0),
-        costs=(0.1, 1.0),
-        patience=2,
-        time=3.0,
-        shift=0.3,
-        seed=seed,
-        title=TITLE,
-    )
-
-
 def example_row(links: LinkSet, split: Split) -> int:
     """The disease with the most held-out genes among those with at least two known ones; the first of equal ones."""
     known, held_out = (torch.bincount(part.rows, minlength=links.shape[0]) for part in (split.train, split.held_out))
@@ -121,22 +115,7 @@ def example_row(links: LinkSet, split: Split) -> int:
 
 def write_candidates(directory: Path, ranked: RankedRow, found: torch.Tensor) -> None:
     """The list as a table of the study."""
-    std, chance = ranked.std, ranked.top_probability
-    table = [
-        {
-            "row_id": ranked.row_id,
-            "row_name": ranked.row_name,
-            "rank": place + 1,
-            "col_id": ranked.col_ids[place],
-            "col_name": ranked.col_names[place],
-            "score": float(ranked.score[place]),
-            "std": None if std is None else float(std[place]),
-            "p_top": None if chance is None else float(chance[place]),
-            "k": ranked.k,
-            "model": ranked.model,
-            "held_out": bool(found[place]),
-        }
-        for place in range(len(ranked))
-    ]
+    marks = [{"held_out": held_out} for held_out in found.tolist()]
+    table = [entry | mark for entry, mark in zip(ranked.entries(), marks, strict=True)]
     with replacing(str(directory / "tables" / "candidates.tsv")) as file:
         file.write(to_text(COLUMNS, table).encode())

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from tqdm import tqdm
+from typing_extensions import override
 
 from ...checks import check_flag, check_index, check_list, check_path, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError, StorageError
+from ...hyperparameters.records import AveragedRanker
 from ...hyperparameters.validation import Choice
 from ...metrics.ranking import Ranker, TaskItems
 from ...posteriors.covariance import NoCovariance
@@ -24,11 +26,12 @@ from ...storage.archive import read, told, write
 from ...storage.budget import Budget, Spending, check_budget, on_cpu
 from ...storage.fields import Fields
 from ...storage.posteriors import describe_posterior, restore_posterior
+from ..tuning.settings import TOP
 from .rows import Prioritisation, RankedRow, check_top, find_rows
 
 
-class Mixture:
-    """One ranker for each set of negatives; a score is their average, an uncertainty includes that about the set.
+class Mixture(AveragedRanker):
+    """The equal mixture of rankers, one for each set of negatives: its uncertainty includes that about the set.
 
     :param rankers: of the same shape, at least one; posteriors, if uncertainties are to be asked for.
 
@@ -46,37 +49,33 @@ class Mixture:
     """
 
     def __init__(self, rankers: Sequence[Ranker]) -> None:
-        self.rankers = tuple(rankers)
-        shapes = {tuple(ranker.shape) for ranker in self.rankers}
-        if len(shapes) != 1:
-            raise InputError(f"rankers: expected at least one, all of the same shape, got {sorted(shapes)}")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)"""
-        return self.rankers[0].shape
+        super().__init__(rankers)
 
     @property
     def has_uncertainty(self) -> bool:
         """Whether every ranker is a posterior with a covariance."""
         return all(
-            isinstance(one, GaussianPosterior) and not isinstance(one.conditional, NoCovariance) for one in self.rankers
+            isinstance(part, GaussianPosterior) and not isinstance(part.conditional, NoCovariance)
+            for part in self.posteriors
         )
 
+    @override
     def scores(self, rows: Any = None) -> Tensor:
-        """(R, N): average scores of whole rows, all of them when ``rows`` (R,) is left out."""
-        total = self.rankers[0].scores(rows).double()
-        for ranker in self.rankers[1:]:
-            total = total + ranker.scores(rows)
-        return total / len(self.rankers)
+        # one part at a time and in double precision: a ranked list of all rows must fit in memory
+        total = self.posteriors[0].scores(rows).double()
+        for part in self.posteriors[1:]:
+            total = total + part.scores(rows)
+        return total / len(self.posteriors)
 
     def std(self, row: int, cols: Any) -> Tensor:
-        """(Q,): standard deviations of a row's scores: the mean of the variances plus the variance of the means."""
-        at = torch.as_tensor(cols)
-        rows = torch.full_like(at, row)
-        means = torch.stack([one.mean(rows, at).double() for one in self._posteriors()])  # (S, Q)
-        inner = torch.stack([one.variance(rows, at, accuracy=STD_ACCURACY).double() for one in self._posteriors()])
-        return (inner.mean(0) + means.var(0, unbiased=False)).sqrt()
+        """(Q,): standard deviations of a row's scores."""
+        cols = torch.as_tensor(cols)
+        rows = torch.full_like(cols, row)
+        means = torch.stack([part.mean(rows, cols).double() for part in self._gaussian()])  # (S, Q)
+        variances = torch.stack(
+            [part.variance(rows, cols, accuracy=STD_ACCURACY).double() for part in self._gaussian()]
+        )
+        return mixture_std(means, variances)
 
     def top_probability(
         self,
@@ -93,17 +92,25 @@ class Mixture:
         :param step: called after each posterior, to show progress.
         """
         total = torch.zeros(self.shape[1], dtype=torch.float64)
-        for one in self._posteriors():
-            total += one.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed).cpu()
+        for part in self._gaussian():
+            total += part.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed).cpu()
             if step is not None:
                 step()
-        return total / len(self.rankers)
+        return total / len(self.posteriors)
 
-    def _posteriors(self) -> tuple[GaussianPosterior, ...]:
+    def _gaussian(self) -> tuple[GaussianPosterior, ...]:
         if not self.has_uncertainty:
-            kinds = sorted({type(one).__name__ for one in self.rankers})
+            kinds = sorted({type(part).__name__ for part in self.posteriors})
             raise InputError(f"{', '.join(kinds)} has scores and no uncertainty; ask with uncertainty=False")
-        return tuple(one for one in self.rankers if isinstance(one, GaussianPosterior))
+        return tuple(part for part in self.posteriors if isinstance(part, GaussianPosterior))
+
+    def __repr__(self) -> str:
+        return f"Mixture({self.shape[0]} x {self.shape[1]}, {len(self.posteriors)} rankers)"
+
+
+def mixture_std(means: Tensor, variances: Tensor) -> Tensor:
+    """(...) of the equal mixture of S parts (S, ...): the mean of the variances plus the variance of the means."""
+    return (variances.mean(0) + means.var(0, unbiased=False)).sqrt()
 
 
 KIND = "Prioritiser"
@@ -210,7 +217,7 @@ class Prioritiser:
     def ranked(
         self,
         rows: Iterable[int] | None = None,
-        top: int = 20,
+        top: int = TOP,
         *,
         include_known: bool = False,
         uncertainty: bool = True,
@@ -285,7 +292,7 @@ class Prioritiser:
                     )
                     bar.update(steps if chance is None else 0)
 
-    def prioritise(self, rows: Iterable[int] | None = None, top: int = 20, **options: Any) -> Prioritisation:
+    def prioritise(self, rows: Iterable[int] | None = None, top: int = TOP, **options: Any) -> Prioritisation:
         """The lists of :meth:`ranked`, all at once; the same arguments."""
         return Prioritisation(tuple(self.ranked(rows, top, **options)), self.model, self.setting)
 

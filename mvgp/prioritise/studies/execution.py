@@ -10,49 +10,29 @@ import threading
 import time
 import warnings
 from collections.abc import Generator, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from ...errors import InputError
+from ..ranking.fit import free_memory
 from .units import Failure, Outcome, Task, Unit
 from .work import work
 
 PER_CORE = 4  # processes, at most
 PROCESS_BYTES = 2**29  # of a process that has read its libraries, and has some data
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def free_memory() -> int | None:
-    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                found.append(1024 * int(line.split()[1]))
-    with contextlib.suppress(OSError, ValueError):
-        folder = Path("/sys/fs/cgroup")
-        found.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
-    if not found and hasattr(os, "sysconf"):
-        with contextlib.suppress(OSError, ValueError):
-            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(found) if found else None
+PAUSE = 0.5  # seconds between two looks of a worker at its parent
+RESTARTS = 2  # of the worker processes of this machine after one of them has died
 
 
 def check_jobs(jobs: Any) -> int:
     """A number of processes that cores and memory can bear; one always is."""
     if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
         raise InputError(f"jobs: expected a whole number of at least 1, got {jobs!r}")
-    most, free = PER_CORE * cores(), free_memory()
-    if jobs > most:
-        raise InputError(f"jobs: expected at most {most}, {PER_CORE} for each of {cores()} cores, got {jobs}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free = free_memory()
+    if jobs > PER_CORE * cores:
+        raise InputError(f"jobs: expected at most {PER_CORE * cores}, {PER_CORE} for each of {cores} cores, got {jobs}")
     if jobs > 1 and free is not None and jobs * PROCESS_BYTES > free:
         raise InputError(
             f"jobs: {jobs} processes need {jobs * PROCESS_BYTES / 2**30:.1f} GiB (half a GiB each), got "
@@ -61,7 +41,80 @@ def check_jobs(jobs: Any) -> int:
     return jobs
 
 
-PAUSE = 0.5  # seconds between two looks
+def check_address(address: Any) -> None:
+    """Text that may be the address of a scheduler, or None."""
+    if address is not None and (not isinstance(address, str) or not address.strip()):
+        raise InputError(f"dask: expected the address of a scheduler, as 'tcp://10.0.0.1:8786', got {address!r}")
+
+
+def results(tasks: Sequence[Task], jobs: int, client: Any = None) -> Generator[Outcome | Failure, None, None]:
+    """Yields results as tasks finish; to be closed by a caller that does not wait for its end.
+
+    :param jobs: processes on this machine; 1 is this process itself.
+    :param client: of a Dask cluster, instead.
+    """
+    if client is not None:
+        yield from _on_cluster(tasks, client)
+    elif jobs > 1:
+        yield from _on_cores(tasks, jobs)
+    else:
+        yield from map(work, tasks)
+
+
+def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, None, None]:
+    """Through joblib; when a process dies (of too little memory, say) what is left goes to new ones."""
+    joblib = import_joblib()
+    from joblib.externals.loky.process_executor import BrokenProcessPool  # type: ignore[import-untyped]
+
+    left = {task.unit: task for task in tasks}
+    for restart in range(RESTARTS + 1):
+        with joblib.parallel_config("loky", n_jobs=min(jobs, max(2, len(left))), inner_max_num_threads=1):
+            # no memory maps: they would be read-only
+            parallel = joblib.Parallel(
+                return_as="generator_unordered",
+                batch_size=1,
+                max_nbytes=None,
+                initializer=begin_worker,
+                initargs=(os.getpid(),),
+            )
+        with _quiet_trackers():
+            outcomes = parallel(joblib.delayed(work)(task) for task in list(left.values()))
+        try:
+            for outcome in outcomes:
+                del left[outcome.unit]
+                yield outcome
+            return
+        except BrokenProcessPool as error:
+            if restart == RESTARTS:
+                why = f"a worker process died {RESTARTS + 1} times, the last time with: {' '.join(str(error).split())}"
+                yield from (Failure(unit, why) for unit in left)
+        finally:
+            with warnings.catch_warnings():  # cancelled tasks are intended
+                warnings.filterwarnings("ignore", message=".* tasks", category=UserWarning)
+                outcomes.close()
+
+
+def import_joblib() -> Any:
+    """The package, or how to get it."""
+    try:
+        import joblib  # type: ignore[import-untyped]
+    except ImportError:
+        raise InputError("jobs: more than one needs the package joblib: pip install 'mvgp[cli]'") from None
+    return joblib
+
+
+@contextlib.contextmanager
+def _quiet_trackers() -> Iterator[None]:
+    """Processes that are started here and clear up after the others give no warnings: their parent has said it."""
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 def begin_worker(parent: int) -> None:
@@ -87,73 +140,6 @@ def _watch(parent: int) -> None:
     os._exit(1)
 
 
-RESTARTS = 2  # of the worker processes of this machine after one of them has died
-CONNECT = 30  # seconds to reach a cluster and its first worker
-
-
-def results(tasks: Sequence[Task], jobs: int, client: Any = None) -> Generator[Outcome | Failure, None, None]:
-    """What comes of the tasks, as it comes; to be closed by who does not wait for its end.
-
-    :param jobs: processes on this machine; 1 is this process itself.
-    :param client: of a Dask cluster, instead.
-    """
-    if client is not None:
-        return _on_cluster(tasks, client)
-    return _here(tasks) if jobs == 1 else _on_cores(tasks, jobs)
-
-
-def _here(tasks: Sequence[Task]) -> Generator[Outcome | Failure, None, None]:
-    for task in tasks:
-        yield work(task)
-
-
-def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, None, None]:
-    """Through joblib; when a process dies (of too little memory, say) what is left goes to new ones."""
-    joblib = need_joblib()
-    from joblib.externals.loky.process_executor import BrokenProcessPool  # type: ignore[import-untyped]
-
-    left = {task.unit: task for task in tasks}
-    for restart in range(RESTARTS + 1):
-        with joblib.parallel_config("loky", n_jobs=min(jobs, max(2, len(left))), inner_max_num_threads=1):
-            # no memory maps: they would be read-only
-            parallel = joblib.Parallel(
-                return_as="generator_unordered",
-                batch_size=1,
-                max_nbytes=None,
-                initializer=begin_worker,
-                initargs=(os.getpid(),),
-            )
-        with _quiet_trackers():
-            found = parallel(joblib.delayed(work)(task) for task in list(left.values()))
-        try:
-            for one in found:
-                del left[one.unit]
-                yield one
-            return
-        except BrokenProcessPool as error:
-            if restart == RESTARTS:
-                why = f"a worker process died {RESTARTS + 1} times, the last time with: {' '.join(str(error).split())}"
-                yield from (Failure(unit, why) for unit in left)
-        finally:
-            with warnings.catch_warnings():  # that tasks were cancelled is what was wanted
-                warnings.filterwarnings("ignore", message=".* tasks", category=UserWarning)
-                found.close()
-
-
-@contextlib.contextmanager
-def _quiet_trackers() -> Iterator[None]:
-    """Processes that are started here and clear up after the others do so without a word: their parent has said it."""
-    before = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = before
-
-
 def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failure, None, None]:
     """Through futures of Dask itself: joblib's back end for it does not come back from a task that kills its workers.
 
@@ -166,8 +152,8 @@ def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failu
 
     def submit() -> None:
         """Two tasks for each core there is now; while there is none, one task waits for it."""
-        wanted = max(1, 2 * sum(client.ncores().values()))
-        for task in itertools.islice(waiting, max(0, wanted - len(unit_of))):
+        limit = max(1, 2 * sum(client.ncores().values()))
+        for task in itertools.islice(waiting, max(0, limit - len(unit_of))):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
                 future = client.submit(work, task, pure=False)
@@ -176,12 +162,12 @@ def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failu
 
     submit()
     try:
-        for future, found in running:
+        for future, result in running:
             unit = unit_of.pop(future)
             if future.status == "finished":
-                yield found
+                yield result
             else:
-                error = found[1] if isinstance(found, tuple) else found
+                error = result[1] if isinstance(result, tuple) else result
                 line = " ".join(f"{type(error).__name__}: {error}".split())
                 yield Failure(unit, f"lost by the cluster ({line})")
             submit()
@@ -197,32 +183,20 @@ def connected(address: str | None) -> Iterator[Any]:
         return
     check_address(address)
     try:
+        from dask.config import get
+        from dask.utils import parse_timedelta
         from distributed import Client
     except ImportError:
         raise InputError("dask: expected the package distributed: pip install 'mvgp[distributed]'") from None
+    seconds = parse_timedelta(get("distributed.comm.timeouts.connect"))  # also for the first worker
     try:
-        client = Client(address, timeout=CONNECT, set_as_default=False)
+        client = Client(address, timeout=seconds, set_as_default=False)
     except Exception as error:  # addresses can be wrong in more ways than there are names for
         line = " ".join(str(error).split())
         raise InputError(f"dask: expected the address of a scheduler, got {address!r} ({line})") from None
     with client:
         try:
-            client.wait_for_workers(1, timeout=CONNECT)
+            client.wait_for_workers(1, timeout=seconds)
         except TimeoutError:
-            raise InputError(f"dask: {address} has no worker after {CONNECT} seconds") from None
+            raise InputError(f"dask: {address} has no worker after {seconds:g} seconds") from None
         yield client
-
-
-def check_address(address: Any) -> None:
-    """Text that may be the address of a scheduler, or None."""
-    if address is not None and (not isinstance(address, str) or not address.strip()):
-        raise InputError(f"dask: expected the address of a scheduler, as 'tcp://10.0.0.1:8786', got {address!r}")
-
-
-def need_joblib() -> Any:
-    """The package, or how to get it."""
-    try:
-        import joblib  # type: ignore[import-untyped]
-    except ImportError:
-        raise InputError("jobs: more than one needs the package joblib: pip install 'mvgp[cli]'") from None
-    return joblib
