@@ -237,45 +237,36 @@ class Prioritiser:
         :param progress: whether to show a bar.
         """
         m, n = self.shape
-        places = check_top(top, n)
+        top = check_top(top, n)
         include_known, uncertainty = check_flag(include_known, "include_known"), check_flag(uncertainty, "uncertainty")
         if uncertainty and not self.mixture.has_uncertainty:
             raise InputError(f"model {self.model!r} has scores and no uncertainty; ask with uncertainty=False")
-        seed, num_samples = check_seed(seed), check_whole_number(num_samples, "num_samples")
+        samples = {"seed": check_seed(seed), "num_samples": check_whole_number(num_samples, "num_samples")}
         progress = check_flag(progress, "progress")
         chosen = check_index(range(m) if rows is None else check_list(rows, "rows", "numbers of rows"), m, "rows")
-        return self._ranked(chosen, places, include_known, uncertainty, num_samples, seed, progress)
+        return self._ranked(chosen, top, include_known, samples if uncertainty else None, progress)
 
     def _ranked(
-        self,
-        chosen: torch.Tensor,
-        top: int,
-        include_known: bool,
-        uncertainty: bool,
-        num_samples: int,
-        seed: int,
-        progress: bool,
+        self, rows: Tensor, top: int, include_known: bool, samples: dict[str, int] | None, progress: bool
     ) -> Iterator[RankedRow]:
-        links = TaskItems(self.known, self.shape, "known")
-        exclude = None if include_known else self.known
-        chunk = 1 if uncertainty else max(1, CHUNK_CELLS // self.shape[1])
-        steps = len(self.rankers) if uncertainty else 1  # of each row
-        with tqdm(total=steps * len(chosen), desc="rank", unit="list", disable=not progress) as bar:
-            for start in range(0, len(chosen), chunk):
-                part = chosen[start : start + chunk]
+        """The lists of checked arguments; without ``samples`` there are no uncertainties."""
+        links, num_cols = TaskItems(self.known, self.shape, "known"), self.shape[1]
+        chunk = 1 if samples else max(1, CHUNK_CELLS // num_cols)
+        steps = len(self.rankers) if samples else 1  # of each row
+        with tqdm(total=steps * len(rows), desc="rank", unit="list", disable=not progress) as bar:
+            for part in rows.split(chunk):
                 scores = self.mixture.scores(part).cpu()  # (R, N)
-                for at, row in enumerate(part.tolist()):
-                    own = torch.zeros(self.shape[1], dtype=torch.bool)
-                    own[links.of(part[at : at + 1])[1]] = True
-                    line = scores[at].clone()
-                    if not include_known:
-                        line[own] = -torch.inf
-                    order = line.argsort(descending=True, stable=True)[: min(top, int((line > -torch.inf).sum()))]
+                for row, line in zip(part.tolist(), scores, strict=True):
+                    known = torch.zeros(num_cols, dtype=torch.bool)
+                    known[links.of(torch.tensor([row]))[1]] = True
+                    open_ = torch.ones_like(known) if include_known else ~known
+                    order = torch.where(open_, line, -torch.inf).argsort(descending=True, stable=True)
+                    order = order[: min(top, int(open_.sum()))]
                     std = chance = None
-                    if uncertainty and len(order):
-                        options: dict[str, Any] = {"exclude": exclude, "num_samples": num_samples, "seed": seed}
-                        chance = self.mixture.top_probability(row, top, step=bar.update, **options)[order]
-                        std = self.mixture.std(row, order).cpu()
+                    if samples and len(order):
+                        exclude = None if include_known else self.known
+                        chance = self.mixture.top_probability(row, top, exclude=exclude, step=bar.update, **samples)
+                        chance, std = chance[order], self.mixture.std(row, order).cpu()
                     yield RankedRow(
                         row=row,
                         row_id=self.row_ids[row],
@@ -286,7 +277,7 @@ class Prioritiser:
                         score=line[order],
                         std=std,
                         top_probability=chance,
-                        known=own[order],
+                        known=known[order],
                         k=top,
                         model=self.model,
                     )

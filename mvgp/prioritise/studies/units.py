@@ -123,19 +123,13 @@ def to_bytes(outcome: Outcome, belongs: str) -> bytes:
     return WORD + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def check(content: bytes) -> bytes:
-    """What is behind the first line, if it is what was written."""
+def from_bytes(content: bytes, unit: Unit, belongs: str) -> Outcome:
+    """What was written for this unit of this study."""
     if not content.startswith(WORD):
         raise StorageError(f"expected a unit of a study, got a file that begins with {content[:8]!r}")
     body = content[HEAD:]
     if hashlib.sha256(body).hexdigest().encode() + b"\n" != content[len(WORD) : HEAD]:
         raise StorageError("expected the SHA-256 of its first line, got another: it is cut short or was changed")
-    return body
-
-
-def from_bytes(content: bytes, unit: Unit, belongs: str) -> Outcome:
-    """What was written for this unit of this study."""
-    body = check(content)
     try:
         with np.load(io.BytesIO(body), allow_pickle=False) as stored:
             description = json.loads(stored["info"].tobytes())

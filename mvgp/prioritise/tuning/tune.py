@@ -117,16 +117,12 @@ def _tune_path(
         seed=seed,
         progress=progress,
     )
+    names = ("trace_share", "strength", "rank", "relative_gap", "iterations", "seconds")
     records = [
         {
-            "trace_share": point.trace_share,
-            "strength": point.strength,
+            **{name: getattr(point, name) for name in names},
             "score": point.score.value,
             "standard_error": point.score.standard_error,
-            "rank": point.rank,
-            "relative_gap": point.relative_gap,
-            "iterations": point.iterations,
-            "seconds": point.seconds,
         }
         for point in choice.records
     ]
