@@ -46,7 +46,7 @@ class DemoResult:
 
     :param study: metrics on the held-out fifth of the pairs.
     :param ranked: the list of one disease, by the model fitted to the other four fifths.
-    :param found: (I,) bool: which of the list are held-out links of that disease.
+    :param hits: (I,) bool: which of the list are held-out links of that disease.
     :param known: symbols of the genes that were fitted.
     :param held_out: symbols of the genes that were held out.
     :param report: path of the page.
@@ -54,7 +54,7 @@ class DemoResult:
 
     study: StudyResult
     ranked: RankedRow
-    found: torch.Tensor
+    hits: torch.Tensor
     known: tuple[str, ...]
     held_out: tuple[str, ...]
     report: Path
@@ -101,10 +101,10 @@ def run_demo(
     )
     ranked = next(fitted.ranked([chosen], TOP, seed=seed, progress=progress))
     known, held_out = (part.cols[part.rows == chosen] for part in (split.train, split.held_out))
-    found = torch.isin(ranked.cols, held_out)
-    write_candidates(out, ranked, found)
+    hits = torch.isin(ranked.cols, held_out)
+    write_candidates(out, ranked, hits)
     names = [tuple(links.col_names[col] for col in part.tolist()) for part in (known, held_out)]
-    return DemoResult(study, ranked, found, names[0], names[1], write_report(out))
+    return DemoResult(study, ranked, hits, names[0], names[1], write_report(out))
 
 
 def example_row(links: LinkSet, split: Split) -> int:
@@ -113,9 +113,9 @@ def example_row(links: LinkSet, split: Split) -> int:
     return int(torch.where(known >= 2, held_out, -1).argmax())
 
 
-def write_candidates(directory: Path, ranked: RankedRow, found: torch.Tensor) -> None:
+def write_candidates(directory: Path, ranked: RankedRow, hits: torch.Tensor) -> None:
     """The list as a table of the study."""
-    marks = [{"held_out": held_out} for held_out in found.tolist()]
-    table = [entry | mark for entry, mark in zip(ranked.entries(), marks, strict=True)]
+    pairs = zip(ranked.entries(), hits.tolist(), strict=True)
+    table = [{**entry, "held_out": held_out} for entry, held_out in pairs]
     with replacing(str(directory / "tables" / "candidates.tsv")) as file:
         file.write(to_text(COLUMNS, table).encode())

@@ -343,7 +343,7 @@ def demo(
         raise Stopped(KEPT.format(out)) from None
     _show_metrics(result.study)
     show_row(result.ranked)
-    hits = [result.ranked.col_names[index] for index in result.found.nonzero().flatten().tolist()]
+    hits = [result.ranked.col_names[index] for index in result.hits.nonzero().flatten().tolist()]
     show_line(f"Known genes that were fitted: {_listed(result.known)}")
     show_line(f"Held-out genes: {_listed(result.held_out)}; in the list: {_listed(hits)}")
     show_line(f"Report: {result.report}")

@@ -74,7 +74,7 @@ def fit_prioritiser(
     rankers = fit(fit_settings, link_set, tuned.setting, data, seed, progress)
     return Prioritiser(
         # with the covariance rescaled to the maximum marginal likelihood, where there is one
-        rankers=tuple(one.calibrated() if isinstance(one, ScalablePosterior) else one for one in rankers),
+        rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),
         row_ids=link_set.row_ids,
         col_ids=link_set.col_ids,
         row_names=link_set.row_names,

@@ -160,7 +160,7 @@ class RankedRow:
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """The table for people: headings, and for each column its fields; control characters of names are escaped."""
         headings = ["rank", "id", "name", "score"]
-        texts = [[visible(one) for one in some] for some in (self.col_ids, self.col_names)]
+        texts = [[visible(text) for text in column] for column in (self.col_ids, self.col_names)]
         columns = [*texts, [f"{value:.3g}" for value in self.score.tolist()]]
         if self.std is not None:
             headings.append("std")

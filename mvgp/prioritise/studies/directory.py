@@ -41,6 +41,7 @@ def locked(path: str) -> Iterator[None]:
         if os.path.lexists(file) and not stat.S_ISREG(os.lstat(file).st_mode):
             came = "a link" if os.path.islink(file) else kind(os.lstat(file).st_mode)
             raise InputError(f"{file}: expected the lock file of a study, got {came}")
+    Path(path).touch()  # first: it shows that the directory is one of a study
     lock = FileLock(guard)
     try:
         lock.acquire(timeout=0)

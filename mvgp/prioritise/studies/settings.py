@@ -77,11 +77,11 @@ class Study(FitSettings):
         return self.folds if self.run_folds is None else self.run_folds
 
 
-def _model_names(given: Any) -> tuple[str, ...]:
+def _model_names(models: Any) -> tuple[str, ...]:
     """Different names of the registry, at least one."""
-    names = (given,) if isinstance(given, str) else given
+    names = (models,) if isinstance(models, str) else models
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"models: expected names among {', '.join(MODELS)}, got {shown(given)}")
+        raise InputError(f"models: expected names among {', '.join(MODELS)}, got {shown(models)}")
     if not names or len(set(names)) < len(names):
         raise InputError(f"models: expected different names, at least one, got {shown(list(names))}")
     for name in names:

@@ -185,11 +185,12 @@ class FitSettings:
             self._set(name, checked)
 
 
-def _metric_name(given: Any) -> str:
+def _metric_name(metric: Any) -> str:
     """The name of a ranking metric, spelled as tables have it."""
-    match = re.fullmatch(r"(auc)|(p|r|map|ndcg)@([1-9][0-9]{0,17})", given.lower()) if isinstance(given, str) else None
+    text = metric.lower() if isinstance(metric, str) else ""
+    match = re.fullmatch(r"(auc)|(p|r|map|ndcg)@([1-9][0-9]{0,17})", text)
     if match is None:
-        raise InputError(f"metric: expected 'AUC', or P, R, MAP or nDCG with a place, as 'MAP@100', got {shown(given)}")
+        raise InputError(f"metric: expected 'AUC', or P, R, MAP or nDCG with a k, as 'MAP@100', got {shown(metric)}")
     if match[1]:
         return "AUC"
     return f"{'nDCG' if match[2] == 'ndcg' else match[2].upper()}@{match[3]}"
