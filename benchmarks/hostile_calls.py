@@ -66,6 +66,7 @@ RECORDS = [
     "CoverageCurve",
     "SolveReport",
     "FactorPosterior",
+    "Fields",
     "FileReport",
     "FullPosterior",
     "GaussianPosterior",
@@ -95,6 +96,7 @@ RECORDS = [
     "RankingScores",
     "ReadReport",
     "Reference",
+    "RestoreContext",
     "ScalablePosterior",
     "Score",
     "Solution",
@@ -662,6 +664,8 @@ def posterior_cases() -> Iterator[Case]:
     yield case(mvgp.load, lambda: {"path": saved(), "trial": True})
     yield case(storage.Budget, lambda: {"kernels": 3, "iterations": 20, "memory_bytes": 2**20})
     yield case(storage.save, lambda: {"posterior": fitted("full"), "path": "there.mvgp"})
+    own = type("OwnKernel", (gpytorch.kernels.RBFKernel,), {})
+    yield case(storage.register, lambda: {"kind": own, "describe": dict, "restore": own, "name": "own"})
 
 
 def evidence_cases() -> Iterator[Case]:

@@ -50,22 +50,29 @@ def to_cell(text: str) -> str:
 
     """
     found = _IN_CELL.sub(_escape, text)
-    first = found.lstrip()[:1]
-    return f"'{found}" if first and (first in FORMULAS or first in QUOTES) else found
+    return f"'{found}" if _is_marked(found) else found
 
 
 def from_cell(cell: str) -> str:
     r"""The text that :func:`to_cell` has made a cell of.
 
+    An apostrophe that :func:`to_cell` does not write, before an ordinary letter or alone, is part of the text.
+
     :param cell: of a table that mvgp has written.
 
     Example:
         >>> from mvgp.text import from_cell
-        >>> from_cell("'@home"), from_cell(r"a\\b")
-        ('@home', 'a\\b')
+        >>> from_cell("'@home"), from_cell(r"a\\b"), from_cell("'t Hooft")
+        ('@home', 'a\\b', "'t Hooft")
 
     """
-    return _ESCAPE.sub(_letter, cell.removeprefix("'"))
+    return _ESCAPE.sub(_letter, cell[1:] if cell.startswith("'") and _is_marked(cell[1:]) else cell)
+
+
+def _is_marked(cell: str) -> bool:
+    """Whether an apostrophe is put before it."""
+    first = cell.lstrip()[:1]
+    return bool(first) and (first in FORMULAS or first in QUOTES)
 
 
 def _escape(match: re.Match[str]) -> str:

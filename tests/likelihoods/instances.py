@@ -38,22 +38,56 @@ def isotonic_projection(scores, positive, task, margin=0.0, weight=None):
     return torch.from_numpy(found)
 
 
-def conic_projection(scores, weight=None, above=(), margin=0.0, total=None):
-    """The nearest point with r[i] >= r[j] + steps * margin for (i, j, steps) in ``above``, by an interior-point solver."""
-    import cvxpy as cp
+def level_projection(scores, level, weight, margin):
+    """Several levels in one task, by pooling adjacent violators on the entries sorted by level, then by score.
 
-    scores = np.asarray(scores)
-    r = cp.Variable(len(scores))
-    limits = [r[i] >= r[j] + steps * margin for i, j, steps in above]
-    if total is not None:
-        limits += [r >= 0, cp.sum(r) == total]
-    weight = np.ones_like(scores) if weight is None else np.asarray(weight)
-    problem = cp.Problem(cp.Minimize(cp.sum(cp.multiply(weight, cp.square(r - scores)))), limits)
-    try:
-        problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
-    except cp.error.SolverError:  # rounding may keep it from the last digits: its own tolerance is 1e-8
-        problem.solve(solver="CLARABEL")
-    return r.value
+    Within a level the nearest point is the scores clipped from both sides, so that this order costs nothing.
+    """
+    order, shift = np.lexsort((scores, level)), margin * level
+    found = np.empty_like(scores)
+    found[order] = isotonic_regression((scores - shift)[order], weights=weight[order]).x
+    return found + shift
+
+
+def level_slopes(scores, found, level, weight, margin):
+    """What is at most 0, all of it, if and only if no point of the set of levels is nearer than ``found``.
+
+    The set is ``margin * level`` plus a cone. Its rays are the constants, of either sign, and the indicators of upper
+    sets: all levels above one, and some of that one. No ray may lead nearer, nor the way to the tip of the cone.
+    """
+    slope, way = weight * (scores - found), found - margin * level
+    best = [slope[level > k].sum() + slope[level == k].clip(0).sum() for k in np.unique(level)]
+    outside = [way[level < k].max() - way[level >= k].min() for k in np.unique(level)[1:]]
+    return np.array([*best, -slope.sum(), slope @ way, -slope @ way, *outside])
+
+
+def simplex_projection(scores, positive, total, margin):
+    """The ordered simplex for one task: the order cone, then a level of water that leaves the total.
+
+    The order cone follows shifts, and its part that is not negative has the clipped projection.
+    """
+    both = positive.any() and not positive.all()
+    shift = margin * positive * both
+    order = level_projection(scores - shift, positive.astype(int), np.ones_like(scores), 0.0)
+    left, high = max(total - shift.sum(), 0.0), np.sort(order)[::-1]
+    water = (np.cumsum(high) - left) / np.arange(1, len(high) + 1)  # if so many entries are above it
+    return (order - water[np.flatnonzero(high - water >= 0)[-1]]).clip(0) + shift
+
+
+def simplex_slopes(scores, found, positive, total, margin):
+    """What is at most 0 (and the last is 0) if and only if no point of the ordered simplex is nearer than ``found``.
+
+    Beyond the margin a corner of the set is one positive, or all positives and some negatives in equal parts.
+    """
+    slope, up = scores - found, np.sort(scores[~positive] - found[~positive])[::-1]
+    if not positive.any() or positive.all():
+        corners, fixed = slope, 0.0
+    else:
+        alike = (slope[positive].sum() + np.cumsum(up)) / (positive.sum() + np.arange(1, len(up) + 1))
+        corners, fixed = np.concatenate([slope[positive], alike]), margin * positive.sum()
+    best = (total - fixed) * corners.max() + (margin * slope[positive].sum() if fixed else 0.0)
+    outside = found[~positive].max() + margin - found[positive].min() if fixed else 0.0
+    return np.array([best - slope @ found, -found.min(), outside, abs(found.sum() - total)])
 
 
 def pairs_in_order(level):

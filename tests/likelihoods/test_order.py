@@ -10,7 +10,7 @@ from mvgp.errors import InputError
 from mvgp.likelihoods import LevelProjection, OrderProjection, RankingLists, project_levels, project_order
 from mvgp.likelihoods import thresholds as shelves
 from tests import randomness
-from tests.likelihoods.instances import conic_projection, isotonic_projection, pairs_in_order, random_lists
+from tests.likelihoods.instances import isotonic_projection, level_projection, level_slopes, random_lists
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -134,7 +134,7 @@ def test_margin_identity(weighted):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_levels_equal_a_conic_solver(seed):
+def test_levels_equal_isotonic_regression_and_nothing_is_nearer(seed):
     rng = randomness.numpy_generator(seed)
     size = int(rng.integers(2, 14))
     level = rng.integers(0, rng.integers(2, 6), size) * rng.choice([1, 2])
@@ -142,8 +142,8 @@ def test_levels_equal_a_conic_solver(seed):
     margin = float(rng.choice([0.0, 0.5]))
     task = torch.zeros(size, dtype=torch.long)
     found = project_levels(torch.from_numpy(scores), torch.from_numpy(level), task, margin, weight)
-    wanted = conic_projection(scores, weight, pairs_in_order(level), margin)
-    assert np.abs(found.numpy() - wanted).max() < 1e-5
+    assert np.abs(found.numpy() - level_projection(scores, level, weight, margin)).max() < 1e-12
+    assert level_slopes(scores, found.numpy(), level, weight, margin).max() < 1e-12
 
 
 def test_two_levels_are_the_order_cone():

@@ -254,15 +254,9 @@ class StudyContents:
     saved: datetime
     tables: dict[str, Table]
 
-    def leading_metric(self, table: str) -> str | None:
-        """The metric that is spoken of first: average precision at the furthest place, else the first; None if none."""
-        metrics = self.tables[table].distinct("metric")
-        places = {int(one[4:]): one for one in metrics if one.startswith("MAP@") and one[4:].isdecimal()}
-        return places[max(places)] if places else next(iter(metrics), None)
-
     @property
     def num_folds(self) -> int:
-        """How many folds the figures stand on; 0 if there are none yet."""
+        """Number of folds behind the metrics; 0 if there are none yet."""
         return max((row["folds"] for row in self.tables.get("metrics", ())), default=0)
 
 
@@ -273,45 +267,45 @@ def read_study(directory: Path) -> StudyContents:
     """
     path = directory / "study.json"
     try:
-        found = _description(path)
+        description = _description(path)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{directory}: expected the directory of a study, got no study.json in it") from None
-    units = _entry(path, found["units"], "units", {"done": int, "total": int})
+    units = _entry(path, description["units"], "units", {"done": int, "total": int})
     tables = {}
     for name, columns in TABLES.items():
         file = directory / "tables" / f"{name}.tsv"
         if os.path.lexists(file):
             tables[name] = read_table(file, columns)
     return StudyContents(
-        title=found["title"],
-        settings=found["settings"],
-        data=found["data"],
-        versions=found["versions"],
-        finished=found["finished"],
+        title=description["title"],
+        settings=description["settings"],
+        data=description["data"],
+        versions=description["versions"],
+        finished=description["finished"],
         units_done=units["done"],
         units_total=units["total"],
-        seconds=float(found["seconds"]),
-        notes=tuple(str(note) for note in found.get("notes", ())),
+        seconds=float(description["seconds"]),
+        notes=tuple(str(note) for note in description.get("notes", ())),
         saved=datetime.fromtimestamp(int(os.stat(path).st_mtime), UTC),
         tables=tables,
     )
 
 
 def _description(path: Path) -> dict[str, Any]:
-    found = read_json(path)
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        got = found.get("format") if isinstance(found, dict) else type(found).__name__
+    description = read_json(path)
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        got = description.get("format") if isinstance(description, dict) else type(description).__name__
         raise InputError(f"{path}: expected a study of format {FORMAT}, got {got!r}")
-    if not isinstance(found.get("notes", []), list):
-        raise InputError(f"{path}: expected 'notes' of the study to be list, got {found['notes']!r:.200}")
+    if not isinstance(description.get("notes", []), list):
+        raise InputError(f"{path}: expected 'notes' of the study to be list, got {description['notes']!r:.200}")
     kinds = {"title": str, "settings": dict, "data": dict, "versions": dict, "finished": bool, "units": dict}
-    return _entry(path, found, "the study", {**kinds, "seconds": (int, float)})
+    return _entry(path, description, "the study", {**kinds, "seconds": (int, float)})
 
 
-def _entry(path: Path, found: dict[str, Any], where: str, kinds: dict[str, Any]) -> dict[str, Any]:
+def _entry(path: Path, entries: dict[str, Any], where: str, kinds: dict[str, Any]) -> dict[str, Any]:
     for name, kind in kinds.items():
-        value = found.get(name)
+        value = entries.get(name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
             raise InputError(f"{path}: expected {name!r} of {where} to be {names}, got {value!r:.200}")
-    return found
+    return entries

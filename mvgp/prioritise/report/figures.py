@@ -1,182 +1,86 @@
-"""Figures as descriptions: what is drawn, whatever draws it (SVG for the page, matplotlib for PNG)."""
+"""Figures of a report: matplotlib draws each of them once, for the page, for SVG files and for PNG files.
+
+The page shows the panels of the SVG drawing one by one, so that they flow on a narrow screen. There, each colour is
+replaced by a CSS variable, so that the drawing follows the theme of the page.
+"""
 
 from __future__ import annotations
 
+import io
 import math
 import re
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-# each at least 3 : 1 against its background
+from ...errors import InputError
+from .markup import clean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
+    from matplotlib.text import Text
+
+# Colours of series, each at least 3 : 1 against its background. After eight series, dashes tell them apart.
 LIGHT = ("#0a63b4", "#c4510b", "#08806a", "#9a3a8c", "#7d6a00", "#2f8fc9", "#b3233e", "#565d67")
 DARK = ("#5eb0ff", "#ff9a57", "#3fd0ae", "#e68fd8", "#d9c24a", "#9bd7ff", "#ff8095", "#b3bac4")
-DASHES = ("", "7 3", "2 3", "9 3 2 3")  # the second eight series are dashed, and so on
+DASHES: tuple[tuple[int, ...], ...] = ((), (7, 3), (2, 3), (9, 3, 2, 3))
+INK, MUTED, GRID, PAPER = "#1b1f24", "#5b636d", "#e3e6ea", "#ffffff"
+VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"} | {c: f"series-{n}" for n, c in enumerate(LIGHT)}
 
-PAPER = {"ink": "#1b1f24", "muted": "#5b636d", "grid": "#e3e6ea", "paper": "#ffffff"}
-
-
-def colour(place: int) -> str:
-    """The colour of a series, as a variable that the page sets for light and dark."""
-    return f"var(--series-{place % len(LIGHT)})"
-
-
-def dash(place: int) -> str:
-    """The dashes of a series, as in ``stroke-dasharray``; empty for a solid line."""
-    return DASHES[place // len(LIGHT) % len(DASHES)]
-
-
-def variables(colours: tuple[str, ...]) -> str:
-    """Declarations of the colours for a style sheet."""
-    return " ".join(f"--series-{place}: {value};" for place, value in enumerate(colours))
-
-
-def fixed(markup: str) -> str:
-    """A drawing with the variables replaced by the colours for white paper.
-
-    Example:
-        >>> fixed('<path stroke="var(--series-0)"/>')
-        '<path stroke="#0a63b4"/>'
-
-    """
-    known = {**PAPER, **{f"series-{place}": value for place, value in enumerate(LIGHT)}}
-    return re.sub(r"var\(--([a-z0-9-]+)\)", lambda found: known[found[1]], markup)
-
-
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-MOST_DECADES = 7  # labels on a logarithmic axis
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A range and its ticks.
-
-    :param low: where it begins.
-    :param high: where it ends.
-    :param ticks: numbers with a label.
-    :param labels: of the ticks.
-    :param log: whether it is logarithmic.
-    """
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-    labels: tuple[str, ...]
-    log: bool = False
-
-    def share(self, value: float) -> float:
-        """Where a number lies, from 0 at the beginning to 1 at the end."""
-        if self.log:
-            return (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
-        return (value - self.low) / (self.high - self.low)
-
-
-def linear_axis(values: Sequence[float], *, tight: bool = False, most: int = 6) -> Axis:
-    """An axis for some numbers with ticks at multiples of 1, 2 or 5 times a power of ten.
-
-    :param values: that the axis holds.
-    :param tight: whether it ends at the extremes, not at ticks.
-    :param most: ticks at most.
-
-    Example:
-        >>> linear_axis([0.02, 0.31]).labels
-        ('0', '0.1', '0.2', '0.3', '0.4')
-
-    """
-    low, high = min(values), max(values)
-    if high - low <= 1e-9 * max(abs(low), abs(high), 1e-12):
-        low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
-    step = _step((high - low) / (most - 1))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    ticks = [round(place * step, digits + 2) for place in range(first, last + 1)]
-    if tight:
-        ticks = [tick for tick in ticks if low <= tick <= high]
-    else:
-        low, high = ticks[0], ticks[-1]
-    return Axis(low, high, tuple(ticks), tuple(_plain(tick, digits) for tick in ticks))
-
-
-def log_axis(values: Sequence[float]) -> Axis:
-    """A logarithmic axis for some positive numbers, with ticks at powers of ten.
-
-    Example:
-        >>> log_axis([0.002, 1.0]).labels
-        ('0.01', '0.1', '1')
-        >>> log_axis([3e-9, 1e-6]).labels
-        ('10⁻⁸', '10⁻⁷', '10⁻⁶')
-
-    """
-    low, high = min(values), max(values)
-    if high < 3 * low:  # room for a tick or two
-        middle = math.sqrt(low * high)
-        low, high = min(low, middle / 1.8), max(high, middle * 1.8)
-    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
-    every = max(1, math.ceil((last - first + 1) / MOST_DECADES))
-    ticks = [10.0**power for power in range(first, last + 1, every)]
-    if len(ticks) < 2:
-        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [m * 10.0**power for power in powers for m in (1, 2, 5)]
-        ticks = [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
-    return Axis(low, high, tuple(ticks), tuple(_power(tick) for tick in ticks), log=True)
-
-
-def _step(least: float) -> float:
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - 1e-9))
-
-
-def _plain(value: float, digits: int) -> str:
-    if value != 0 and (abs(value) >= 1e5 or digits > 5):
-        return f"{value:.3g}"
-    return "0" if value == 0 else f"{value:,.{digits}f}".replace("-", "\u2212")
-
-
-def _power(value: float) -> str:
-    power = math.floor(math.log10(value) + 1e-9)
-    if -3 <= power <= 4:
-        return f"{value:.{max(0, -power)}f}" if value < 1000 else f"{value:,.0f}"
-    lead = round(value / 10.0**power)
-    return ("" if lead == 1 else f"{lead}·") + "10" + str(power).translate(RAISED)
-
-
+# Layout in units of the SVG, which are CSS pixels in the page.
 WIDTH, HEIGHT = 380, 280  # of a panel
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 32, 42  # margins of a panel
-LEGEND_ROW = 20
-CHARACTER = 6.6  # rough width in the legend
+LEGEND_ROW, LEGEND_CHARACTER = 20, 7.2
+PNG_DPI = 144  # two pixels for each unit
 
-
-@dataclass(frozen=True)
-class LegendEntry:
-    """A name in the legend below the panels: where its line begins, and the middle of its height."""
-
-    place: int
-    name: str
-    x: float
-    y: float
-
-
-def legend(names: Sequence[str], num_panels: int) -> tuple[list[LegendEntry], int]:
-    """Entries from left to right in as many lines as they need, and the height of a figure with them.
-
-    :param names: in the order of their places.
-    :param num_panels: of the figure, which give its width.
-    """
-    entries: list[LegendEntry] = []
-    x, row = float(LEFT), 0
-    for place, name in enumerate(names):
-        room = 46 + CHARACTER * len(name)
-        if x > LEFT and x + room > WIDTH * num_panels:
-            x, row = LEFT, row + 1
-        entries.append(LegendEntry(place, name, round(x, 1), HEIGHT + LEGEND_ROW * row + 10))
-        x += room
-    return entries, HEIGHT + (LEGEND_ROW * (row + 1) + 10 if names else 0)
+FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "mvgp",  # the same figure gives the same bytes
+    "text.parse_math": False,
+    "text.color": INK,
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 11,
+    "axes.titlesize": 13,
+    "axes.titlepad": 16,
+    "axes.titlelocation": "left",
+    "axes.titleweight": 700,
+    "axes.labelsize": 11,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 1,
+    "axes.axisbelow": True,
+    "axes.autolimit_mode": "round_numbers",
+    "axes.xmargin": 0,
+    "axes.ymargin": 0,
+    "axes.spines.top": False,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "grid.color": GRID,
+    "grid.linewidth": 1,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "xtick.major.size": 4,
+    "xtick.major.width": 1,
+    "ytick.major.size": 0,
+    "ytick.major.pad": 7,
+    "lines.scale_dashes": False,
+    "lines.solid_capstyle": "butt",
+    "path.simplify": False,  # the page reads values off all points
+}
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one thing in one panel.
+    """Points of one model or setting in one panel.
 
-    :param place: of the thing in the legend, which gives colour and dashes.
+    :param index: of its name in the legend, which gives colour and dashes.
     :param label: its name.
     :param x: of each point.
     :param y: of each point.
@@ -188,7 +92,7 @@ class Series:
     :param tips: text of each marked point, or None.
     """
 
-    place: int
+    index: int
     label: str
     x: Sequence[float]
     y: Sequence[float]
@@ -202,53 +106,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes.
-
-    :param title: above it.
-    :param x_label: below it.
-    :param series: drawn in this order.
-    :param x: the horizontal axis.
-    :param y: the vertical axis.
-    :param diagonal: whether y = x is drawn.
-    """
-
-    title: str
-    x_label: str
-    series: tuple[Series, ...]
-    x: Axis
-    y: Axis
-    diagonal: bool = False
-
-
-@dataclass(frozen=True)
-class Figure:
-    """Panels side by side that share a legend.
-
-    :param name: of its files.
-    :param title: what it shows.
-    :param panels: from left to right.
-    :param legend: names, in the order of their places.
-    """
-
-    name: str
-    title: str
-    panels: tuple[Panel, ...]
-    legend: tuple[str, ...] = field(default=())
-
-
-def panel(
-    title: str,
-    x_label: str,
-    series: Sequence[Series],
-    *,
-    x_log: bool = False,
-    y_log: bool = False,
-    x_range: tuple[float, float] | None = None,
-    y_from: float | None = None,
-    y_range: tuple[float, float] | None = None,
-    diagonal: bool = False,
-) -> Panel:
-    """A panel whose axes hold all of its points.
+    """One pair of axes, which hold all points.
 
     :param title: above it.
     :param x_label: below it.
@@ -256,16 +114,267 @@ def panel(
     :param x_log: whether the horizontal axis is logarithmic.
     :param y_log: whether the vertical axis is logarithmic.
     :param x_range: of the horizontal axis; that of the points when left out.
-    :param y_from: where the vertical axis begins at the latest.
     :param y_range: of the vertical axis; that of the points when left out.
+    :param from_zero: whether the vertical axis begins at zero or below.
     :param diagonal: whether y = x is drawn.
     """
-    xs = [value for one in series for value in one.x] if x_range is None else list(x_range)
-    ys = [value for one in series for part in (one.y, one.low or (), one.high or ()) for value in part]
-    if y_range is not None:
-        ys = list(y_range)
-    if y_from is not None:
-        ys.append(y_from)
-    x = log_axis(xs) if x_log else linear_axis(xs, tight=True)
-    y = log_axis(ys) if y_log else linear_axis(ys, tight=y_range is not None)
-    return Panel(title, x_label, tuple(series), x, y, diagonal)
+
+    title: str
+    x_label: str
+    series: Sequence[Series]
+    x_log: bool = False
+    y_log: bool = False
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float] | None = None
+    from_zero: bool = False
+    diagonal: bool = False
+
+
+def dashes(index: int) -> tuple[int, ...]:
+    """Lengths of the dashes and gaps of a series; none for a solid line."""
+    return DASHES[index // len(LIGHT) % len(DASHES)]
+
+
+def css_variables(colours: Sequence[str]) -> str:
+    """Declarations of the colours of series for a style sheet."""
+    return " ".join(f"--series-{index}: {value};" for index, value in enumerate(colours))
+
+
+class Figure:
+    """Panels side by side above a legend, drawn by matplotlib.
+
+    :param name: of its files.
+    :param title: what it shows.
+    :param panels: from left to right.
+    :param legend: names, in the order of the series' indices.
+    """
+
+    def __init__(self, name: str, title: str, panels: Sequence[Panel], legend: Sequence[str] = ()) -> None:
+        self.name, self.title, self.panels, self.legend = name, title, tuple(panels), tuple(legend)
+        self._labels: list[str] = []  # texts and series of the drawing, in the order of the ids of their elements
+        self._series: list[Series] = []
+        file = io.BytesIO()
+        with _style():
+            self.canvas = self._draw()
+            self.canvas.savefig(file, format="svg", metadata={"Date": None})
+        self._svg = self._tidy(ElementTree.fromstring(file.getvalue()))
+
+    def png(self) -> bytes:
+        """The figure as a PNG file."""
+        file = io.BytesIO()
+        with _style():
+            self.canvas.savefig(file, format="png", dpi=PNG_DPI, metadata={"Software": None})
+        return file.getvalue()
+
+    def svg(self) -> bytes:
+        """The figure as an SVG file, with the colours for white paper."""
+        declaration = '<?xml version="1.0" encoding="UTF-8"?>\n'
+        return (declaration + ElementTree.tostring(self._svg, encoding="unicode") + "\n").encode()
+
+    def inline_panels(self) -> list[str]:
+        """Each panel as an SVG element of the page, with variables for colours."""
+        elements = []
+        for index, panel in enumerate(self.panels):
+            identity = f"{self.name}-{index}-title"
+            root = ElementTree.Element("svg", {"class": "panel", "viewBox": f"{WIDTH * index} 0 {WIDTH} {HEIGHT}"})
+            root.attrib |= {"role": "img", "aria-labelledby": identity}
+            root.attrib |= {name: self._svg.attrib[name] for name in ("font-family", "stroke-linejoin")}
+            root.append(_title(f"{panel.title} against {panel.x_label}", id=identity))
+            root.append(deepcopy(next(group for group in self._svg.iter("g") if group.get("data-panel") == str(index))))
+            for element in root.iter():
+                if "style" in element.attrib:
+                    element.set("style", re.sub("#[0-9a-f]{6}", _variable, element.attrib["style"]))
+            elements.append(ElementTree.tostring(root, encoding="unicode"))
+        return elements
+
+    def _draw(self) -> Canvas:
+        from matplotlib.figure import Figure as Canvas
+        from matplotlib.lines import Line2D
+
+        width = WIDTH * len(self.panels)
+        room = max((46 + LEGEND_CHARACTER * len(name) for name in self.legend), default=1.0)
+        columns = max(1, int((width - LEFT) / room))
+        rows = math.ceil(len(self.legend) / columns)
+        height = HEIGHT + (LEGEND_ROW * rows + 10 if rows else 0)
+        canvas = Canvas(figsize=(width / 72, height / 72), facecolor=PAPER)
+        size = ((WIDTH - LEFT - RIGHT) / width, (HEIGHT - TOP - BOTTOM) / height)
+        for index, panel in enumerate(self.panels):
+            corner = ((WIDTH * index + LEFT) / width, 1 - (HEIGHT - BOTTOM) / height)
+            self._draw_panel(canvas.add_axes((*corner, *size), gid=f"panel-{index}"), panel)
+        if self.legend:
+            legend = canvas.legend(
+                [Line2D([], [], **_line_style(index)) for index in range(len(self.legend))],
+                ["name"] * len(self.legend),  # the real ones follow: matplotlib leaves out those that begin with _
+                loc="upper left",
+                bbox_to_anchor=(LEFT / width, 1 - (HEIGHT + 5) / height),
+                ncols=columns,
+                frameon=False,
+                borderpad=0,
+                borderaxespad=0,
+                labelspacing=0.6,
+            )
+            for artist, name in zip(legend.get_texts(), self.legend, strict=True):
+                self._label(artist, name)
+        return canvas
+
+    def _draw_panel(self, axes: Axes, panel: Panel) -> None:
+        axes.patch.set_visible(False)
+        self._label(axes.set_title(""), panel.title)
+        self._label(axes.set_xlabel(""), panel.x_label)
+        axes.xaxis.set_label_coords(0.5, -(BOTTOM - 5) / (HEIGHT - TOP - BOTTOM))
+        axes.xaxis.label.set_verticalalignment("bottom")
+        axes.set(xscale="log" if panel.x_log else "linear", yscale="log" if panel.y_log else "linear")
+        if panel.diagonal:
+            axes.axline((0, 0), slope=1, color=MUTED, linewidth=1, linestyle=(0, (4, 4)), clip_on=False)
+        for series in panel.series:
+            self._draw_series(axes, series)
+        _set_axes(axes, panel)
+        axes.grid(axis="y", clip_on=False)
+
+    def _draw_series(self, axes: Axes, series: Series) -> None:
+        """Draw a band, a line and marks; their ids lead back to the series."""
+        number, style = len(self._series), _line_style(series.index)
+        colour = style["color"]
+        self._series.append(series)
+        if series.low is not None and series.high is not None and len(series.x) > 1:
+            edges = [*series.x, *reversed(series.x)], [*series.high, *reversed(series.low)]
+            axes.fill(*edges, color=colour, alpha=0.14, linewidth=0, clip_on=False, gid=f"band-{number}")
+        if series.line and len(series.x) > 1:
+            strength = {"linewidth": 1, "alpha": 0.35} if series.thin else {}
+            axes.plot(series.x, series.y, **{**style, **strength}, clip_on=False, gid=f"line-{number}")
+        if not series.marks and len(series.x) != 1:
+            return
+        dot = {"color": colour, "marker": "o", "markersize": 6, "markeredgewidth": 0, "clip_on": False, "zorder": 3}
+        ring = {"markersize": 12, "markerfacecolor": PAPER, "markeredgecolor": colour, "markeredgewidth": 2.2}
+        for point, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
+            gid = f"mark-{number}-{point}"
+            if series.marks == "ring":
+                axes.plot(x, y, **{**dot, **ring}, gid=gid)
+                axes.plot(x, y, **{**dot, "markersize": 4.8}, gid=gid)
+            else:
+                axes.plot(x, y, **dot, gid=gid)
+
+    def _label(self, artist: Text, label: str) -> None:
+        """Set a text, and remember it whole: matplotlib's font may lack some of its letters."""
+        artist.set_text(_printable(label))
+        artist.set_gid(f"label-{len(self._labels)}")
+        self._labels.append(label)
+
+    def _tidy(self, root: ElementTree.Element) -> ElementTree.Element:
+        """Keep the shapes of matplotlib's SVG; add names, values and tips; leave out ids, which a page has once."""
+        for element in root.iter():
+            element.tag = element.tag.rpartition("}")[2]
+        markers = {element.get("id"): element for element in root.iter("path") if element.get("id")}
+        for element in root.iter():
+            for child in [*element.findall("defs"), *element.findall("metadata")]:
+                element.remove(child)
+            if element.tag == "use":  # a marker or a tick
+                marker = markers[element.attrib.pop("{http://www.w3.org/1999/xlink}href")[1:]]
+                position = f"translate({_rounded(element.attrib.pop('x'))} {_rounded(element.attrib.pop('y'))})"
+                style = f"{element.get('style')}; {marker.get('style')}"
+                element.tag, element.attrib = "path", {"d": marker.attrib["d"], "transform": position, "style": style}
+            if "d" in element.attrib:
+                element.set("d", " ".join(_rounded(element.attrib["d"]).split()))
+            if element.tag == "text":
+                element.attrib.pop("transform", None)
+                element.set("style", re.sub("font-family: [^;]*; ", "", element.attrib["style"]))
+            element.text, element.tail = (element.text if element.tag == "text" else None), None
+        for group in root.iter("g"):
+            self._annotate(group, *group.attrib.pop("id", "").split("-"))
+        width, height = root.attrib["viewBox"].split()[2:]
+        root.attrib = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height, "role": "img"}
+        root.attrib |= {"viewBox": f"0 0 {width} {height}", "font-family": FONT, "stroke-linejoin": "round"}
+        root.insert(0, _title(self.title))
+        return root
+
+    def _annotate(self, group: ElementTree.Element, kind: str, number: str = "", point: str = "") -> None:
+        """Write what a group shows into the SVG, by the id that it was drawn with."""
+        if kind == "panel":
+            group.set("data-panel", number)
+        elif kind == "label":
+            for element in group.iter("text"):
+                element.text = clean(self._labels[int(number)])
+        elif kind in ("band", "line", "mark"):
+            series = self._series[int(number)]
+            group.attrib |= {"class": "series", "data-place": str(series.index), "data-label": clean(series.label)}
+            for path in group.iter("path"):
+                path.set("class", kind)
+            if kind == "line" and not series.thin:
+                points = zip(series.x, series.y, strict=True)
+                group.set("data-points", " ".join(f"{x:.6g},{y:.6g}" for x, y in points))
+            if kind == "mark" and series.tips:
+                group.insert(0, _title(series.tips[int(point)]))
+
+
+def _style() -> AbstractContextManager[None]:
+    """Give the settings of matplotlib for a report, whatever the user's own are."""
+    try:
+        from matplotlib.style import context
+    except ImportError as error:
+        raise InputError("figures: expected matplotlib, got none; pip install 'mvgp[cli]'") from error
+    return context(["default", STYLE])
+
+
+def _set_axes(axes: Axes, panel: Panel) -> None:
+    """Let the axes end at round numbers, the horizontal one at the first and the last point."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, ScalarFormatter
+
+    logs = ((axes.xaxis, panel.x_log), (axes.yaxis, panel.y_log))
+    for axis in (axis for axis, log in logs if not log):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.set_major_formatter(ScalarFormatter(useOffset=False))
+    xs = [x for series in panel.series for x in series.x]
+    if panel.x_range is not None:
+        axes.set_xlim(*panel.x_range)
+    elif max(xs) > (10 * min(xs) if panel.x_log else min(xs)):
+        axes.set_xlim(min(xs), max(xs))
+    if panel.y_range is not None:
+        axes.set_ylim(*panel.y_range)
+    elif panel.from_zero:
+        axes.update_datalim([(xs[0], 0.0)])
+        axes.autoscale_view(scalex=False)
+    for axis in (axis for axis, log in logs if log):
+        low, high = axis.get_view_interval()
+        axis.set_major_locator(LogLocator(subs=(1,) if high >= 100 * low else (1, 2, 5), numticks=8))
+        axis.set_major_formatter(FuncFormatter(_power))
+    axes.minorticks_off()
+
+
+def _power(value: float, position: int | None = None) -> str:
+    """Write a tick of a logarithmic axis; a power of ten is raised by letters, since labels are no formulas."""
+    power = math.floor(math.log10(value) + 1e-9)
+    if -3 <= power <= 4:
+        return f"{value:,.{max(0, -power)}f}"
+    lead = round(value / 10.0**power)
+    raised = str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return ("" if lead == 1 else f"{lead}·") + "10" + raised
+
+
+def _line_style(index: int) -> dict[str, Any]:
+    return {
+        "color": LIGHT[index % len(LIGHT)],
+        "linestyle": (0, dashes(index)) if dashes(index) else "-",
+        "linewidth": 2,
+    }
+
+
+def _printable(label: str) -> str:
+    """Replace the characters that matplotlib's font lacks or a line cannot hold."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    known = get_font(findfont(FontProperties())).get_charmap()
+    return "".join(letter if ord(letter) in known else "?" for letter in label)
+
+
+def _title(content: str, **attributes: str) -> ElementTree.Element:
+    element = ElementTree.Element("title", attributes)
+    element.text = clean(content)
+    return element
+
+
+def _rounded(numbers: str) -> str:
+    return re.sub(r"\d+\.\d+", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), numbers)
+
+
+def _variable(match: re.Match[str]) -> str:
+    return f"var(--{VARIABLES[match[0]]})"

@@ -1,4 +1,4 @@
-"""What rows and columns are called in the page."""
+"""How values become text of the page: templates, escaping, and the forms of numbers and words."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from ...errors import InputError
 
 # characters that no page or SVG may hold: control characters, halves of surrogate pairs, non-characters
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -17,20 +19,37 @@ NONE = "\u2013"  # a dash where there is no value
 MINUS = "\u2212"
 
 
-def text(value: object) -> str:
-    """Text with markup made harmless, for content and for quoted attributes.
+def render(template: str, **values: Any) -> str:
+    """Fill in a template of the folder ``assets``; whatever is not marked as safe there is escaped.
 
-    Example:
-        >>> text('<b title="x">')
-        '&lt;b title=&quot;x&quot;&gt;'
-
+    :param template: name of its file.
+    :param values: that it shows.
     """
-    return html.escape(FORBIDDEN.sub("\ufffd", str(value)), quote=True)
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise InputError("pages: expected jinja2, got none; pip install 'mvgp[cli]'") from error
+
+    def finalize(value: Any) -> Any:
+        return value if hasattr(value, "__html__") else Markup(html.escape(clean(value)))
+
+    environment = Environment(
+        loader=PackageLoader("mvgp.prioritise.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,  # autoescape alone would keep forbidden characters
+    )
+    filters = (decimal, significant, signed, pvalue, plain, grouped, duration, embedded_json)
+    environment.filters |= {function.__name__: function for function in filters}
+    return environment.get_template(template).render(values)
 
 
-def name(value: object) -> str:
-    """A name from data: its direction of writing stays its own."""
-    return f"<bdi>{text(value)}</bdi>"
+def clean(value: object) -> str:
+    """Text without the characters that no page may hold."""
+    return FORBIDDEN.sub("\ufffd", str(value))
 
 
 def embedded_json(value: Any) -> str:
@@ -41,9 +60,11 @@ def embedded_json(value: Any) -> str:
         ["\u003c/script\u003e"]
 
     """
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    written = FORBIDDEN.sub("\ufffd", written)
-    return written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    from jinja2.utils import htmlsafe_json_dumps
+    from markupsafe import Markup
+
+    written = htmlsafe_json_dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(clean(written))
 
 
 def decimal(value: float | None, digits: int = 4) -> str:
@@ -51,16 +72,21 @@ def decimal(value: float | None, digits: int = 4) -> str:
     return NONE if value is None else f"{value:.{digits}f}".replace("-", MINUS)
 
 
+def signed(value: float) -> str:
+    """A difference with four decimals and its sign."""
+    return ("+" if value > 0 else "") + decimal(value)
+
+
 def significant(value: float | None, digits: int = 3) -> str:
     """A number with so many significant digits, zeros at its end included; a dash if there is none."""
     return NONE if value is None else f"{value:#.{digits}g}".removesuffix(".").replace("-", MINUS)
 
 
-def places(values: Iterable[float | None], digits: int = 4) -> int:
+def num_decimals(values: Iterable[float | None], digits: int = 4) -> int:
     """Decimals with which the largest of some numbers has so many digits, so that a column of them lines up.
 
     Example:
-        >>> places([2.5, -31.0, None]), places([0.002]), places([])
+        >>> num_decimals([2.5, -31.0, None]), num_decimals([0.002]), num_decimals([])
         (2, 6, 3)
 
     """
@@ -72,93 +98,28 @@ def pvalue(value: float | None) -> str:
     """A p-value: two digits, and no more zeros than anyone reads."""
     if value is None:
         return NONE
-    return "&lt; 0.0001" if value < 1e-4 else f"{value:.2g}"
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table.
-
-    :param content: HTML.
-    :param key: what the cell is sorted by; None sorts last.
-    :param number: whether it is a number, set to the right.
-    :param css: more classes.
-    """
-
-    content: str
-    key: object = None
-    number: bool = False
-    css: str = ""
-
-    def html(self, tag: str = "td") -> str:
-        """The cell as HTML."""
-        classes = " ".join(filter(None, ["n" if self.number else "", self.css]))
-        shown = f' class="{classes}"' if classes else ""
-        key = "" if self.key is None else f' data-key="{text(self.key)}"'
-        scope = ' scope="row"' if tag == "th" else ""
-        return f"<{tag}{scope}{shown}{key}>{self.content}</{tag}>"
+def grouped(value: Any) -> str:
+    """A count with its thousands apart; anything else as it is."""
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def name_cell(value: object, css: str = "") -> Cell:
-    """A cell with a name."""
-    return Cell(name(value), value, css=css)
+def plain(value: Any) -> str:
+    """A value of a description, as text."""
+    if isinstance(value, list) and not any(isinstance(part, list | dict) for part in value):
+        return ", ".join(plain(part) for part in value)
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def number_cell(content: str, key: float | None) -> Cell:
-    """A cell with a number."""
-    return Cell(content, None if key is None else repr(key), number=True)
-
-
-@dataclass(frozen=True)
-class Heading:
-    """The head of a column.
-
-    :param content: HTML.
-    :param number: whether numbers follow, set to the right.
-    :param first: which way it is sorted first: ``"up"``, ``"down"``, or ``""`` if it cannot be sorted by.
-    """
-
-    content: str
-    number: bool = True
-    first: str = "down"
-
-
-def table(
-    caption: str,
-    headings: Sequence[Heading],
-    rows: Sequence[Sequence[Cell]],
-    *,
-    css: str = "",
-    attributes: Sequence[str] | None = None,
-    identity: str = "",
-    label: str = "",
-) -> str:
-    """A table that scrolls inside its own frame; its first column heads the lines.
-
-    :param caption: HTML.
-    :param headings: of the columns.
-    :param rows: cells of each line.
-    :param css: classes of the table and of its frame.
-    :param attributes: of each line, as HTML.
-    :param identity: id of the table.
-    :param label: of the frame, as plain text; the caption when left out.
-    """
-    head = "".join(
-        f'<th scope="col" class="{"n" if h.number else "t"}" data-sort="{h.first}">{h.content}</th>' for h in headings
-    )
-    extra = attributes if attributes is not None else [""] * len(rows)
-    body = "\n".join(
-        f"<tr{' ' + more if more else ''}>"
-        + "".join(cell.html("td" if place else "th") for place, cell in enumerate(cells))
-        + "</tr>"
-        for cells, more in zip(rows, extra, strict=True)
-    )
-    label = text(label) or re.sub(r"<[^>]+>", "", caption)
-    return (
-        f'<div class="scroll {css}" tabindex="0" role="region" aria-label="{label}">'
-        f'<table class="{css}"{f" id={identity}" if identity else ""}><caption><div>{caption}</div></caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
-    )
+def duration(seconds: float) -> str:
+    """A time in a unit that fits it."""
+    if seconds < 120:
+        return f"{seconds:.1f} seconds"
+    return f"{seconds / 60:.1f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 @dataclass(frozen=True)

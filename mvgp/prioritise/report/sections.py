@@ -1,263 +1,248 @@
-"""Calibration of P(top k): how often what was promised comes true."""
+"""Sections of the report: a function computes what a section shows, the template of its name shows it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+import statistics
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from .contents import StudyContents
-from .drawing import Section, figure_html, left_out, shortened, source
-from .figures import Figure, Series, panel
-from .markup import MINUS, NONE, Cell, Heading, decimal, name, name_cell, number_cell, pvalue, table, text
+from .contents import Table
+from .figures import Figure, Panel, Series
+from .markup import num_decimals
 
-METRICS_TITLE = "Metrics"
+Row = dict[str, Any]
+MEASURES = (("precision", "Precision"), ("recall", "Recall"), ("map", "Mean average precision"))
+LABEL_LENGTH = 40  # characters of a name in a figure
 
 
-def metrics_section(study: StudyContents) -> Section:
+def metrics(table: Table) -> dict[str, Any]:
     """Mean and standard deviation over folds of every metric and model."""
-    found = study.tables.get("metrics")
-    if not found:
-        return left_out("metrics", METRICS_TITLE, found)
-    metrics, models = found.distinct("metric"), found.distinct("model")
-    values = {(row["model"], row["metric"]): row for row in found}
+    names, models = table.distinct("metric"), table.distinct("model")
+    values = {(row["model"], row["metric"]): row for row in table}
     best = {
-        metric: max((row["mean"] for row in found if row["metric"] == metric and row["mean"] is not None), default=None)
-        for metric in metrics
+        metric: max((row["mean"] for row in table if row["metric"] == metric and row["mean"] is not None), default=None)
+        for metric in names
     }
-    rows = []
-    for model in models:
-        cells = [name_cell(model)]
-        for metric in metrics:
-            row = values.get((model, metric), {"mean": None, "std": None})
-            cells.append(_cell(row["mean"], row["std"], row["mean"] is not None and row["mean"] == best[metric]))
-        rows.append(cells)
-    headings = [Heading("Model", number=False, first="up"), *(Heading(text(metric)) for metric in metrics)]
-    folds = study.num_folds
-    spread = f"Mean ± standard deviation over {folds} folds" if folds > 1 else "One fold, so no standard deviation"
-    caption = f"{spread}. The best of each column is in bold."
-    leaders = _leaders(values, models, dict.fromkeys([study.leading_metric("metrics"), "AUC"]))
-    return Section(
-        "metrics", METRICS_TITLE, leaders + table(caption, headings, rows, css="metrics") + source("metrics")
-    )
+    leaders = _leaders(values, models, dict.fromkeys([_leading_metric(names), "AUC"]))
+    return {"names": names, "models": models, "values": values, "best": best, "leaders": leaders}
 
 
-def _cell(mean: float | None, std: float | None, best: bool) -> Cell:
-    shown = decimal(mean)
-    if best:
-        shown = f"<strong>{shown}</strong>"
-    if std is not None:
-        shown += f" <small>±&#8239;{decimal(std)}</small>"
-    return number_cell(shown, mean)
+def _leading_metric(names: list[str]) -> str:
+    """Choose the metric that is shown first: average precision at the largest k, else the first of them."""
+    by_k = {int(name[4:]): name for name in names if name.startswith("MAP@") and name[4:].isdecimal()}
+    return by_k[max(by_k)] if by_k else names[0]
 
 
-def _leaders(values: dict[tuple[str, str], dict[str, Any]], models: list[str], metrics: Iterable[Any]) -> str:
-    """The two best models of some metrics, in words."""
-    told = []
-    for metric in metrics:
-        ranked = [(values[model, metric]["mean"], model) for model in models if (model, metric) in values]
-        known = sorted(((mean, model) for mean, model in ranked if mean is not None), key=lambda pair: -pair[0])
-        if len(known) > 1:
-            (first, leader), (second, next_one) = known[:2]
-            told.append(
-                f"<li><span>{text(metric)}</span> <strong>{name(leader)}</strong> {decimal(first)}, "
-                f"then {name(next_one)} {decimal(second)}</li>"
-            )
-    return f'<ul class="leaders">{"".join(told)}</ul>' if told else ""
+def _leaders(values: dict[tuple[str, str], Row], models: list[str], names: Iterable[str]) -> list[tuple[str, Any, Any]]:
+    """Find the two best models of some metrics, each as (mean, model)."""
+    leaders = []
+    for metric in names:
+        means = [(values[model, metric]["mean"], model) for model in models if (model, metric) in values]
+        ranked = sorted(((mean, model) for mean, model in means if mean is not None), key=lambda pair: -pair[0])
+        if len(ranked) > 1:
+            leaders.append((metric, ranked[0], ranked[1]))
+    return leaders
 
 
-TITLE = "Paired comparisons"
-
-
-def comparisons_section(study: StudyContents) -> Section:
+def comparisons(table: Table) -> dict[str, Any]:
     """Every pair of models on every metric; with JavaScript one metric at a time."""
-    found = study.tables.get("comparisons")
-    if not found:
-        return left_out("comparisons", TITLE, found)
-    metrics = found.distinct("metric")
     widest = {
         metric: max(abs(row[side] or 0) for row in rows for side in ("low", "high", "difference")) or 1.0
-        for (metric,), rows in found.groups("metric").items()
+        for (metric,), rows in table.groups("metric").items()
     }
-    rows = [_line(row, widest[row["metric"]]) for row in found]
-    attributes = [
-        f'data-metric="{text(row["metric"])}" data-models="{text(row["model_a"])}\t{text(row["model_b"])}"'
-        for row in found
-    ]
-    headings = [
-        Heading("Model A", number=False, first="up"),
-        Heading("Model B", number=False, first="up"),
-        Heading("Metric", number=False, first="up"),
-        *(Heading(label) for label in ("Mean A", "Mean B", f"A {MINUS} B")),
-        Heading("95&#8239;% interval", number=False, first=""),
-        *(Heading(label) for label in ("p (t)", "p (Wilcoxon)", "A wins", "B wins", "Equal", "Tasks")),
-    ]
-    chosen = study.leading_metric("comparisons")
-    options = "".join(f"<option{' selected' if metric == chosen else ''}>{text(metric)}</option>" for metric in metrics)
-    names = dict.fromkeys([*found.distinct("model_a"), *found.distinct("model_b")])
-    models = "".join(f"<option>{text(model)}</option>" for model in names)
-    controls = (
-        '<div class="controls" data-for="comparisons-table" hidden>'
-        f'<label>Metric <select id="comparisons-metric">{options}</select></label>'
-        f'<label>Model <select id="comparisons-model"><option value="">all</option>{models}</select></label>'
-        '<output id="comparisons-count" aria-live="polite"></output></div>'
-    )
-    caption = (
-        "Differences over the same tasks, pooled over folds. The interval is a bootstrap over tasks; "
-        "p-values are two-sided and not corrected for the number of comparisons."
-    )
-    body = table(caption, headings, rows, css="comparisons tall", attributes=attributes, identity="comparisons-table")
-    return Section("comparisons", TITLE, controls + body + source("comparisons"))
+    return {
+        "lines": [_comparison(row, widest[row["metric"]]) for row in table],
+        "metrics": list(widest),
+        "chosen": _leading_metric(list(widest)),
+        "models": list(dict.fromkeys([*table.distinct("model_a"), *table.distinct("model_b")])),
+    }
 
 
-def _line(row: dict[str, Any], widest: float) -> list[Cell]:
-    clear = row["low"] is not None and row["high"] is not None and (row["low"] > 0 or row["high"] < 0)
-    difference = ("+" if row["difference"] > 0 else "") + decimal(row["difference"])
-    return [
-        name_cell(row["model_a"]),
-        name_cell(row["model_b"]),
-        name_cell(row["metric"], css="metric"),
-        number_cell(decimal(row["mean_a"]), row["mean_a"]),
-        number_cell(decimal(row["mean_b"]), row["mean_b"]),
-        number_cell(f"<strong>{difference}</strong>" if clear else difference, row["difference"]),
-        Cell(_interval(row, widest, clear), css="interval"),
-        number_cell(pvalue(row["t_pvalue"]), row["t_pvalue"]),
-        number_cell(pvalue(row["wilcoxon_pvalue"]), row["wilcoxon_pvalue"]),
-        *(number_cell(f"{row[key]:,}", row[key]) for key in ("wins", "losses", "ties", "tasks")),
-    ]
-
-
-def _interval(row: dict[str, Any], widest: float, clear: bool) -> str:
-    """The interval as a line with a dot, on the scale of its metric; zero is the middle."""
+def _comparison(row: Row, widest: float) -> Row:
+    """Add the interval's ends on a scale where zero is at 60, and whether it is clear of zero."""
     if row["low"] is None or row["high"] is None:
-        return NONE
-    low, middle, high = (round(60 + 56 * row[side] / widest, 1) for side in ("low", "difference", "high"))
-    words = f"{decimal(row['low'])} to {decimal(row['high'])}"
-    tone = "var(--accent)" if clear else "var(--muted)"
-    return (
-        f'<svg class="forest" viewBox="0 0 120 14" role="img" aria-label="{words}"><title>{words}</title>'
-        '<path d="M60 0V14" stroke="var(--muted)" stroke-opacity="0.6"/>'
-        f'<path d="M{low} 7H{high}" stroke="{tone}" stroke-width="2"/>'
-        f'<circle cx="{middle}" cy="7" r="3.2" fill="{tone}"/></svg>'
-    )
+        return {**row, "interval": None, "excludes_zero": False}
+    interval = [round(60 + 56 * row[side] / widest, 1) for side in ("low", "difference", "high")]
+    return {**row, "interval": interval, "excludes_zero": row["low"] > 0 or row["high"] < 0}
 
 
-CURVES_TITLE = "Precision and recall"
-MEASURES = (("precision", "Precision"), ("recall", "Recall"), ("map", "Mean average precision"))
-SHOWN = (1, 5, 10, 20, 50, 100)  # places in the table
-
-
-def curves_section(study: StudyContents) -> Section:
-    """Curves with bands over folds, and their numbers at some places."""
-    found = study.tables.get("curves")
-    if not found:
-        return left_out("curves", CURVES_TITLE, found)
-    models = {model: sorted(rows, key=lambda row: row["k"]) for (model,), rows in found.groups("model").items()}
-    panels = tuple(
-        panel(
+def curves(table: Table) -> dict[str, Any]:
+    """Curves with bands over folds, and their numbers for some k."""
+    models = {model: sorted(rows, key=lambda row: row["k"]) for (model,), rows in table.groups("model").items()}
+    panels = [
+        Panel(
             title,
             "k, places at the top of the list",
-            [_series(place, model, rows, key) for place, (model, rows) in enumerate(models.items())],
-            y_from=0.0,
+            [_curve(index, model, rows, key) for index, (model, rows) in enumerate(models.items())],
+            from_zero=True,
         )
         for key, title in MEASURES
-    )
-    figure = Figure("curves", "Precision, recall and average precision", panels, tuple(map(shortened, models)))
-    bands = any(row["precision_std"] is not None for row in found)
-    caption = "Averages over the tasks of a fold, then over folds" + (
-        "; bands are one standard deviation over folds to each side."
-        if bands
-        else "; with one fold there are no bands."
-    )
-    numbers = f"<details><summary>Numbers</summary>{_numbers(models)}</details>"
-    shown = figure_html(figure, caption, legend_title="Models")
-    return Section("curves", CURVES_TITLE, shown + numbers + source("curves"), (figure,))
+    ]
+    figure = Figure("curves", "Precision, recall and average precision", panels, [*map(_shortened, models)])
+    ks = [k for k in (1, 5, 10, 20, 50, 100) if any(row["k"] == k for row in table)]
+    numbers = {}
+    for model, rows in models.items():
+        row_of = {row["k"]: row for row in rows}
+        numbers[model] = [row_of[k][key] if k in row_of else None for key, _ in MEASURES for k in ks]
+    bands = any(row["precision_std"] is not None for row in table)
+    return {"figures": [figure], "bands": bands, "ks": ks, "numbers": numbers}
 
 
-def _series(place: int, model: str, rows: list[dict[str, Any]], key: str) -> Series:
+def _curve(index: int, model: str, rows: list[Row], key: str) -> Series:
     x, y = [row["k"] for row in rows], [row[key] for row in rows]
     spread = [row[f"{key}_std"] for row in rows]
-    if any(value is None for value in spread):
-        return Series(place, shortened(model), x, y)
-    low = [max(0.0, value - std) for value, std in zip(y, spread, strict=True)]
-    high = [min(1.0, value + std) for value, std in zip(y, spread, strict=True)]
-    return Series(place, shortened(model), x, y, low, high)
+    band = () if any(value is None for value in spread) else _band(y, spread)
+    return Series(index, _shortened(model), x, y, *band)
 
 
-def _numbers(models: dict[str, list[dict[str, Any]]]) -> str:
-    there = {row["k"] for rows in models.values() for row in rows}
-    places = [k for k in SHOWN if k in there]
-    headings = [Heading("Model", number=False, first="up")]
-    headings += [Heading(f"{letter}@{k}") for letter in ("P", "R", "MAP") for k in places]
-    lines: list[list[Cell]] = []
-    for model, rows in models.items():
-        at = {row["k"]: row for row in rows}
-        values = [at[k][key] if k in at else None for key, _ in MEASURES for k in places]
-        lines.append([name_cell(model), *(number_cell(decimal(value), value) for value in values)])
-    return table("Precision, recall and mean average precision at some places, mean over folds", headings, lines)
+def _band(values: list[float], errors: list[float]) -> tuple[list[float], list[float]]:
+    """Give the edges of a band around shares, which stays between 0 and 1."""
+    pairs = list(zip(values, errors, strict=True))
+    return [max(0.0, value - error) for value, error in pairs], [min(1.0, value + error) for value, error in pairs]
 
 
-CALIBRATION_TITLE = "Calibration of P(top k)"
-Row = dict[str, Any]
+def path(table: Table) -> dict[str, Any]:
+    """One figure for each model that has a path."""
+    figures: list[Figure] = []
+    models = []
+    for (model,), rows in table.groups("model").items():
+        drawn = [row for row in rows if row["strength"]]  # 0 is not on a logarithmic axis
+        figure = _path_figure(_file_name(model, {figure.name for figure in figures}), model, drawn)
+        figures += [figure] if figure else []
+        models.append((model, figure, len({row["fold"] for row in drawn}), len(rows) - len(drawn)))
+    return {"figures": figures, "models": models}
 
 
-def calibration_section(study: StudyContents) -> Section:
-    """A reliability diagram, the number of candidates in each bin, and the numbers."""
-    found = study.tables.get("calibration")
-    if not found:
-        return left_out("calibration", CALIBRATION_TITLE, found)
-    models = {model: sorted(rows, key=lambda row: row["low"]) for (model,), rows in found.groups("model").items()}
-    promised = [_reliability(place, model, rows) for place, (model, rows) in enumerate(models.items())]
-    counted = [_counts(place, model, rows) for place, (model, rows) in enumerate(models.items())]
-    unit = (0.0, 1.0)
-    panels = [panel("Share in the top k", "promised P(top k)", promised, x_range=unit, y_range=unit, diagonal=True)]
-    counted = [one for one in counted if one.x]
-    if counted:
-        title = "Candidates in each bin"
-        panels.append(panel(title, "promised P(top k)", counted, x_range=unit, y_log=True))
-    figure = Figure("calibration", CALIBRATION_TITLE, tuple(panels), tuple(map(shortened, models)))
-    caption = (
-        "Probabilities of the fit to the training part, against the share of candidates that the same model puts into "
-        "the top k once it is given the held-out links too. On the dashed diagonal both agree. Bands are two binomial "
-        "standard errors to each side."
-    )
-    headings = [
-        Heading("Model", number=False, first="up"),
-        *(Heading(label) for label in ("From", "To", "Mean P", "Share", "Count")),
-    ]
+def _path_figure(file: str, model: str, rows: list[Row]) -> Figure | None:
+    shares = sorted({row["trace_share"] for row in rows}, key=lambda share: -1.0 if share is None else -share)
+    metric = next((row["metric"] for row in rows), "") or "metric"
+    panels = []
+    for title, key in (
+        (f"Validation {_shortened(metric)}", "score"),
+        ("Rank of the mean", "rank"),
+        ("Relative duality gap", "relative_gap"),
+    ):
+        log = key == "relative_gap"
+        known = [row for row in rows if row[key] is not None and (row[key] > 0 or not log)]
+        lines = [line for index, share in enumerate(shares) for line in _path_lines(index, share, known, key)]
+        if lines:
+            label = "strength of the penalty, λ / λmax"
+            panels.append(Panel(title, label, lines, x_log=True, y_log=log, from_zero=key == "rank"))
+    if not panels:
+        return None
+    return Figure(file, f"Regularisation path of {_shortened(model)}", panels, [*map(_share_label, shares)])
+
+
+def _share_label(share: float | None) -> str:
+    return "no trace share" if share is None else f"trace share {share:g}"
+
+
+def _path_lines(index: int, share: float | None, rows: list[Row], key: str) -> list[Series]:
+    """Give a line for each fold, the mean over folds as far as all folds have points, and what was chosen."""
+    label = _share_label(share)
+    rows = sorted((row for row in rows if row["trace_share"] == share), key=lambda row: row["strength"])
+    folds: dict[int, list[Row]] = {}
+    strengths: dict[str, list[Row]] = {}
+    for row in rows:
+        folds.setdefault(row["fold"], []).append(row)
+        strengths.setdefault(f"{row['strength']:.8g}", []).append(row)
     lines = [
-        [
-            name_cell(row["model"]),
-            number_cell(f"{row['low']:g}", row["low"]),
-            number_cell(f"{row['high']:g}", row["high"]),
-            number_cell(decimal(row["mean_probability"], 3), row["mean_probability"]),
-            number_cell(decimal(row["share"], 3), row["share"]),
-            number_cell(f"{row['count']:,}", row["count"]),
-        ]
-        for row in found
+        Series(index, label, [row["strength"] for row in fold], [row[key] for row in fold], thin=len(folds) > 1)
+        for fold in folds.values()
     ]
-    numbers = f"<details><summary>Numbers</summary>{table('Bins of P(top k)', headings, lines, css='narrow')}</details>"
-    shown = figure_html(figure, caption, legend_title="Models")
-    return Section("calibration", CALIBRATION_TITLE, shown + numbers + source("calibration"), (figure,))
+    if len(folds) > 1:
+        common = [group for group in strengths.values() if len(group) == len(folds)]
+        middle = max if key == "relative_gap" else statistics.fmean  # of a certificate the worst counts
+        means = [middle([row[key] for row in group]) for group in common]
+        lines.append(Series(index, label, [group[0]["strength"] for group in common], means))
+    chosen = [row for row in rows if row["chosen"]]
+    tips = [f"chosen in fold {row['fold']}: {label}, strength {row['strength']:.3g}, {row[key]:.4g}" for row in chosen]
+    x, y = [row["strength"] for row in chosen], [row[key] for row in chosen]
+    lines.append(Series(index, label, x, y, line=False, marks="ring", tips=tips))
+    return [line for line in lines if line.x]
 
 
-def _reliability(place: int, model: str, rows: list[Row]) -> Series:
+def _file_name(model: str, taken: set[str]) -> str:
+    base = "path-" + (re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:40] or "model")
+    number, file = 2, base
+    while file in taken:
+        number, file = number + 1, f"{base}-{number}"
+    return file
+
+
+def calibration(table: Table) -> dict[str, Any]:
+    """A reliability diagram, the number of candidates in each bin, and the numbers."""
+    models = {model: sorted(rows, key=lambda row: row["low"]) for (model,), rows in table.groups("model").items()}
+    shares = [_reliability(index, model, rows) for index, (model, rows) in enumerate(models.items())]
+    counts = [_counts(index, model, rows) for index, (model, rows) in enumerate(models.items())]
+    counts = [series for series in counts if series.x]
+    unit, label = (0.0, 1.0), "promised P(top k)"
+    panels = [Panel("Share in the top k", label, shares, x_range=unit, y_range=unit, diagonal=True)]
+    if counts:
+        panels.append(Panel("Candidates in each bin", label, counts, x_range=unit, y_log=True))
+    return {"figures": [Figure("calibration", "Calibration of P(top k)", panels, [*map(_shortened, models)])]}
+
+
+def _reliability(index: int, model: str, rows: list[Row]) -> Series:
     rows = [row for row in rows if row["count"] and row["mean_probability"] is not None and row["share"] is not None]
-    errors = [2 * math.sqrt(row["share"] * (1 - row["share"]) / row["count"]) for row in rows]
-    y = [row["share"] for row in rows]
-    low = [max(0.0, value - error) for value, error in zip(y, errors, strict=True)]
-    high = [min(1.0, value + error) for value, error in zip(y, errors, strict=True)]
+    x, y = [row["mean_probability"] for row in rows], [row["share"] for row in rows]
+    band = _band(y, [2 * math.sqrt(row["share"] * (1 - row["share"]) / row["count"]) for row in rows])
     tips = [
         f"{model}: promised {row['mean_probability']:.3f}, in the top k {row['share']:.3f}, {row['count']:,} candidates"
         for row in rows
     ]
-    return Series(
-        place, shortened(model), [row["mean_probability"] for row in rows], y, low, high, marks="dot", tips=tips
-    )
+    return Series(index, _shortened(model), x, y, *band, marks="dot", tips=tips)
 
 
-def _counts(place: int, model: str, rows: list[Row]) -> Series:
+def _counts(index: int, model: str, rows: list[Row]) -> Series:
     rows = [row for row in rows if row["count"]]
     x, y = [(row["low"] + row["high"]) / 2 for row in rows], [row["count"] for row in rows]
     tips = [f"{model}: {row['low']:g} to {row['high']:g}, {row['count']:,} candidates" for row in rows]
-    return Series(place, shortened(model), x, y, marks="dot", tips=tips)
+    return Series(index, _shortened(model), x, y, marks="dot", tips=tips)
+
+
+def candidates(table: Table) -> dict[str, Any]:
+    """The list of the first row for a page without JavaScript, and all lists as data for the script."""
+    (model, _), rows = next(iter(table.groups("model", "row_id").items()))
+    rows = sorted(rows, key=lambda row: row["rank"])
+    return {
+        "count": len(table),
+        "num_rows": len(table.groups("row_id")),
+        "models": table.distinct("model"),
+        "model": model,
+        "first": rows,
+        "score_digits": num_decimals(row["score"] for row in rows),
+        "std_digits": num_decimals(row["std"] for row in rows),
+        "data": _candidate_data(table),
+    }
+
+
+def _candidate_data(table: Table) -> dict[str, Any]:
+    """Give each id and name once; a candidate is [column, rank, score, std, P(top k), held out]."""
+    columns: dict[tuple[str, str], int] = {}
+    models = table.distinct("model")
+    lists = []
+    for (model, row_id), rows in table.groups("model", "row_id").items():
+        items = []
+        for row in sorted(rows, key=lambda row: row["rank"]):
+            column = columns.setdefault((row["col_id"], row["col_name"]), len(columns))
+            numbers = [None if row[key] is None else float(f"{row[key]:.5g}") for key in ("score", "std", "p_top")]
+            items.append([column, row["rank"], *numbers, row["held_out"]])
+        lists.append([models.index(model), row_id, rows[0]["row_name"], rows[0]["k"], items])
+    return {"models": models, "columns": list(columns), "lists": lists}
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Table], dict[str, Any]]]] = {
+    "metrics": ("Metrics", metrics),
+    "comparisons": ("Paired comparisons", comparisons),
+    "curves": ("Precision and recall", curves),
+    "path": ("Regularisation path", path),
+    "calibration": ("Calibration of P(top k)", calibration),
+    "candidates": ("Candidates", candidates),
+}

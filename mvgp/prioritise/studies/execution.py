@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
 from tqdm import tqdm
@@ -23,6 +24,16 @@ PER_CORE = 4  # processes, at most
 PROCESS_BYTES = 2**29  # of a process that has read its libraries, and has some data
 PAUSE = 0.5  # seconds between two looks of a worker at its parent
 RESTARTS = 2  # of the worker processes of this machine after one of them has died
+TAKEN_PAUSE = 0.001  # seconds between two looks at what the executor has taken
+THREADS = (  # what libraries ask for the number of their threads
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 
 
 def check_jobs(jobs: Any) -> int:
@@ -62,36 +73,75 @@ def results(tasks: Sequence[Task], jobs: int, client: Any = None) -> Generator[O
 
 
 def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, None, None]:
-    """Through joblib; when a process dies (of too little memory, say) what is left goes to new ones."""
+    """On processes of joblib; when one dies (of too little memory, say) what is left goes to new ones."""
     joblib = import_joblib()
     from joblib.externals.loky.process_executor import BrokenProcessPool  # type: ignore[import-untyped]
 
-    left = {task.unit: task for task in tasks}
-    for restart in range(RESTARTS + 1):
-        with joblib.parallel_config("loky", n_jobs=min(jobs, max(2, len(left))), inner_max_num_threads=1):
-            # no memory maps: they would be read-only
-            parallel = joblib.Parallel(
-                return_as="generator_unordered",
-                batch_size=1,
-                max_nbytes=None,
-                initializer=begin_worker,
-                initargs=(os.getpid(),),
-            )
-        with _quiet_trackers():
-            outcomes = parallel(joblib.delayed(work)(task) for task in list(left.values()))
+    left, why = {task.unit: task for task in tasks}, ""
+    for _ in range(RESTARTS + 1):
+        with joblib.parallel_config("loky"):
+            workers = joblib.effective_n_jobs(min(jobs, max(2, len(left))))  # 1 where processes may not have children
+        if workers == 1:
+            yield from map(work, list(left.values()))
+            return
         try:
-            for outcome in outcomes:
-                del left[outcome.unit]
-                yield outcome
+            with contextlib.closing(_from_workers(list(left.values()), workers)) as outcomes:
+                for outcome in outcomes:
+                    del left[outcome.unit]
+                    yield outcome
             return
         except BrokenProcessPool as error:
-            if restart == RESTARTS:
-                why = f"a worker process died {RESTARTS + 1} times, the last time with: {' '.join(str(error).split())}"
-                yield from (Failure(unit, why) for unit in left)
-        finally:
-            with warnings.catch_warnings():  # cancelled tasks are intended
-                warnings.filterwarnings("ignore", message=".* tasks", category=UserWarning)
-                outcomes.close()
+            why = " ".join(str(error).split())
+    why = f"a worker process died {RESTARTS + 1} times, the last time with: {why}"
+    yield from (Failure(unit, why) for unit in left)
+
+
+def _from_workers(tasks: Sequence[Task], workers: int) -> Generator[Outcome | Failure, None, None]:
+    """Yields results as tasks finish; the processes stay for the next call, unless this one ends early."""
+    from joblib.executor import get_memmapping_executor  # type: ignore[import-untyped]
+
+    executor = get_memmapping_executor(
+        workers,
+        initializer=begin_worker,
+        initargs=(os.getpid(),),
+        env=dict.fromkeys(THREADS, "1"),
+        max_nbytes=None,  # no memory maps: they would be read-only
+    )
+    waiting, running = iter(tasks), set[Future[Outcome | Failure]]()
+
+    def submit() -> None:
+        """One task more than there are processes, so that none of them waits."""
+        with _quiet_trackers():
+            for task in itertools.islice(waiting, workers + 1 - len(running)):
+                running.add(executor.submit(work, task))
+
+    try:
+        submit()
+        while running:
+            ended = wait(running, return_when=FIRST_COMPLETED).done
+            running -= ended
+            failed = {future for future in ended if future.exception() is not None}
+            if not failed:
+                submit()
+            for future in (*(ended - failed), *failed):  # what is done is not lost when a process has died
+                yield future.result()
+    finally:
+        if running:
+            _end(executor, running)
+
+
+def _end(executor: Any, running: set[Future[Outcome | Failure]]) -> None:
+    """Kill the processes, whatever they do.
+
+    The thread of the executor takes new tasks from a queue. It must have taken all of them before: when it ends it
+    forgets the tasks, but not their numbers in the queue, and dies of a KeyError. It takes them at once, as the queue
+    to the processes has room for what :func:`_from_workers` submits.
+    """
+    try:
+        while not all(future.running() or future.done() for future in running):
+            time.sleep(TAKEN_PAUSE)
+    finally:
+        executor.shutdown(kill_workers=True)
 
 
 def import_joblib() -> Any:

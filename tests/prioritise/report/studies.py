@@ -7,27 +7,13 @@ import numpy as np
 from tests import randomness
 
 METRICS = ("AUC", "P@10", "R@10", "MAP@10", "nDCG@10", "P@100", "R@100", "MAP@100", "nDCG@100")
-SYLLABLES = (
-    "aba",
-    "cor",
-    "dys",
-    "fen",
-    "gly",
-    "hemi",
-    "ker",
-    "lio",
-    "myo",
-    "neph",
-    "osteo",
-    "phen",
-    "ret",
-    "syn",
-    "tro",
-)
+SYLLABLES = ("aba", "cor", "dys", "fen", "gly", "hemi", "ker", "lio", "myo", "neph", "osteo", "phen", "ret", "syn", "tro")  # fmt: skip
 NASTY = "<script>window.hacked = 1</script>\"'&"
 
 
 def write_table(directory, name, header, rows):
+    """A table; its header is a list of names or a text with spaces between them."""
+    header = header.split() if isinstance(header, str) else header
     folder = directory / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     lines = ["\t".join(header), *("\t".join("" if cell is None else str(cell) for cell in row) for row in rows)]
@@ -83,8 +69,8 @@ def write_study(
     figures = {}
     lines = []
     for model, level in zip(models, quality, strict=True):
-        for place, metric in enumerate(METRICS):
-            values = level * (1 if metric == "AUC" else 0.1 + 0.03 * place) + generator.normal(0, 0.004, folds)
+        for index, metric in enumerate(METRICS):
+            values = level * (1 if metric == "AUC" else 0.1 + 0.03 * index) + generator.normal(0, 0.004, folds)
             figures[model, metric] = values.mean()
             std = repr(float(values.std(ddof=1))) if folds > 1 else None
             lines.append(
@@ -96,65 +82,37 @@ def write_study(
     write_table(
         directory,
         "comparisons",
-        [
-            "metric",
-            "model_a",
-            "model_b",
-            "mean_a",
-            "mean_b",
-            "difference",
-            "low",
-            "high",
-            "t_pvalue",
-            "wilcoxon_pvalue",
-            "wins",
-            "losses",
-            "ties",
-            "tasks",
-        ],
+        "metric model_a model_b mean_a mean_b difference low high t_pvalue wilcoxon_pvalue wins losses ties tasks",
         _comparisons(models, figures, generator),
     )
     write_table(
         directory,
         "curves",
-        ["model", "k", "precision", "precision_std", "recall", "recall_std", "map", "map_std"],
+        "model k precision precision_std recall recall_std map map_std",
         _curves(models, quality, folds),
     )
     write_table(
         directory,
         "path",
-        [
-            "model",
-            "fold",
-            "trace_share",
-            "strength",
-            "metric",
-            "score",
-            "standard_error",
-            "rank",
-            "relative_gap",
-            "iterations",
-            "seconds",
-            "chosen",
-        ],
+        "model fold trace_share strength metric score standard_error rank relative_gap iterations seconds chosen",
         _path(models[:2], folds, generator),
     )
     write_table(
         directory,
         "choices",
-        ["model", "fold", "setting", "score"],
+        "model fold setting score",
         [[m, f, "trace_share 0.8, strength 0.07", 0.2 + 0.001 * f] for m in models[:2] for f in range(folds)],
     )
     write_table(
         directory,
         "grids",
-        ["model", "fold", "place", "setting", "metric", "score", "standard_error", "seconds", "chosen"],
+        "model fold place setting metric score standard_error seconds chosen",
         [[models[-1], 0, n, f"cost {10**n}", "MAP@100", 0.1 + n / 100, "", 1.5, n // 2] for n in range(3)],
     )
     write_table(
         directory,
         "calibration",
-        ["model", "low", "high", "mean_probability", "share", "count"],
+        "model low high mean_probability share count",
         _calibration(models[:2], generator),
     )
     write_candidates(directory, rows, top, generator)
@@ -166,35 +124,30 @@ def write_candidates(directory, rows, top, generator, model="whole"):
     for row in range(rows):
         name = " ".join(generator.choice(SYLLABLES, 2)).capitalize() + f" syndrome {row + 1}"
         genes = generator.choice(13614, top, replace=False)
-        for place in range(top):
-            score, chance = 3.0 / (1 + 0.1 * place) + generator.normal(0, 0.01), 1 / (1 + np.exp(0.3 * (place - 8)))
+        for index in range(top):
+            score, chance = 3.0 / (1 + 0.1 * index) + generator.normal(0, 0.01), 1 / (1 + np.exp(0.3 * (index - 8)))
             lines.append(
                 [
                     f"OMIM:{100000 + row}",
                     name,
-                    place + 1,
-                    genes[place],
-                    f"GEN{genes[place]}",
+                    index + 1,
+                    genes[index],
+                    f"GEN{genes[index]}",
                     f"{score:.10g}",
-                    f"{0.2 + 0.01 * place:.10g}",
+                    f"{0.2 + 0.01 * index:.10g}",
                     f"{chance:.10g}",
                     20,
                     model,
                     int(generator.random() < 0.1),
                 ]
             )
-    write_table(
-        directory,
-        "candidates",
-        ["row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "model", "held_out"],
-        lines,
-    )
+    write_table(directory, "candidates", "row_id row_name rank col_id col_name score std p_top k model held_out", lines)
 
 
 def _comparisons(models, figures, generator):
     for metric in METRICS:
-        for place, a in enumerate(models):
-            for b in models[place + 1 :]:
+        for index, a in enumerate(models):
+            for b in models[index + 1 :]:
                 mean_a, mean_b = figures[a, metric], figures[b, metric]
                 half = 0.01 + 0.02 * generator.random()
                 gap = mean_a - mean_b
@@ -239,11 +192,11 @@ def _path(models, folds, generator):
         for fold in range(folds):
             for share in (1.0, 0.8, 0.6, 0.4) if model == models[0] else (1.0,):
                 strengths = np.logspace(0, -3, 16 - fold % 3)
-                for place, strength in enumerate(np.logspace(0, -3, 16)[: len(strengths)]):
+                for index, strength in enumerate(np.logspace(0, -3, 16)[: len(strengths)]):
                     score = 0.2 * np.exp(-((np.log10(strength) + 1.8) ** 2)) * (0.8 + 0.2 * share) + generator.normal(
                         0, 0.002
                     )
-                    chosen = int(place == 9 and share == (0.8 if model == models[0] else 1.0))
+                    chosen = int(index == 9 and share == (0.8 if model == models[0] else 1.0))
                     yield [
                         model,
                         fold,
@@ -252,7 +205,7 @@ def _path(models, folds, generator):
                         "MAP@100",
                         f"{score:.10g}",
                         "0.004",
-                        1 + place * 4,
+                        1 + index * 4,
                         f"{10 ** (-3 - 3 * generator.random()):.10g}",
                         40,
                         1.5,

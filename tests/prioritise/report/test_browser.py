@@ -54,9 +54,9 @@ def visit(browser):
     assert troubles == []
 
 
-def column(page, table, place):
+def column(page, table, index):
     cells = page.locator(f"{table} tbody tr:visible").evaluate_all(
-        "(rows, place) => rows.map(row => row.cells[place].innerText)", place
+        "(rows, index) => rows.map(row => row.cells[index].innerText)", index
     )
     return [cell.split("\n")[0] for cell in cells]
 
@@ -178,9 +178,9 @@ def test_a_search_goes_over_everything(visit, address, width):
     search = page.get_by_role("searchbox")
     search.fill(gene.lower())
     page.locator("#search-results").wait_for(state="visible")
-    found = column(page, "#search-table", 1)
-    assert gene in found
-    assert all(gene in one for one in found)
+    genes = column(page, "#search-table", 1)
+    assert gene in genes
+    assert all(gene in name for name in genes)
     assert page.locator("#candidates-table").is_hidden()
     search.fill("syndrome 12 gen")
     count = sync_api.expect(page.locator("#search-count"))

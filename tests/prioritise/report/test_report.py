@@ -3,7 +3,6 @@
 import builtins
 import errno
 import re
-import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.prioritise.report import write_report
+from mvgp.prioritise.report.figures import Figure
 from mvgp.prioritise.report.markup import embedded_json
 from mvgp.prioritise.studies import Study, run_study
 from mvgp.prioritise.tables import LinkSet
@@ -49,7 +49,7 @@ class Outline(HTMLParser):
 @pytest.fixture
 def no_png(monkeypatch):
     """PNG files take most of the time; tests of other things do without."""
-    monkeypatch.setattr(sys.modules["mvgp.prioritise.report.page"], "png_file", lambda figure: b"PNG")
+    monkeypatch.setattr(Figure, "png", lambda figure: b"PNG")
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_hostile_names_are_text(tmp_path):
         tmp_path, models=(NASTY, "</title>$css ${css} {{x}}", long), folds=2, rows=1, top=2,
         title=f"</title>{NASTY}", data={"source": f"</script>{NASTY}", "digest": "\ud800\x00"}, settings={NASTY: NASTY}, versions={"v": "</style>"},
     )  # fmt: skip
-    header = ["row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "model", "held_out"]
+    header = "row_id row_name rank col_id col_name score std p_top k model held_out"
     rows = [
         [f"</script>{NASTY}", NASTY, 1, "<!--", "\u202eevil\u2028", 1.5, "", "", "", NASTY, 1],
         ["名", "", 2, long, "", -0.5, 0.1, 0.25, 9, "other", 0],
@@ -179,20 +179,7 @@ def test_models_with_like_names_have_files_of_their_own(tmp_path):
 @pytest.mark.usefixtures("no_png")
 def test_fits_without_a_strength_are_told(tmp_path):
     write_study(tmp_path, models=("a", "b"), folds=1, rows=1, top=1)
-    header = [
-        "model",
-        "fold",
-        "trace_share",
-        "strength",
-        "metric",
-        "score",
-        "standard_error",
-        "rank",
-        "relative_gap",
-        "iterations",
-        "seconds",
-        "chosen",
-    ]
+    header = "model fold trace_share strength metric score standard_error rank relative_gap iterations seconds chosen"
     rows = [
         ["a", 0, "", "", "AUC", 0.5, "", "", "", "", "", 1],
         ["b", 0, 1, 0, "AUC", 0.5, "", 3, 0, 1, 1, 0],
@@ -202,6 +189,19 @@ def test_fits_without_a_strength_are_told(tmp_path):
     page = write_report(tmp_path).read_text(encoding="utf-8")
     assert "<bdi>a</bdi>: no fit with a positive strength" in page
     assert "Fits without a positive strength, which have no place on the axis: 1." in page
+    Outline(page)
+
+
+@pytest.mark.usefixtures("no_png")
+def test_little_to_draw_is_drawn_or_told(tmp_path):
+    write_study(tmp_path, models=("a", "b"), folds=1, rows=1, top=1)
+    header = "model fold trace_share strength metric score standard_error rank relative_gap iterations seconds chosen"
+    rows = [["a", 0, 1, 0.1, "AUC", "", "", "", "", "", "", 0], ["b", 0, 1, 0.1, "AUC", 0.5, "", 0, 0, 1, 1, 1]]
+    write_table(tmp_path, "path", header, rows)
+    write_table(tmp_path, "calibration", "model low high mean_probability share count", [["a", 0, 1, "", "", 0]])
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "<bdi>a</bdi>: no fit with a positive strength and a known value" in page
+    assert {path.stem for path in (tmp_path / "figures").iterdir()} == {"curves", "path-b", "calibration"}
     Outline(page)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mvgp.errors import InputError
 from mvgp.prioritise.report import write_report
 from mvgp.prioritise.report.contents import TABLES, Column, read_study, read_table
+from mvgp.text import to_cell
 from tests.prioritise.report.studies import write_description, write_study, write_table
 
 COLUMNS = [
@@ -31,14 +32,11 @@ def test_values_order_and_other_columns(tmp_path):
     assert table.distinct("name") == ["a", "b\u2028c", "b"]
 
 
-@given(
-    st.lists(
-        st.text(st.characters(blacklist_characters="\t\n\r", blacklist_categories=("Cs",)), min_size=1), min_size=1
-    )
-)
+@given(st.lists(st.text(min_size=1), min_size=1))
 def test_names_come_back_as_they_were(tmp_path_factory, names):
+    """As cells, which is how they are written; some texts are not the cell of themselves."""
     path = tmp_path_factory.mktemp("names") / "t.tsv"
-    table = read(path, "name\tcount\tshare\n" + "".join(f"{name}\t1\t\n" for name in names))
+    table = read(path, "name\tcount\tshare\n" + "".join(f"{to_cell(name)}\t1\t\n" for name in names))
     assert [row["name"] for row in table] == names
 
 

@@ -2,11 +2,12 @@
 
 import os
 import signal
+from concurrent.futures import Future
 
 import pytest
 
 from mvgp.errors import InputError
-from mvgp.prioritise.studies import StudyError, run_study
+from mvgp.prioritise.studies import StudyError, execution, run_study
 from mvgp.prioritise.studies.directory import StudyDirectory
 from tests.prioritise.studies.planted import planted_links, tables_of, tiny_study
 
@@ -61,6 +62,37 @@ def test_a_full_disk_with_two_cores(one_core, tmp_path, monkeypatch):
     assert tables_of(tmp_path) == one_core
 
 
+def test_processes_are_not_killed_before_their_executor_knows_its_tasks(monkeypatch):
+    """Its thread would die of a KeyError. Here it needs three looks for each task but the first, which is done."""
+    pytest.importorskip("joblib")
+    futures, killed = [], []
+
+    class Slow(Future):
+        looks = 0
+
+        def running(self):
+            self.looks += 1
+            return self.looks > 3
+
+    class Executor:
+        def submit(self, function, task):
+            futures.append(Slow())
+            if task == 0:
+                futures[0].set_result("first")
+            return futures[-1]
+
+        def shutdown(self, kill_workers):
+            killed.append(kill_workers)
+            assert min(future.looks for future in futures[1:]) > 3
+
+    monkeypatch.setattr("joblib.executor.get_memmapping_executor", lambda *sizes, **options: Executor())
+    found = execution._from_workers(range(10), 2)
+    assert next(found) == "first"
+    assert len(futures) == 4  # the one that is done, and one more than there are processes
+    found.close()
+    assert killed == [True]
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_cluster_with_a_killed_worker(one_core, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
@@ -96,12 +128,11 @@ def test_workers_that_die_again_and_again_are_given_up(tmp_path, monkeypatch):
     """Units that take their process down with them are named; the others are kept."""
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    class Broken:
-        def __call__(self, tasks):
-            yield from ()
-            raise TerminatedWorkerError("killed")
+    def broken(tasks, workers):
+        yield from ()
+        raise TerminatedWorkerError("killed")
 
-    monkeypatch.setattr("joblib.Parallel", lambda **options: Broken())
+    monkeypatch.setattr(execution, "_from_workers", broken)
     with pytest.raises(StudyError, match="a worker process died 3 times"):
         run_study(LINKS, tiny_study(models=("popularity",)), tmp_path, jobs=2, progress=False)
 

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
-  const one = (selector, root = document) => root.querySelector(selector);
-  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const find = (selector, root = document) => root.querySelector(selector);
+  const findAll = (selector, root = document) => [...root.querySelectorAll(selector)];
   const make = (tag, content = "", properties = {}) => {
     const element = Object.assign(document.createElement(tag), properties);
     if (content !== "") element.textContent = content;
@@ -11,7 +11,7 @@
 
   // ---- light and dark
   const themes = ["auto", "light", "dark"];
-  const themeButton = one("#theme");
+  const themeButton = find("#theme");
   const remember = (value) => { try { localStorage.setItem("mvgp-theme", value); } catch { /* no storage for this page */ } };
   const recall = () => { try { return localStorage.getItem("mvgp-theme"); } catch { return null; } };
   const setTheme = (theme) => {
@@ -30,14 +30,14 @@
   });
 
   // ---- the section that is being read
-  const links = new Map(all("nav a").map((link) => [link.getAttribute("href").slice(1), link]));
+  const links = new Map(findAll("nav a").map((link) => [link.getAttribute("href").slice(1), link]));
   const watcher = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) {
       for (const link of links.values()) link.removeAttribute("aria-current");
       links.get(entry.target.id)?.setAttribute("aria-current", "true");
     }
   }, { rootMargin: "-20% 0px -70% 0px" });
-  all("main > section").forEach((section) => watcher.observe(section));
+  findAll("main > section").forEach((section) => watcher.observe(section));
 
   // ---- tables sorted by a column; what has no key comes last
   const order = (a, b, sign) => {
@@ -48,20 +48,20 @@
   };
   const sortBy = (heading, direction) => {
     const table = heading.closest("table");
-    const place = [...heading.parentElement.children].indexOf(heading);
+    const column = [...heading.parentElement.children].indexOf(heading);
     const body = table.tBodies[0];
     const sign = direction === "ascending" ? 1 : -1;
     const rows = [...body.rows];
-    rows.sort((p, q) => order(p.cells[place].dataset.key, q.cells[place].dataset.key, sign));
+    rows.sort((p, q) => order(p.cells[column].dataset.key, q.cells[column].dataset.key, sign));
     body.append(...rows);
-    all("[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
+    findAll("[aria-sort]", table).forEach((other) => other.removeAttribute("aria-sort"));
     heading.setAttribute("aria-sort", direction);
   };
   const resort = (table) => {
-    const heading = one("th[aria-sort]", table);
+    const heading = find("th[aria-sort]", table);
     if (heading) sortBy(heading, heading.getAttribute("aria-sort"));
   };
-  for (const heading of all('th[data-sort="up"], th[data-sort="down"]')) {
+  for (const heading of findAll('th[data-sort="up"], th[data-sort="down"]')) {
     const button = make("button", "", { type: "button", className: "sort" });
     button.append(...heading.childNodes);
     heading.append(button);
@@ -74,9 +74,9 @@
   }
 
   // ---- figures: a legend that shows and hides, and the numbers under the pointer
-  for (const figure of all("figure")) {
-    const of = (place) => all(`.series[data-place="${place}"]`, figure);
-    for (const entry of all(".legend li", figure)) {
+  for (const figure of findAll("figure")) {
+    const of = (place) => findAll(`.series[data-place="${place}"]`, figure);
+    for (const entry of findAll(".legend li", figure)) {
       const { place } = entry.dataset;
       const button = make("button", "", { type: "button" });
       button.append(...entry.childNodes);
@@ -97,17 +97,18 @@
     const reading = make("div", "", { className: "reading", hidden: true });
     reading.setAttribute("aria-hidden", "true");
     figure.append(reading);
-    all("svg.panel", figure).forEach((panel) => readable(panel, figure, reading));
+    findAll("svg.panel", figure).forEach((panel) => readable(panel, figure, reading));
   }
 
   function readable(panel, figure, reading) {
-    const lines = all(".series[data-points]", panel).map((series) => {
+    const lines = findAll(".series[data-points]", panel).map((series) => {
       const values = series.dataset.points.split(" ").map((pair) => pair.split(",").map(Number));
-      const path = one(".line", series);
-      const pixels = path ? path.getAttribute("d").slice(1).split("L").map((pair) => Number(pair.split(" ")[0])) : [];
+      const path = find(".line", series);
+      const pixels = path ? path.getAttribute("d").match(/-?[\d.]+ -?[\d.]+/g).map((pair) => Number(pair.split(" ")[0])) : [];
       return { series, values, pixels };
     }).filter((line) => line.pixels.length);
     if (!lines.length) return;
+    const { x: left, width } = panel.viewBox.baseVal;
     const ruler = document.createElementNS("http://www.w3.org/2000/svg", "path");
     ruler.setAttribute("stroke", "var(--muted)");
     ruler.setAttribute("stroke-width", "1");
@@ -117,26 +118,26 @@
     panel.addEventListener("pointerleave", hide);
     panel.addEventListener("pointermove", (event) => {
       const box = panel.getBoundingClientRect();
-      const x = (event.clientX - box.left) * panel.viewBox.baseVal.width / box.width;
+      const x = left + (event.clientX - box.left) * width / box.width;
       const seen = lines.filter((line) => !line.series.classList.contains("off"));
       const pixels = seen.flatMap((line) => line.pixels);
       if (!pixels.length) { hide(); return; }
       const at = pixels.reduce((best, pixel) => (Math.abs(pixel - x) < Math.abs(best - x) ? pixel : best));
-      const found = seen.map((line) => ({ line, value: line.values[line.pixels.indexOf(at)] })).filter((hit) => hit.value);
-      found.sort((p, q) => q.value[1] - p.value[1]);
+      const readings = seen.map((line) => ({ line, value: line.values[line.pixels.indexOf(at)] })).filter((hit) => hit.value);
+      readings.sort((p, q) => q.value[1] - p.value[1]);
       ruler.setAttribute("d", `M${at} 32V238`);
       ruler.style.display = "";
-      reading.replaceChildren(make("b", minus(String(Number(found[0].value[0].toPrecision(3))))));
-      for (const { line, value } of found.slice(0, 16)) {
+      reading.replaceChildren(make("b", minus(String(Number(readings[0].value[0].toPrecision(3))))));
+      for (const { line, value } of readings.slice(0, 16)) {
         const entry = make("div");
-        const key = one(`.legend [data-place="${line.series.dataset.place}"] .swatch`, figure);
+        const key = find(`.legend [data-place="${line.series.dataset.place}"] .swatch`, figure);
         if (key) entry.append(key.cloneNode(true));
         entry.append(make("span", line.series.dataset.label), make("span", minus(String(Number(value[1].toPrecision(4))))));
         reading.append(entry);
       }
       reading.hidden = false;
       const frame = figure.getBoundingClientRect();
-      const pointer = box.left - frame.left + at * box.width / panel.viewBox.baseVal.width;
+      const pointer = box.left - frame.left + (at - left) * box.width / width;
       const room = frame.width - reading.offsetWidth;
       const right = pointer + 14;
       reading.style.left = `${Math.max(0, right <= room ? right : Math.min(room, pointer - reading.offsetWidth - 14))}px`;
@@ -145,9 +146,9 @@
   }
 
   // ---- comparisons: one metric, one model
-  const comparisons = one("#comparisons-table");
+  const comparisons = find("#comparisons-table");
   if (comparisons) {
-    const [metric, model, count] = ["metric", "model", "count"].map((part) => one(`#comparisons-${part}`));
+    const [metric, model, count] = ["metric", "model", "count"].map((part) => find(`#comparisons-${part}`));
     const filter = () => {
       let shown = 0;
       for (const row of comparisons.tBodies[0].rows) {
@@ -159,33 +160,33 @@
     };
     metric.addEventListener("change", filter);
     model.addEventListener("change", filter);
-    one(".controls[data-for=comparisons-table]").hidden = false;
+    find(".controls[data-for=comparisons-table]").hidden = false;
     comparisons.classList.add("one-metric");
     filter();
   }
 
   // ---- candidates
-  const source = one("#candidates-data");
+  const source = find("#candidates-data");
   if (source) candidates(JSON.parse(source.textContent));
 
   function candidates(data) {
-    const most = 200; // lines of a result, options of the list
+    const maximum = 200; // lines of a result, options of the list
     const title = (list) => list[2] || list[1];
     const lower = (words) => words.toLocaleLowerCase();
     const names = data.columns.map(([id, name]) => lower(`${name} ${id}`));
     const rowNames = data.lists.map((list) => lower(`${list[2]} ${list[1]}`));
-    const input = one("#candidates-row");
-    const options = one("#candidates-options");
-    const modelPicker = one("#candidates-model");
-    const table = one("#candidates-table");
-    const search = one("#candidates-search");
-    const results = one("#search-results");
+    const input = find("#candidates-row");
+    const options = find("#candidates-options");
+    const modelPicker = find("#candidates-model");
+    const table = find("#candidates-table");
+    const search = find("#candidates-search");
+    const results = find("#search-results");
     const main = table.closest(".scroll");
     let current = 0;
     let active = -1;
 
     const model = () => (modelPicker ? Number(modelPicker.value) : 0);
-    const mine = () => data.lists.map((_, place) => place).filter((place) => data.lists[place][0] === model());
+    const mine = () => data.lists.map((_, index) => index).filter((index) => data.lists[index][0] === model());
     const cell = (content, key, className = "") => {
       const td = make("td", "", { className });
       td.append(content);
@@ -193,8 +194,8 @@
       return td;
     };
     const bdi = (words) => make("bdi", words);
-    const column = (items, place) => { // four digits for the largest, and as many decimals for the others
-      const largest = Math.max(0, ...items.map((item) => Math.abs(item[place] ?? 0))) || 1;
+    const column = (items, index) => { // four digits for the largest, and as many decimals for the others
+      const largest = Math.max(0, ...items.map((item) => Math.abs(item[index] ?? 0))) || 1;
       const decimals = Math.min(10, Math.max(0, 3 - Math.floor(Math.log10(largest))));
       return (value) => (value === null ? "–" : minus(value.toFixed(decimals)));
     };
@@ -221,13 +222,13 @@
       return th;
     };
 
-    const show = (place) => {
-      current = place;
-      const [modelPlace, id, name, k, items] = data.lists[place];
-      one("#candidates-title").textContent = name ? `${name} (${id})` : id;
-      one("#candidates-of").textContent = `ranked by ${data.models[modelPlace]}`;
+    const show = (index) => {
+      current = index;
+      const [modelIndex, id, name, k, items] = data.lists[index];
+      find("#candidates-title").textContent = name ? `${name} (${id})` : id;
+      find("#candidates-of").textContent = `ranked by ${data.models[modelIndex]}`;
       const heading = table.tHead.rows[0].cells[2];
-      (one("button", heading) || heading).textContent = `P(top ${k ?? "k"})`;
+      (find("button", heading) || heading).textContent = `P(top ${k ?? "k"})`;
       const [scores, stds] = [column(items, 2), column(items, 3)];
       table.tBodies[0].replaceChildren(...items.map(([item, rank, score, std, probability, out]) => {
         const [columnId, columnName] = data.columns[item];
@@ -237,39 +238,39 @@
         return row;
       }));
       resort(table);
-      input.value = title(data.lists[place]);
+      input.value = title(data.lists[index]);
     };
 
     // the list of rows
     const close = () => { options.hidden = true; active = -1; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); };
     const open = (words) => {
       const parts = lower(words).split(/\s+/).filter(Boolean);
-      const found = mine().filter((place) => parts.every((part) => rowNames[place].includes(part)));
+      const matches = mine().filter((index) => parts.every((part) => rowNames[index].includes(part)));
       const phrase = parts.join(" "); // names that hold the words side by side come first
-      found.sort((p, q) => rowNames[q].includes(phrase) - rowNames[p].includes(phrase));
-      options.replaceChildren(...found.slice(0, most).map((place, number) => {
+      matches.sort((p, q) => rowNames[q].includes(phrase) - rowNames[p].includes(phrase));
+      options.replaceChildren(...matches.slice(0, maximum).map((index, number) => {
         const option = make("li", "", { id: `candidates-option-${number}` });
         option.setAttribute("role", "option");
         option.setAttribute("aria-selected", "false");
-        option.dataset.list = place;
-        option.append(bdi(title(data.lists[place])), make("small", data.lists[place][2] ? data.lists[place][1] : ""));
+        option.dataset.list = index;
+        option.append(bdi(title(data.lists[index])), make("small", data.lists[index][2] ? data.lists[index][1] : ""));
         return option;
       }));
-      if (found.length > most) options.append(make("li", `${found.length - most} more: type to narrow down`));
-      if (!found.length) options.append(make("li", `No ${data.words[0]} matches`));
+      if (matches.length > maximum) options.append(make("li", `${matches.length - maximum} more: type to narrow down`));
+      if (!matches.length) options.append(make("li", `No ${data.words[0]} matches`));
       options.hidden = false;
       active = -1;
       input.setAttribute("aria-expanded", "true");
     };
     const activate = (number) => {
-      const entries = all('[role="option"]', options);
+      const entries = findAll('[role="option"]', options);
       if (!entries.length) return;
       active = (number + entries.length) % entries.length;
-      entries.forEach((entry, place) => entry.setAttribute("aria-selected", String(place === active)));
+      entries.forEach((entry, index) => entry.setAttribute("aria-selected", String(index === active)));
       input.setAttribute("aria-activedescendant", entries[active].id);
       entries[active].scrollIntoView({ block: "nearest" });
     };
-    const pick = (place) => { show(place); close(); };
+    const pick = (index) => { show(index); close(); };
     input.addEventListener("focus", () => input.select());
     input.addEventListener("click", () => { if (options.hidden) open(""); });
     input.addEventListener("input", () => open(input.value));
@@ -280,7 +281,7 @@
         activate(active + (event.key === "ArrowDown" ? 1 : active < 0 ? 0 : -1));
         event.preventDefault();
       } else if (event.key === "Enter" && !options.hidden) {
-        const entry = all('[role="option"]', options)[Math.max(active, 0)];
+        const entry = findAll('[role="option"]', options)[Math.max(active, 0)];
         if (entry) pick(Number(entry.dataset.list));
         event.preventDefault();
       } else if (event.key === "Escape") { close(); input.value = title(data.lists[current]); }
@@ -291,13 +292,13 @@
       if (entry) pick(Number(entry.dataset.list));
     });
     const step = (by) => {
-      const places = mine();
-      pick(places[(places.indexOf(current) + by + places.length) % places.length]);
+      const indices = mine();
+      pick(indices[(indices.indexOf(current) + by + indices.length) % indices.length]);
     };
-    one("#candidates-previous").addEventListener("click", () => step(-1));
-    one("#candidates-next").addEventListener("click", () => step(1));
+    find("#candidates-previous").addEventListener("click", () => step(-1));
+    find("#candidates-next").addEventListener("click", () => step(1));
     if (modelPicker) modelPicker.addEventListener("change", () => {
-      const same = mine().find((place) => data.lists[place][1] === data.lists[current][1]);
+      const same = mine().find((index) => data.lists[index][1] === data.lists[current][1]);
       pick(same ?? mine()[0]);
       if (search.value.trim()) look();
     });
@@ -310,43 +311,43 @@
       if (!parts.length) return;
       const phrase = parts.join(" "); // first whose name or id it is, then those that hold the words side by side
       const inColumn = parts.map((part) => names.map((words) => words.includes(part)));
-      const near = (words, exact) => (exact ? 2 : Number(words.includes(phrase)));
-      const columnNear = data.columns.map((pair, place) => near(names[place], pair.some((part) => lower(part) === phrase)));
+      const closeness = (words, exact) => (exact ? 2 : Number(words.includes(phrase)));
+      const columnCloseness = data.columns.map((pair, index) => closeness(names[index], pair.some((part) => lower(part) === phrase)));
       const rows = [];
-      for (const place of mine()) {
-        const inRow = parts.map((part) => rowNames[place].includes(part));
-        const rowNear = near(rowNames[place], data.lists[place].slice(1, 3).some((part) => lower(part) === phrase));
-        for (const item of data.lists[place][4]) {
-          if (parts.every((_, number) => inRow[number] || inColumn[number][item[0]])) rows.push([place, item, Math.max(rowNear, columnNear[item[0]])]);
+      for (const index of mine()) {
+        const inRow = parts.map((part) => rowNames[index].includes(part));
+        const rowCloseness = closeness(rowNames[index], data.lists[index].slice(1, 3).some((part) => lower(part) === phrase));
+        for (const item of data.lists[index][4]) {
+          if (parts.every((_, number) => inRow[number] || inColumn[number][item[0]])) rows.push([index, item, Math.max(rowCloseness, columnCloseness[item[0]])]);
         }
       }
       rows.sort((p, q) => q[2] - p[2]);
       const count = rows.length;
-      const shown = count > most ? `, the first ${most} shown` : "";
-      one("#search-count").textContent = count ? `${count.toLocaleString("en")} candidate${count === 1 ? "" : "s"} found${shown}` : "Nothing found";
-      const body = one("#search-table").tBodies[0];
-      const shownRows = rows.slice(0, most);
+      const shown = count > maximum ? `, the first ${maximum} shown` : "";
+      find("#search-count").textContent = count ? `${count.toLocaleString("en")} candidate${count === 1 ? "" : "s"} found${shown}` : "Nothing found";
+      const body = find("#search-table").tBodies[0];
+      const shownRows = rows.slice(0, maximum);
       const scores = column(shownRows.map((row) => row[1]), 2);
-      body.replaceChildren(...shownRows.map(([place, [item, rank, score, , probability, out]]) => {
+      body.replaceChildren(...shownRows.map(([index, [item, rank, score, , probability, out]]) => {
         const [columnId, columnName] = data.columns[item];
         const link = make("button", "", { type: "button", className: "link" });
-        link.append(bdi(title(data.lists[place])));
-        link.addEventListener("click", () => { search.value = ""; look(); show(place); one("#candidates-row").focus(); close(); });
+        link.append(bdi(title(data.lists[index])));
+        link.addEventListener("click", () => { search.value = ""; look(); show(index); find("#candidates-row").focus(); close(); });
         const head = make("th", "", { scope: "row" });
         head.append(link);
-        head.dataset.key = title(data.lists[place]);
+        head.dataset.key = title(data.lists[index]);
         const row = make("tr");
         row.append(head, cell(bdi(columnName || columnId), columnName || columnId), cell(String(rank), rank, "n"),
           cell(bar(probability), probability, "probability"), cell(scores(score), score, "n"), cell(held(out), out));
         return row;
       }));
-      resort(one("#search-table"));
+      resort(find("#search-table"));
     };
     let waiting = 0;
     search.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(look, 120); });
 
-    one(".candidates-controls").hidden = false;
-    one("#candidates-unscripted").hidden = true;
+    find(".candidates-controls").hidden = false;
+    find("#candidates-unscripted").hidden = true;
     show(mine()[0]);
   }
 })();
