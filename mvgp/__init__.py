@@ -6,6 +6,7 @@ Names and subpackages are imported when they are first used: ``import mvgp`` its
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import hooks
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _save_posterior(posterior: Any, path: Any) -> None:
+    import_module(f"{__name__}.storage").save(posterior, path)
+
+
+hooks.save_posterior = _save_posterior  # storage knows every posterior, a posterior does not know storage
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from scipy import sparse
 
 import mvgp
 import mvgp.hyperparameters
-from mvgp import checks
+from mvgp import checks, tensor_checks
 from mvgp.errors import InputError, MvgpError, NotPositiveSemidefiniteError
 from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood, RankingLists, project_order
@@ -71,13 +71,13 @@ STRANGE = {
 @pytest.mark.filterwarnings("ignore")  # torch has deprecated them
 def test_quantised_tensors_are_refused():
     with pytest.raises(InputError, match="quantised"):
-        checks.as_tensor(torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "x")
+        tensor_checks.as_tensor(torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "x")
 
 
 @pytest.mark.parametrize("case", STRANGE)
 def test_what_is_no_vector_of_numbers_is_refused(case):
     with pytest.raises(InputError, match=r"^x(\[.*\])?: expected"):
-        checks.check_values(STRANGE[case], None, "x")
+        tensor_checks.check_values(STRANGE[case], None, "x")
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_what_is_no_vector_of_numbers_is_refused(case):
     ],
 )
 def test_any_layout_of_numbers_is_taken(given):
-    assert checks.check_values(given, 3, "x").numel() == 3
-    assert checks.check_values(given, 3, "x").sum() == np.asarray(given, dtype=float).sum()
-    assert checks.check_values(given, 3, "x").dtype == torch.float64
+    assert tensor_checks.check_values(given, 3, "x").numel() == 3
+    assert tensor_checks.check_values(given, 3, "x").sum() == np.asarray(given, dtype=float).sum()
+    assert tensor_checks.check_values(given, 3, "x").dtype == torch.float64
 
 
 def test_whole_numbers_that_a_double_cannot_hold_are_refused():

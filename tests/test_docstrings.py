@@ -13,7 +13,13 @@ import pytest
 import mvgp
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
-INTERNAL = {"mvgp.checks", "mvgp.prioritise.cli", "mvgp.prioritise.ranking"}  # no names for users
+INTERNAL = {
+    "mvgp.checks",
+    "mvgp.hooks",
+    "mvgp.tensor_checks",
+    "mvgp.prioritise.cli",
+    "mvgp.prioritise.ranking",
+}  # no names for users
 FOUND = {info.name for info in pkgutil.walk_packages(mvgp.__path__, "mvgp.") if info.ispkg}
 PACKAGES = sorted({"mvgp"} | FOUND - INTERNAL)
 SHAPE = re.compile(

@@ -11,7 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import (
+from ..checks import real, shown
+from ..errors import InputError
+from ..linalg.patterns import Pattern
+from ..tensor_checks import (
     EXACT,
     as_reals,
     as_tensor,
@@ -21,11 +24,7 @@ from ..checks import (
     check_shape,
     check_values,
     check_weights,
-    real,
-    shown,
 )
-from ..errors import InputError
-from ..linalg.patterns import Pattern
 
 # Entries out of other sources ---------------------------------------------------------------------
 

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_cells, check_index, check_names, check_part, check_shape
+from ..checks import check_part
 from ..errors import InputError
 from ..linalg.patterns import CompleteRows
+from ..tensor_checks import check_cells, check_index, check_names, check_shape
 from .observed import sort_cells
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_index, check_instance, without_gradient
+from ..checks import check_instance, without_gradient
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..linalg.solvers import SpectralSolver
 from ..posteriors.covariance import ConditionalCovariance, unscaled
 from ..posteriors.fitted import FullPosterior
 from ..posteriors.query import SparseCoefficients
+from ..tensor_checks import check_index
 
 SOLVE_BATCH = 64  # identity columns solved at a time
 SAME = 1e-3  # relative residual above which the values cannot be those that were fitted

@@ -12,15 +12,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from ..checks import (
-    check_choice,
-    check_instance,
-    check_iterations,
-    check_seed,
-    check_tolerance,
-    check_values,
-    check_weights,
-)
+from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
 from ..likelihoods.data_loss import check_gaussian
@@ -29,6 +21,7 @@ from ..linalg.cost import DEFAULT_LIMITS
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.solvers import make_solver
 from ..priors.matrix_gp import MatrixGP
+from ..tensor_checks import check_values, check_weights
 from .derivative import with_derivative
 from .probes import PROBES, Reference, check_probes, log_determinant
 

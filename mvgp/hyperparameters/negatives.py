@@ -8,19 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..checks import (
-    check_flag,
-    check_instance,
-    check_memory,
-    check_positive,
-    check_seed,
-    check_shape,
-    check_whole_number,
-    whole,
-)
+from ..checks import check_flag, check_instance, check_memory, check_positive, check_seed, check_whole_number, whole
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled, positive_pairs
 from ..errors import InputError
+from ..tensor_checks import check_shape
 
 
 def with_negatives(

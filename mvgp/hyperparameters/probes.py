@@ -20,14 +20,12 @@ from torch import Tensor
 
 from ..checks import (
     check_flag,
-    check_float_tensor,
     check_instance,
     check_iterations,
     check_memory,
     check_seed,
     check_tolerance,
     check_whole_number,
-    refuse_where,
 )
 from ..errors import InputError
 from ..linalg.conjugate_gradients import Solution, SolveReport
@@ -35,6 +33,7 @@ from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.preconditioner import WoodburyPreconditioner
 from ..linalg.solvers import ConjugateGradientSolver, make_solver
+from ..tensor_checks import check_float_tensor, refuse_where
 from .derivative import form_gradients, with_gradients
 
 DROP = 1e-9  # directions of a gradient with a smaller share than this are left out

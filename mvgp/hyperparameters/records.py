@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_instance, check_list
+from ..checks import check_instance
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..metrics.ranking import Ranker
 from ..models.trace_gp import TraceGP
 from ..posteriors.fitted import TracePosterior
+from ..tensor_checks import check_list
 from .negatives import NegativeSets
 from .scoring import Metric, Score
 from .splits import Split

@@ -12,12 +12,12 @@ import torch
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from torch import Tensor
 
-from ..checks import as_tensor
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..metrics.ranking import ranking_scores
+from ..tensor_checks import as_tensor
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from gpytorch.constraints import Interval, Positive
 from gpytorch.module import RandomModuleMixin
 from torch import Tensor
 
-from ..checks import as_reals, check_instance, refuse_where
+from ..checks import check_instance
 from ..errors import InputError
+from ..tensor_checks import as_reals, refuse_where
 
 
 class BoundedParameters(gpytorch.Module):

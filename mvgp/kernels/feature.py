@@ -12,9 +12,10 @@ from linear_operator import LinearOperator
 from scipy import sparse
 from torch import Tensor
 
-from ..checks import as_reals, check_dtype, check_positive
+from ..checks import check_dtype, check_positive
 from ..errors import InputError
 from ..linalg.stacked import Features, GramLinearOperator
+from ..tensor_checks import as_reals
 from .bounded import BoundedParameters, bounded_parameter
 from .graph_kernels import both_node_numbers, check_options, is_everything
 

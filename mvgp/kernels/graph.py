@@ -9,9 +9,10 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from ..checks import as_reals, as_tensor, check_device, check_dtype, check_matrix, check_whole_number, refuse_where
+from ..checks import check_device, check_dtype, check_whole_number
 from ..errors import InputError, SizeError
 from ..linalg.patterns import SymmetricCSR
+from ..tensor_checks import as_reals, as_tensor, check_matrix, refuse_where
 
 EIGEN_LIMIT = 16384  # nodes up to which dense eigenpairs are computed
 

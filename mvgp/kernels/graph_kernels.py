@@ -12,21 +12,12 @@ from linear_operator import LinearOperator
 from linear_operator.operators import InterpolatedLinearOperator
 from torch import Tensor
 
-from ..checks import (
-    as_tensor,
-    check_choice,
-    check_dtype,
-    check_flag,
-    check_float_tensor,
-    check_instance,
-    check_list,
-    check_tolerance,
-    check_whole_number,
-)
+from ..checks import check_choice, check_dtype, check_flag, check_instance, check_tolerance, check_whole_number
 from ..errors import InputError
 from ..linalg import chebyshev
 from ..linalg.chebyshev import ChebyshevLinearOperator
 from ..linalg.spectra import SpectralLinearOperator
+from ..tensor_checks import as_tensor, check_float_tensor, check_list
 from .bounded import BoundedParameters, bounded_parameter
 from .graph import Graph
 

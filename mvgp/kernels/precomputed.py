@@ -10,8 +10,8 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import check_matrix
 from ..linalg.spectra import check_covariance
+from ..tensor_checks import check_matrix
 from .graph_kernels import both_node_numbers, check_options, is_everything
 
 

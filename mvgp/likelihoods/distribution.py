@@ -39,8 +39,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..checks import check_index, check_instance, check_sizes, check_weights, check_whole, check_whole_number
+from ..checks import check_instance, check_whole_number
 from ..errors import InputError, SizeError
+from ..tensor_checks import check_index, check_sizes, check_weights, check_whole
 from .lists import check_labels, check_many_scores
 
 # Two levels

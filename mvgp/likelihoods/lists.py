@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import as_reals, as_tensor, check_vector, check_weights, check_whole, plain_tensor, refuse_where, shown
+from ..checks import shown
 from ..errors import InputError
+from ..tensor_checks import as_reals, as_tensor, check_vector, check_weights, check_whole, plain_tensor, refuse_where
 
 
 def check_task(task: Any, name: str = "task") -> Tensor:

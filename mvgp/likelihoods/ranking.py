@@ -16,20 +16,13 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.settings import num_likelihood_samples
 from torch import Tensor
 
-from ..checks import (
-    check_flag,
-    check_instance,
-    check_not_negative,
-    check_positive,
-    check_whole,
-    check_whole_number,
-    refuse_gradient,
-)
+from ..checks import check_flag, check_instance, check_not_negative, check_positive, check_whole_number, refuse_gradient
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels.bounded import BoundedParameters
 from ..priors.means import MatrixMean
+from ..tensor_checks import check_whole
 from .data_loss import Data, most_derived, observed_parts, overridden, whole_list_offset
 from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists, check_labels, check_many_scores, check_scores, check_targets, check_task, check_weight

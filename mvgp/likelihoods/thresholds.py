@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..checks import refuse_where
 from ..errors import InputError
+from ..tensor_checks import refuse_where
 from .lists import SEGMENT, RankingLists, Side, segments
 
 PATIENCE = 4  # passes in which a bracket must have halved, or it is halved by force

@@ -22,8 +22,9 @@ from linear_operator import LinearOperator
 from scipy import fft
 from torch import Tensor
 
-from ..checks import check_float_tensor, check_instance, check_not_negative
+from ..checks import check_instance, check_not_negative
 from ..errors import InputError, SizeError
+from ..tensor_checks import check_float_tensor
 from .patterns import NARROW, SymmetricCSR
 
 MAX_NODES = 4096

@@ -8,8 +8,9 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import check_memory, check_whole_number, plain_tensor, refuse_where, shown
+from ..checks import check_memory, check_whole_number, shown
 from ..errors import InputError
+from ..tensor_checks import plain_tensor, refuse_where
 
 
 def check_operator(value: Any, name: str, *, square: bool = False) -> Any:

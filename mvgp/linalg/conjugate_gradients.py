@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checks import check_callable, check_float_tensor, check_tolerance, check_whole_number, shown
+from ..checks import check_callable, check_tolerance, check_whole_number, shown
 from ..errors import ConvergenceError, InputError
+from ..tensor_checks import check_float_tensor
 
 RESTARTS = 4  # times the recurrence is begun anew from the true residual
 

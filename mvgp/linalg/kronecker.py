@@ -9,8 +9,8 @@ from linear_operator import LinearOperator
 from linear_operator.operators import KroneckerProductLinearOperator
 from torch import Tensor
 
-from ..checks import check_float_tensor
 from ..errors import InputError
+from ..tensor_checks import check_float_tensor
 from .checks import check_operator, check_samples
 from .roots import root
 

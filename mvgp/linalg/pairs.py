@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_device, check_float_tensor, check_memory, check_shape
+from ..checks import check_device, check_memory
 from ..errors import InputError
+from ..tensor_checks import check_float_tensor, check_shape
 from .checks import check_positions
 from .patterns import Pattern
 

@@ -14,8 +14,9 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
-from ..checks import check_float_tensor, shown
+from ..checks import shown
 from ..errors import InputError, NotPositiveSemidefiniteError
+from ..tensor_checks import check_float_tensor
 from . import chebyshev
 from .chebyshev import ChebyshevLinearOperator
 from .checks import check_positions

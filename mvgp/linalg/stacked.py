@@ -11,8 +11,9 @@ from linear_operator.operators import DenseLinearOperator
 from scipy import sparse
 from torch import Tensor
 
-from ..checks import check_float_tensor, check_instance, check_whole_number
+from ..checks import check_instance, check_whole_number
 from ..errors import SizeError
+from ..tensor_checks import check_float_tensor
 from .chebyshev import batch_into_columns, columns_into_batch
 from .patterns import BLOCK, csr_tensor
 

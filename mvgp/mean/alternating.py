@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checks import as_reals, check_callable, check_flag, check_whole_number
+from ..checks import check_callable, check_flag, check_whole_number
 from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, RetargetedLoss, SquaredLoss
 from ..linalg.patterns import Pattern
+from ..tensor_checks import as_reals
 from .certificate import Certificate, MeanSolution
 from .penalties import Penalty
 from .problem import LowRank, MeanProblem, check_requirements, check_solve

@@ -8,7 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..checks import check_float_tensor, check_not_negative, check_positive, check_share
+from ..checks import check_not_negative, check_positive, check_share
+from ..tensor_checks import check_float_tensor
 
 
 class Penalty(Protocol):

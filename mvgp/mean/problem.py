@@ -10,7 +10,7 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import check_float_tensor, check_instance, check_tolerance, check_whole_number, shown
+from ..checks import check_instance, check_tolerance, check_whole_number, shown
 from ..errors import InputError
 from ..likelihoods.losses import Loss, SinglePrecisionLoss
 from ..linalg.checks import check_operator
@@ -18,6 +18,7 @@ from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import Factor
 from ..linalg.patterns import BLOCK, CompleteRows, Pattern, RowBlock
 from ..linalg.spectra import eigenpairs, spectral_bounds
+from ..tensor_checks import check_float_tensor
 
 
 class MeanProblem:

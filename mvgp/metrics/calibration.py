@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..checks import (
-    as_tensor,
-    check_instance,
-    check_not_negative,
-    check_number,
-    check_values,
-    refuse_where,
-    without_gradient,
-)
+from ..checks import check_instance, check_not_negative, check_number, without_gradient
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
+from ..tensor_checks import as_tensor, check_values, refuse_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,8 +10,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from ..checks import as_tensor, check_between, check_seed, check_text, check_vector, check_whole_number, refuse_where
+from ..checks import check_between, check_seed, check_text, check_whole_number
 from ..errors import InputError
+from ..tensor_checks import as_tensor, check_vector, refuse_where
 from .ranking import RankingScores
 
 BATCH_CELLS = 2**22  # resampled numbers held at a time

@@ -22,18 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..checks import (
-    FLOATS,
-    as_tensor,
-    check_index,
-    check_list,
-    check_memory,
-    check_text,
-    check_whole_number,
-    without_gradient,
-)
+from ..checks import FLOATS, check_memory, check_text, check_whole_number, without_gradient
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
+from ..tensor_checks import as_tensor, check_index, check_list
 
 CURVES = {"precision": "P", "recall": "R", "average_precision": "MAP", "ndcg": "nDCG"}  # attribute: short name
 _ATTRIBUTE = {short.lower(): name for name, short in CURVES.items()} | {"ap": "average_precision"}

@@ -18,7 +18,6 @@ from ..checks import (
     check_flag,
     check_instance,
     check_iterations,
-    check_list,
     check_not_negative,
     check_positive,
     check_share,
@@ -46,6 +45,7 @@ from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoeffici
 from ..posteriors.whole_lists import condition, kernel_operators, whole_list_condition
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
+from ..tensor_checks import check_list
 from .recipe import Recipe
 
 Solver = Literal["proximal", "dense", "hybrid"]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any
 
 import gpytorch
 import torch
@@ -16,10 +14,12 @@ from linear_operator import LinearOperator
 from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 
-from ..checks import check_between, check_generator, check_index, without_gradient
+from .. import hooks
+from ..checks import check_between, check_generator, without_gradient
 from ..linalg.checks import check_samples
 from ..linalg.pairs import PairIndex
 from ..priors.matrix_gp import MatrixGP
+from ..tensor_checks import check_index
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import PosteriorCovariance
 from .joint import Joint
@@ -43,7 +43,6 @@ class GaussianPosterior(RankQueries):
     :param conditional: the covariance.
     """
 
-    writer: ClassVar[Callable[[GaussianPosterior, Any], None] | None] = None  # mvgp.storage puts itself here
     _noise: float | None = None  # set by a fit, and by the loader
 
     def __init__(
@@ -219,10 +218,7 @@ class GaussianPosterior(RankQueries):
 
         :param path: of the file; an existing one is replaced.
         """
-        if GaussianPosterior.writer is None:
-            import_module("mvgp.storage")  # it registers itself; posteriors do not depend on it
-        assert GaussianPosterior.writer is not None
-        GaussianPosterior.writer(self, path)
+        hooks.save_posterior(self, path)
 
     @without_gradient
     def covariance(self) -> LinearOperator:

@@ -9,12 +9,12 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import check_cells
 from ..linalg import cost
 from ..linalg.pairs import PairIndex
 from ..linalg.patterns import Pattern
 from ..linalg.roots import columns, diagonal_at
 from ..priors.matrix_gp import Axis, MatrixGP
+from ..tensor_checks import check_cells
 
 LINE_BATCH = 256  # rows or columns whose scores are computed at a time
 

@@ -1,9 +1,9 @@
 """Prioritise: a ranked list of columns for each row of a table of links, with its uncertainty."""
 
 from .ranking.fit import fit_prioritiser, prioritise
-from .ranking.models import MODELS
 from .ranking.prioritiser import Prioritiser, load_prioritiser
 from .ranking.rows import Prioritisation, RankedRow, find_rows
+from .tuning.registry import MODELS
 
 __all__ = [
     "MODELS",

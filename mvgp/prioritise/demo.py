@@ -19,11 +19,25 @@ from .studies.study import StudyResult, run_study
 from .studies.tables import COLUMNS, to_text
 from .tables.hpo import HPO_CITATION, hpo_links
 from .tables.link_set import LinkSet
+from .tuning.registry import REGISTRY
+from .tuning.settings import TOP
 
-MODEL = "whole"  # TraceGP on whole lists
-MODELS = ("popularity", "neighbours", "prodige", "full", MODEL)
-TOP = 20
-TITLE = "Genes of OMIM diseases"
+MODEL = "whole"  # not the default model: it is fitted once, others to every set of negatives
+# What the demo changes of the defaults (tuning/settings.py, studies/settings.py) to take minutes, and to fit its data.
+QUICK = {
+    "models": ("popularity", "neighbours", "prodige", "full", MODEL),
+    "run_folds": 1,
+    "negative_sets": 2,
+    "within_rows": True,  # most diseases have one gene: random cells would seldom be in the same list
+    "strengths": (0.6, 0.5, 0.4),  # weaker ones have a thousand ranks and take minutes
+    "whole_shares": (0.5,),
+    "noises": (0.1, 1.0),
+    "costs": (0.1, 1.0),
+    "patience": 2,
+    "time": 3.0,
+    "shift": 0.3,
+    "title": "Genes of OMIM diseases",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +46,7 @@ class DemoResult:
 
     :param study: metrics on the held-out fifth of the pairs.
     :param ranked: the list of one disease, by the model fitted to the other four fifths.
-    :param found: (I,) bool: which of the list are held-out links of that disease.
+    :param hits: (I,) bool: which of the list are held-out links of that disease.
     :param known: symbols of the genes that were fitted.
     :param held_out: symbols of the genes that were held out.
     :param report: path of the page.
@@ -40,7 +54,7 @@ class DemoResult:
 
     study: StudyResult
     ranked: RankedRow
-    found: torch.Tensor
+    hits: torch.Tensor
     known: tuple[str, ...]
     held_out: tuple[str, ...]
     report: Path
@@ -53,27 +67,28 @@ def run_demo(
     jobs: int | None = None,
     seed: int = 0,
     progress: bool = True,
-    tell: Callable[[str], object] = print,
+    log: Callable[[str], object] = print,
 ) -> DemoResult:
     """Hold out a fifth of the pairs, compare models on it, rank the genes of one disease, write the report.
 
-    :param out: directory of the study, which is gone on with if it is there.
+    :param out: directory of the study, which is resumed if it is there.
     :param row: id or name of the disease; one with several genes, some of them held out, when left out.
     :param jobs: processes; two, if there are two cores, when left out.
     :param seed: of everything random.
     :param progress: whether to show bars.
-    :param tell: takes a line about what is done.
+    :param log: takes a line about what is done.
     """
     links = hpo_links()
-    tell(f"{links.source}. Please cite: {HPO_CITATION}")
-    tell(f"{links.shape[0]:,} diseases x {links.shape[1]:,} genes, {len(links):,} links; a fifth of them is held out")
-    settings = demo_study(seed)
+    log(f"{links.source}. Please cite: {HPO_CITATION}")
+    log(f"{links.shape[0]:,} diseases x {links.shape[1]:,} genes, {len(links):,} links; a fifth of them is held out")
+    settings = Study.from_dict({**QUICK, "seed": seed})
     split = split_pairs(links.links(settings.whole_weight), folds=settings.folds, seed=seed)[0]  # as in the study
     chosen = example_row(links, split) if row is None else find_rows([row], links.row_ids, links.row_names)[0]
-    tell(f"models: {', '.join(settings.models)} ({MODEL} is TraceGP, prodige is PairwiseSVM, full is FullGP)")
+    titles = ", ".join(f"{name} is {REGISTRY[name].title}" for name in (MODEL, "prodige", "full"))
+    log(f"models: {', '.join(settings.models)} ({titles})")
     study = run_study(links, settings, out, jobs=jobs or min(2, os.cpu_count() or 1), progress=progress)
-    point = next(one for one in study.path if one["model"] == MODEL and one["chosen"])
-    tell(f"ranking the genes of {links.row_names[chosen]} with their uncertainty")
+    point = next(entry for entry in study.path if entry["model"] == MODEL and entry["chosen"])
+    log(f"ranking the genes of {links.row_names[chosen]} with their uncertainty")
     fitted = fit_prioritiser(
         replace(links, rows=split.train.rows, cols=split.train.cols),
         model=MODEL,
@@ -81,36 +96,15 @@ def run_demo(
         trace_share=point["trace_share"],
         seed=seed,
         progress=progress,
-        tolerance=settings.tolerance,
         time=settings.time,
         shift=settings.shift,
     )
     ranked = next(fitted.ranked([chosen], TOP, seed=seed, progress=progress))
     known, held_out = (part.cols[part.rows == chosen] for part in (split.train, split.held_out))
-    found = torch.isin(ranked.cols, held_out)
-    write_candidates(out, ranked, found)
+    hits = torch.isin(ranked.cols, held_out)
+    write_candidates(out, ranked, hits)
     names = [tuple(links.col_names[col] for col in part.tolist()) for part in (known, held_out)]
-    return DemoResult(study, ranked, found, names[0], names[1], write_report(out))
-
-
-def demo_study(seed: int) -> Study:
-    """One fold of five, few settings: it is to take minutes."""
-    return Study(
-        models=MODELS,
-        folds=5,
-        run_folds=1,
-        negative_sets=2,
-        within_rows=True,  # most diseases have one gene: random cells would seldom be in the same list
-        strengths=(0.6, 0.5, 0.4),  # weaker ones have a thousand ranks and take minutes
-        whole_shares=(0.5,),
-        noises=(0.1, 1.0),
-        costs=(0.1, 1.0),
-        patience=2,
-        time=3.0,
-        shift=0.3,
-        seed=seed,
-        title=TITLE,
-    )
+    return DemoResult(study, ranked, hits, names[0], names[1], write_report(out))
 
 
 def example_row(links: LinkSet, split: Split) -> int:
@@ -119,24 +113,9 @@ def example_row(links: LinkSet, split: Split) -> int:
     return int(torch.where(known >= 2, held_out, -1).argmax())
 
 
-def write_candidates(directory: Path, ranked: RankedRow, found: torch.Tensor) -> None:
+def write_candidates(directory: Path, ranked: RankedRow, hits: torch.Tensor) -> None:
     """The list as a table of the study."""
-    std, chance = ranked.std, ranked.top_probability
-    table = [
-        {
-            "row_id": ranked.row_id,
-            "row_name": ranked.row_name,
-            "rank": place + 1,
-            "col_id": ranked.col_ids[place],
-            "col_name": ranked.col_names[place],
-            "score": float(ranked.score[place]),
-            "std": None if std is None else float(std[place]),
-            "p_top": None if chance is None else float(chance[place]),
-            "k": ranked.k,
-            "model": ranked.model,
-            "held_out": bool(found[place]),
-        }
-        for place in range(len(ranked))
-    ]
+    pairs = zip(ranked.entries(), hits.tolist(), strict=True)
+    table = [{**entry, "held_out": held_out} for entry, held_out in pairs]
     with replacing(str(directory / "tables" / "candidates.tsv")) as file:
         file.write(to_text(COLUMNS, table).encode())

@@ -12,12 +12,13 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor
 
-from ..checks import FLOATS, as_tensor, check_cells, check_dtype, check_generator, refuse_gradient, refuse_where
+from ..checks import FLOATS, check_dtype, check_generator, refuse_gradient
 from ..errors import InputError
 from ..linalg.kronecker import KroneckerLinearOperator
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.roots import root
+from ..tensor_checks import as_tensor, check_cells, refuse_where
 from .means import MatrixMean, ZeroMean
 
 INPUTS = {"row_axis.inputs": "row_inputs", "col_axis.inputs": "col_inputs"}  # buffers, and what they were given as

@@ -8,22 +8,18 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from ..checks import (
-    check_dtype,
+from ..checks import check_dtype, check_instance, check_number, check_whole_number, whole
+from ..data.positive_unlabelled import PositiveUnlabelled
+from ..errors import InputError
+from ..tensor_checks import (
     check_float_tensor,
     check_index,
-    check_instance,
     check_matrix,
-    check_number,
     check_shape,
     check_values,
     check_vector,
-    check_whole_number,
     refuse_where,
-    whole,
 )
-from ..data.positive_unlabelled import PositiveUnlabelled
-from ..errors import InputError
 
 
 class MatrixMean(gpytorch.Module):

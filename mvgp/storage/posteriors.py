@@ -286,6 +286,3 @@ def _check_same_values(prior: MatrixGP, restored: MatrixGP) -> None:
         kept = name in values and torch.equal(values[name], expected.cpu())
         if not kept and not name.startswith(left_out):
             raise InputError(f"prior.{name}: expected the same values after restoring, got others; describe them")
-
-
-GaussianPosterior.writer = save  # what GaussianPosterior.save calls: posteriors do not import storage

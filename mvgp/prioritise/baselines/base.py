@@ -14,7 +14,6 @@ from torch import Tensor
 from ...checks import (
     check_dtype,
     check_flag,
-    check_index,
     check_instance,
     check_not_negative,
     check_part,
@@ -26,6 +25,7 @@ from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...kernels.graph import Graph
 from ...metrics.ranking import Ranker
+from ...tensor_checks import check_index
 
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 BLOCK = 256  # rows computed at a time: bounds the memory of dense intermediate results

@@ -40,10 +40,10 @@ def _bpr(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]
 
 
 def _pure_svd(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
-    most = min(link_set.shape) - 1
-    if most < 1:
+    largest = min(link_set.shape) - 1
+    if largest < 1:
         raise InputError(f"puresvd: expected at least 2 rows and 2 columns, got {link_set.shape}")
-    for factors in sorted({min(wanted, most) for wanted in (8, 32, 128, 512)}):
+    for factors in sorted({min(rank, largest) for rank in (8, 32, 128, 512)}):
         yield PureSVD(factors, seed=seed, dtype=dtype)
 
 

@@ -1,4 +1,4 @@
-"""The program: its commands, and what they have in common."""
+"""The program: its commands. Each checks its options, calls the library, and shows what comes back."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from tqdm import tqdm
 from ...errors import InputError
 from ...storage.files import replacing
 from ...version import __version__
+from ..baselines.candidates import BASELINE_NAMES
 from ..ranking.fit import check_fit, fit_prioritiser
-from ..ranking.models import MODELS, WITH_POSTERIOR
 from ..ranking.prioritiser import Prioritiser, load_prioritiser
 from ..ranking.rows import check_top, find_rows, write_rows
-from ..studies.directory import StudyDirectory
-from ..studies.execution import check_address, check_jobs, connected
-from ..studies.settings import OWN, Study
-from ..studies.study import StudyResult, run_study
-from ..studies.units import Workload
+from ..studies.execution import check_address, check_jobs
+from ..studies.settings import Study
+from ..studies.study import StudyResult, check_study, run_study
 from ..tables.link_set import LinkSet
-from ..tables.links import read_links
+from ..tuning.registry import MODELS, WITH_POSTERIOR
+from ..tuning.settings import DEFAULT_MODEL, TOP
 from . import options
-from .options import check_directory, check_output, show_line, show_row, show_table
-from .streams import Stopped, can_show, say
+from .options import check_directory, check_option, check_output, show_line, show_row, show_table
+from .streams import Stopped, can_show, log
 
-TOP = 20  # columns of a list, unless another number is asked for
+DEFAULT = Study()
+SHARES = ",".join(f"{share:g}" for share in DEFAULT.trace_shares)
+OWN_MODELS = ", ".join(name for name in MODELS if name not in BASELINE_NAMES)
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), or rows chosen with --row"
-FITTING = (
-    *("pairs", "row_edges", "col_edges", "row_names", "col_names"),
-    *("model", "negatives", "within_rows", "strength", "trace_share"),
+KEPT = "finished units are kept in {}, the same command does the rest"
+FITTING = (  # options that a saved model leaves nothing for
+    *("pairs", "row_edges", "col_edges", "row_names", "col_names", "filters", "max_size"),
+    *("model", "negatives", "within_rows", "strength", "trace_share", "save"),
 )
 
 
@@ -50,12 +52,15 @@ def rank(
     top: Annotated[
         int | None,
         typer.Option(
-            help="How many columns of each row; also the k of P(top k). [default: 20, or all if there are fewer]"
+            help=f"How many columns of each row; also the k of P(top k). [default: {TOP}, or all if there are fewer]"
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help=f"One of: {', '.join(MODELS)}.")] = "trace",
+    model: Annotated[str, typer.Option(help=f"One of: {', '.join(MODELS)}.")] = DEFAULT_MODEL,
     negatives: Annotated[
-        int | None, typer.Option(help="Sets of sampled negatives, whose scores are averaged. [default: 5]")
+        int | None,
+        typer.Option(
+            help=f"Sets of sampled negatives, whose scores are averaged. [default: {DEFAULT.negative_sets}]",
+        ),
     ] = None,
     within_rows: options.WithinRows = False,
     strength: Annotated[
@@ -95,9 +100,9 @@ def rank(
     """
     options.check_at_least(top, 1, "--top")
     options.check_seed(seed)
-    tables = (pairs, row_edges, col_edges, row_names, col_names)
-    check_output(out, "--out", (*tables, load))
-    check_output(save, "--save", (*tables, load, out))
+    tables = (row_edges, col_edges, row_names, col_names)
+    check_output(out, "--out", (pairs, *tables, load))
+    check_output(save, "--save", (pairs, *tables, load, out))
     if not row and out is None and save is None:
         raise InputError(ALL_ROWS)
     if load is not None:
@@ -113,11 +118,11 @@ def rank(
             raise InputError(f"--uncertainty: model {model!r} has scores and no uncertainty")
         if pairs is None:
             raise InputError("--pairs: expected a table of known links, or a fitted model with --load, got neither")
-        links = read_links(pairs, *tables[1:], filters=filters, max_bytes=options.size(max_size))
+        links = options.read_tables(pairs, tables, filters, max_size)
         rows = _find(row, links) if row else None
         length = _length(top, links.shape[1])
         if not quiet:
-            options.tell_links(links)
+            options.log_links(links)
         fitted = fit_prioritiser(
             links,
             model=model,
@@ -129,7 +134,7 @@ def rank(
             progress=not quiet,
         )
     if not quiet:
-        say(f"{fitted.model}, {fitted.setting}, {len(fitted.rankers)} fits")
+        log(f"{fitted.model}, {fitted.setting}, {len(fitted.rankers)} fits")
     if save is not None:
         fitted.save(save)
     if row or out is not None:
@@ -156,7 +161,7 @@ def _find(row: list[str], links: LinkSet) -> list[int]:
 
 def _refuse_fitting(context: typer.Context) -> None:
     """What is given for a fit makes no sense with a fitted model."""
-    for name in (*FITTING, "filters", "max_size", "save"):
+    for name in FITTING:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise InputError(f"--load: the model is fitted, so --{name.replace('_', '-')} cannot be given with it")
@@ -172,23 +177,23 @@ def _rank(
     seed: int,
     quiet: bool,
 ) -> None:
-    wanted = uncertainty
-    if wanted is None:
-        wanted = rows is not None and fitted.mixture.has_uncertainty
+    """Show or write the lists; by default with uncertainties of rows that were chosen."""
+    if uncertainty is None:
+        uncertainty = rows is not None and fitted.mixture.has_uncertainty
         if rows is None and fitted.mixture.has_uncertainty and not quiet:
-            say("all rows: without standard deviations and P(top k); --uncertainty adds them")
-    found = fitted.ranked(rows, top, include_known=known, uncertainty=wanted, seed=seed, progress=not quiet)
+            log("all rows: without standard deviations and P(top k); --uncertainty adds them")
+    lists = fitted.ranked(rows, top, include_known=known, uncertainty=uncertainty, seed=seed, progress=not quiet)
     if out is None:
-        for one in found:
+        for ranked in lists:
             with tqdm.external_write_mode():  # the bar is cleared, and shown again below
-                show_row(one)
+                show_row(ranked)
     elif str(out) == "-":
-        write_rows(found, sys.stdout.buffer)
+        write_rows(lists, sys.stdout.buffer)
     else:
         with replacing(str(out)) as file:
-            count = write_rows(found, file)
+            count = write_rows(lists, file)
         if not quiet:
-            say(f"{out}: {count:,} rows")
+            log(f"{out}: {count:,} rows")
 
 
 def report(
@@ -210,12 +215,8 @@ def report(
             f"{directory}: expected the directory of a study, got {'a file' if directory.exists() else 'nothing'}"
         )
     if out is not None:
-        check_directory(out, "--out")
-    say(f"wrote {write_report(directory, out)}")
-
-
-DEFAULT = Study()
-SHARES = ",".join(f"{share:g}" for share in DEFAULT.trace_shares)
+        check_directory(out)
+    log(f"wrote {write_report(directory, out)}")
 
 
 def study(
@@ -234,7 +235,7 @@ def study(
     run_folds: Annotated[int | None, typer.Option(help="Run only the first few folds.")] = None,
     negatives: Annotated[int, typer.Option(help="Sets of sampled negatives.")] = DEFAULT.negative_sets,
     models: Annotated[
-        str, typer.Option(help=f"With commas between them: {', '.join(OWN)}, or names of baselines.")
+        str, typer.Option(help=f"With commas between them: {OWN_MODELS}, or names of baselines.")
     ] = ",".join(DEFAULT.models),
     strengths: Annotated[
         str, typer.Option(help="How many, from 1 down to --lowest; or the strengths, as 0.5,0.2,0.1.")
@@ -257,7 +258,7 @@ def study(
 ) -> None:
     """Compare models by cross-validation, their settings chosen inside each training part.
 
-    Every finished unit of work is kept in DIR at once: after an interrupt the same command goes on where it was. Then
+    Every finished unit of work is kept in DIR at once: after an interrupt the same command resumes the study. Then
     `mvgp report DIR` makes a page of it.
 
     For example:
@@ -269,7 +270,7 @@ def study(
     - `mvgp study --pairs links.tsv --out small --subsample 0.05 --dask tcp://10.0.0.1:8786`
     """
     settings: dict[str, Any] = {
-        "models": [one.strip() for one in models.split(",")],
+        "models": [name.strip() for name in models.split(",")],
         "split": split,
         "folds": folds,
         "run_folds": run_folds,
@@ -287,45 +288,32 @@ def study(
         "seed": seed,
     }
     options.check_seed(seed)
-    wanted = Study.from_dict(settings)
-    options.named("--", check_jobs, jobs)
-    options.named("--", check_address, dask)
+    chosen = Study.from_dict(settings)
+    check_option("--", check_jobs, jobs)
+    check_option("--", check_address, dask)
     if dask is not None and jobs != 1:
         raise InputError(f"--jobs, --dask: expected one of them, got {jobs} jobs and the cluster {dask!r}")
-    check_directory(out, "--out")
-    tables = (pairs, row_edges, col_edges, row_names, col_names)
-    links = read_links(*tables, filters=filters, max_bytes=options.size(max_size))
-    _check(links, wanted, out, dask)
+    check_directory(out)
+    links = options.read_tables(pairs, (row_edges, col_edges, row_names, col_names), filters, max_size)
+    check_study(links, chosen, out, dask)
     if not quiet:
-        options.tell_links(links)
+        options.log_links(links)
     try:
-        found = run_study(links, wanted, out, jobs=jobs, dask=dask, progress=not quiet)
+        result = run_study(links, chosen, out, jobs=jobs, dask=dask, progress=not quiet)
     except KeyboardInterrupt:
-        raise Stopped(f"finished units are kept in {out}, the same command goes on with the rest") from None
-    show_metrics(found)
+        raise Stopped(KEPT.format(out)) from None
+    _show_metrics(result)
     if not quiet:
-        for note in found.notes:
-            say(f"note: {note}")
-        say(f"tables are in {out / 'tables'}; mvgp report {out} makes a page of them")
+        for note in result.notes:
+            log(f"note: {note}")
+        log(f"tables are in {out / 'tables'}; mvgp report {out} makes a page of them")
 
 
-def _check(links: LinkSet, wanted: Study, out: Path, dask: str | None) -> None:
-    """What would stop the study at once, before anything is said."""
-    Workload(links, wanted)
-    with connected(dask), StudyDirectory(out, wanted, links.digest()).opened():
-        pass
-
-
-def show_metrics(found: StudyResult) -> None:
+def _show_metrics(result: StudyResult) -> None:
     """Mean and standard deviation over folds, a line for each model."""
-    metrics = list(dict.fromkeys(entry["metric"] for entry in found.metrics))
-    sign = "±" if can_show("±") else "+-"
-    lines: dict[str, list[str]] = {}
-    for entry in found.metrics:
-        spread = "" if entry["folds"] == 1 else f" {sign} {entry['std']:.3f}"
-        lines.setdefault(entry["model"], []).append(f"{entry['mean']:.3f}{spread}")
-    title = f"{found.study.num_folds} of {found.study.folds} folds, split by {found.study.split}"
-    show_table(title, ["model", *metrics], [[model, *line] for model, line in lines.items()], left=("model",))
+    headings, *lines = result.cells("±" if can_show("±") else "+-")
+    title = f"{result.study.num_folds} of {result.study.folds} folds, split by {result.study.split}"
+    show_table(title, headings, lines, left=("model",))
 
 
 def demo(
@@ -344,26 +332,25 @@ def demo(
     For example: `mvgp demo --row "Marfan syndrome"`
     """
     from ..demo import run_demo
-    from ..studies.execution import check_jobs
 
-    check_directory(out, "--out")
+    check_directory(out)
     options.check_seed(seed)
     if jobs is not None:
-        options.named("--", check_jobs, jobs)
+        check_option("--", check_jobs, jobs)
     try:
-        found = run_demo(out, row=row, jobs=jobs, seed=seed, progress=not quiet, tell=_silent if quiet else say)
+        result = run_demo(out, row=row, jobs=jobs, seed=seed, progress=not quiet, log=_ignore if quiet else log)
     except KeyboardInterrupt:
-        raise Stopped(f"finished units are kept in {out}, the same command goes on with the rest") from None
-    show_metrics(found.study)
-    show_row(found.ranked)
-    hits = [found.ranked.col_names[place] for place in found.found.nonzero().flatten().tolist()]
-    show_line(f"Known genes that were fitted: {_listed(found.known)}")
-    show_line(f"Held-out genes: {_listed(found.held_out)}; in the list: {_listed(hits)}")
-    show_line(f"Report: {found.report}")
+        raise Stopped(KEPT.format(out)) from None
+    _show_metrics(result.study)
+    show_row(result.ranked)
+    hits = [result.ranked.col_names[index] for index in result.hits.nonzero().flatten().tolist()]
+    show_line(f"Known genes that were fitted: {_listed(result.known)}")
+    show_line(f"Held-out genes: {_listed(result.held_out)}; in the list: {_listed(hits)}")
+    show_line(f"Report: {result.report}")
 
 
-def _silent(line: str) -> None:
-    """Say nothing."""
+def _ignore(line: str) -> None:
+    """Drop a line."""
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
@@ -373,8 +360,8 @@ def _listed(names: tuple[str, ...] | list[str]) -> str:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(asked: bool) -> None:
+    if asked:
         typer.echo(f"mvgp {__version__}")
         raise typer.Exit
 

@@ -11,7 +11,7 @@ import typer
 
 from ...errors import MvgpError
 from .commands import app
-from .streams import Interrupts, Stopped, drop_unwritten, interrupts, notes_in_one_line, say, streams
+from .streams import Interrupts, Stopped, drop_unwritten, interrupts, log, notes_in_one_line, streams
 
 MISTAKE, OUR_MISTAKE, INTERRUPTED, NOT_READ = 2, 70, 130, 141
 TRACE = "MVGP_TRACEBACK"  # if this is set, errors of our own come with their traceback
@@ -28,19 +28,19 @@ def run(arguments: Sequence[str]) -> int:
             signals.over = True
             code, message = signals.code, signals.word
         if message:
-            say(message)
+            log(message)
         drop_unwritten()
         return code
 
 
 def _run(arguments: Sequence[str], signals: Interrupts) -> tuple[int, str]:
-    """The exit code, and what is to be said."""
+    """The exit code, and the line about what went wrong."""
     try:
         with streams(), notes_in_one_line():
-            found = app(list(arguments) or ["--help"], prog_name="mvgp", standalone_mode=False)
+            code = app(list(arguments) or ["--help"], prog_name="mvgp", standalone_mode=False)
     except UsageError as error:
-        told = str(error.format_message())  # type: ignore[attr-defined]
-        return MISTAKE, f"{told.strip().rstrip('.')}; see {_help(error)}"
+        message = str(error.format_message())  # type: ignore[attr-defined]
+        return MISTAKE, f"{message.strip().rstrip('.')}; see {_help(error)}"
     except Stopped as error:
         return signals.code, f"{signals.word}; {error}"
     except (KeyboardInterrupt, typer.Abort):
@@ -58,9 +58,9 @@ def _run(arguments: Sequence[str], signals: Interrupts) -> tuple[int, str]:
             traceback.print_exc(file=sys.stderr)
         what = f"{type(error).__name__}: {error}"
         return OUR_MISTAKE, f"a mistake of mvgp itself, please report it: {what} ({TRACE}=1 shows where)"
-    if found == INTERRUPTED:  # newer versions of typer turn an interrupt into this
+    if code == INTERRUPTED:  # newer versions of typer turn an interrupt into this
         return signals.code, signals.word
-    return found if isinstance(found, int) else 0, ""
+    return code if isinstance(code, int) else 0, ""
 
 
 def _help(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Tables on the screen: drawn by rich on a terminal, plain text elsewhere."""
+"""Options that commands share, their checks, and tables on the screen."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ...checks import LARGEST, shown
 from ...errors import InputError
 from ...storage.files import check_output_directory, check_output_file
 from ...text import visible
-from ..ranking.rows import RankedRow
-from ..studies.settings import LARGEST, shown
+from ..ranking.rows import RankedRow, aligned
 from ..tables.link_set import LinkSet
+from ..tables.links import read_links
 from ..tables.reader import MAX_BYTES
-from .streams import say
+from .streams import log
 
 Pairs = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Known links: row id, column id. TSV or CSV, or gzip'd.")
@@ -49,18 +50,27 @@ Seed = Annotated[int, typer.Option(help="Of everything random: the same seed giv
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks, only results.")]
 
 
-def tell_links(links: LinkSet) -> None:
+Paths = tuple[Path | None, Path | None, Path | None, Path | None]
+
+
+def read_tables(pairs: Path, others: Paths, filters: str, max_size: int) -> LinkSet:
+    """The links; ``others`` are the edges of rows and columns, and their names."""
+    check_at_least(max_size, 1, "--max-size")
+    return read_links(pairs, *others, filters=filters, max_bytes=max_size * 2**20)
+
+
+def log_links(links: LinkSet) -> None:
     """What was read, in a few lines."""
     if links.report is not None:
         for line in str(links.report).splitlines():
-            say(line)
-    say(f"{links.shape[0]:,} rows x {links.shape[1]:,} columns, {len(links):,} links")
+            log(line)
+    log(f"{links.shape[0]:,} rows x {links.shape[1]:,} columns, {len(links):,} links")
 
 
 def numbers(text: str, name: str) -> tuple[float, ...]:
     """From ``1,0.8,0.6``."""
     try:
-        return tuple(float(one) for one in text.split(","))
+        return tuple(float(number) for number in text.split(","))
     except ValueError:
         raise InputError(f"{name}: expected numbers with commas between them, got {text!r}") from None
 
@@ -73,10 +83,12 @@ def count_or_numbers(text: str, name: str) -> int | tuple[float, ...]:
         return numbers(text, name)
 
 
-def check_at_least(value: int | None, least: int, name: str) -> None:
-    """A whole number from ``least`` on, if it is given."""
-    if value is not None and not least <= value <= LARGEST:
-        raise InputError(f"{name}: expected a whole number of at least {least}, at most {LARGEST}, got {shown(value)}")
+def check_at_least(value: int | None, minimum: int, name: str) -> None:
+    """A whole number from ``minimum`` on, if it is given."""
+    if value is not None and not minimum <= value <= LARGEST:
+        raise InputError(
+            f"{name}: expected a whole number of at least {minimum}, at most {LARGEST}, got {shown(value)}"
+        )
 
 
 def check_seed(seed: int) -> None:
@@ -84,14 +96,8 @@ def check_seed(seed: int) -> None:
     check_at_least(seed, 0, "--seed")
 
 
-def size(mib: int) -> int:
-    """In bytes."""
-    check_at_least(mib, 1, "--max-size")
-    return mib * 2**20
-
-
-def named(before: str, check: Callable[[Any], object], value: object) -> None:
-    """A check of the library, whose message begins with the name of its argument, for an option of the same name."""
+def check_option(before: str, check: Callable[[Any], object], value: object) -> None:
+    """A check of the library for an option; its message gets the option, or the dashes of its name, in front."""
     try:
         check(value)
     except InputError as error:
@@ -107,33 +113,29 @@ def check_output(path: Path | None, option: str, others: Iterable[Path | None] =
     except InputError as error:
         hint = " (--out - writes to standard output)" if str(path) == "/dev/stdout" else ""
         raise InputError(f"{option}: {error}{hint}") from None
-    for one in others:
-        if one is not None and str(one) != "-" and _same(os.fspath(one), target):
+    for other in others:
+        if other is not None and str(other) != "-" and _same(os.fspath(other), target):
             raise InputError(f"{option}: expected a file of its own, got {path}, which is read or written as well")
 
 
-def check_directory(path: Path, option: str) -> None:
-    """A directory, or a place for one."""
-    try:
-        check_output_directory(path)
-    except InputError as error:
-        raise InputError(f"{option}: {error}") from None
+def check_directory(path: Path) -> None:
+    """The directory of ``--out``, or a place for one."""
+    check_option("--out: ", check_output_directory, path)
 
 
-def _same(one: str, target: str) -> bool:
+def _same(path: str, target: str) -> bool:
     try:
-        return os.path.realpath(one) == target or os.path.samefile(one, target)
+        return os.path.realpath(path) == target or os.path.samefile(path, target)
     except (OSError, ValueError):  # one of them is not there
         return False
 
 
 def show_row(row: RankedRow) -> None:
     """A ranked list, under the row's id and name."""
-    console = Console()
-    if not console.is_terminal:
+    if Console().is_terminal:
+        show_table(row.title(), *row.cells(), left=("id", "name"))
+    else:
         print(f"{row}\n")
-        return
-    show_table(row.title(), *row.cells(), left=("id", "name"))
 
 
 def show_line(text: str) -> None:
@@ -142,21 +144,16 @@ def show_line(text: str) -> None:
 
 
 def show_table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str]], left: Sequence[str] = ()) -> None:
-    """A table with a title; columns are flush right, but for those of ``left``."""
-    console, title, headings = Console(), visible(title), [visible(name) for name in headings]
-    lines = [[visible(text) for text in line] for line in lines]
+    """A table with a title, drawn by rich on a terminal; columns are flush right, but for those of ``left``."""
+    console, title = Console(), visible(title)
+    cells = [[visible(text) for text in line] for line in (headings, *lines)]
     if not console.is_terminal:
-        every = [list(headings), *map(list, lines)]
-        widths = [max(len(line[place]) for line in every) for place in range(len(headings))]
-        print(title)
-        for cells in every:
-            fields = zip(headings, cells, widths, strict=True)
-            print("  ".join(f"{text:<{w}}" if name in left else f"{text:>{w}}" for name, text, w in fields).rstrip())
-        print()
+        flush_left = [index for index, name in enumerate(headings) if name in left]
+        print("\n".join([title, *aligned(cells, flush_left)]), end="\n\n")
         return
     table = Table(title=Text(title), title_justify="left")
-    for name in headings:
-        table.add_column(Text(name), justify="left" if name in left else "right")
-    for line in lines:
+    for name, heading in zip(headings, cells[0], strict=True):
+        table.add_column(Text(heading), justify="left" if name in left else "right")
+    for line in cells[1:]:
         table.add_row(*(Text(text) for text in line))
     console.print(table)

@@ -1,4 +1,4 @@
-"""What is said on the side: lines on stderr that begin with the program's name."""
+"""Streams and signals of a command: notes on stderr, closed or narrow streams, interrupts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def streams() -> Iterator[None]:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if sys.stdout is None:
         raise InputError("standard output: expected a place for results, got a closed one (> /dev/null drops them)")
-    changed = [(one, one.errors) for one in (sys.stdout, sys.stderr) if isinstance(one, io.TextIOWrapper)]
+    changed = [(stream, stream.errors) for stream in (sys.stdout, sys.stderr) if isinstance(stream, io.TextIOWrapper)]
     for stream, _ in changed:
         stream.reconfigure(errors="backslashreplace")
     try:
         yield
-        sys.stdout.flush()  # while a full disk can still be told
+        sys.stdout.flush()  # while a full disk can still be reported
     finally:
         sys.stdout, sys.stderr = kept  # typer may have wrapped them
         for stream, errors in changed:
@@ -97,10 +97,10 @@ class Interrupts:
             self.number = number
             raise KeyboardInterrupt
 
-    def lost(self, told: Any, otherwise: Callable[[Any], Any]) -> None:
+    def lost(self, error: Any, otherwise: Callable[[Any], Any]) -> None:
         """For ``sys.unraisablehook``: an interrupt inside a finaliser goes no further, and so has to come again."""
-        if not issubclass(told.exc_type, KeyboardInterrupt):
-            otherwise(told)
+        if not issubclass(error.exc_type, KeyboardInterrupt):
+            otherwise(error)
         elif not self.over:
             threading.Timer(AGAIN, os.kill, (os.getpid(), self.number)).start()
 
@@ -118,28 +118,28 @@ class Interrupts:
 @contextlib.contextmanager
 def interrupts() -> Iterator[Interrupts]:
     """Signals that end a program become ``KeyboardInterrupt``; those that are ignored, as under nohup, stay so."""
-    found = Interrupts()
+    handler = Interrupts()
     if threading.current_thread() is not threading.main_thread():
-        yield found
+        yield handler
         return
     numbers = [getattr(signal, name) for name in WORDS if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
     hook = sys.unraisablehook
     try:
-        sys.unraisablehook = lambda told: found.lost(told, hook)
+        sys.unraisablehook = lambda error: handler.lost(error, hook)
         for number in numbers:
             if before[number] not in (signal.SIG_IGN, None):
-                signal.signal(number, found)
-        yield found
-    finally:
-        found.over = True
-        for number, handler in before.items():
-            if handler is not None:
                 signal.signal(number, handler)
+        yield handler
+    finally:
+        handler.over = True
+        for number, previous in before.items():
+            if previous is not None:
+                signal.signal(number, previous)
         sys.unraisablehook = hook
 
 
-def say(message: str) -> None:
+def log(message: str) -> None:
     """One line on stderr, above any progress bar, without anything that a terminal would obey."""
     if sys.stderr is None:
         return
@@ -163,7 +163,7 @@ def notes_in_one_line() -> Iterator[None]:
         kind = re.sub(r"[-+.\de]*\d[-+.\de]*", "0", str(message))
         seen[kind] = seen.get(kind, 0) + 1
         if seen[kind] == 1:
-            say(f"note: {' '.join(str(message).split())}")
+            log(f"note: {' '.join(str(message).split())}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -174,4 +174,4 @@ def notes_in_one_line() -> Iterator[None]:
         finally:
             again = sum(seen.values()) - len(seen)
             if again:
-                say(f"note: {again} more like {'that' if len(seen) == 1 else 'those'}")
+                log(f"note: {again} more like {'that' if len(seen) == 1 else 'those'}")

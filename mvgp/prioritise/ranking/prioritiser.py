@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from tqdm import tqdm
+from typing_extensions import override
 
-from ...checks import check_flag, check_index, check_list, check_path, check_seed, check_whole_number
+from ...checks import check_flag, check_path, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError, StorageError
+from ...hyperparameters.records import AveragedRanker
 from ...hyperparameters.validation import Choice
 from ...metrics.ranking import Ranker, TaskItems
 from ...posteriors.covariance import NoCovariance
@@ -24,11 +26,13 @@ from ...storage.archive import read, wrap_storage_errors, write
 from ...storage.budget import Budget, Spending, check_budget
 from ...storage.fields import Fields
 from ...storage.posteriors import describe_posterior, restore_posterior
+from ...tensor_checks import check_index, check_list
+from ..tuning.settings import TOP
 from .rows import Prioritisation, RankedRow, check_top, find_rows
 
 
-class Mixture:
-    """One ranker for each set of negatives; a score is their average, an uncertainty includes that about the set.
+class Mixture(AveragedRanker):
+    """The equal mixture of rankers, one for each set of negatives: its uncertainty includes that about the set.
 
     :param rankers: of the same shape, at least one; posteriors, if uncertainties are to be asked for.
 
@@ -46,37 +50,33 @@ class Mixture:
     """
 
     def __init__(self, rankers: Sequence[Ranker]) -> None:
-        self.rankers = tuple(rankers)
-        shapes = {tuple(ranker.shape) for ranker in self.rankers}
-        if len(shapes) != 1:
-            raise InputError(f"rankers: expected at least one, all of the same shape, got {sorted(shapes)}")
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)"""
-        return self.rankers[0].shape
+        super().__init__(rankers)
 
     @property
     def has_uncertainty(self) -> bool:
         """Whether every ranker is a posterior with a covariance."""
         return all(
-            isinstance(one, GaussianPosterior) and not isinstance(one.conditional, NoCovariance) for one in self.rankers
+            isinstance(part, GaussianPosterior) and not isinstance(part.conditional, NoCovariance)
+            for part in self.posteriors
         )
 
+    @override
     def scores(self, rows: Any = None) -> Tensor:
-        """(R, N): average scores of whole rows, all of them when ``rows`` (R,) is left out."""
-        total = self.rankers[0].scores(rows).double()
-        for ranker in self.rankers[1:]:
-            total = total + ranker.scores(rows)
-        return total / len(self.rankers)
+        # one part at a time and in double precision: a ranked list of all rows must fit in memory
+        total = self.posteriors[0].scores(rows).double()
+        for part in self.posteriors[1:]:
+            total = total + part.scores(rows)
+        return total / len(self.posteriors)
 
     def std(self, row: int, cols: Any) -> Tensor:
-        """(Q,): standard deviations of a row's scores: the mean of the variances plus the variance of the means."""
-        at = torch.as_tensor(cols)
-        rows = torch.full_like(at, row)
-        means = torch.stack([one.mean(rows, at).double() for one in self._posteriors()])  # (S, Q)
-        inner = torch.stack([one.variance(rows, at, accuracy=STD_ACCURACY).double() for one in self._posteriors()])
-        return (inner.mean(0) + means.var(0, unbiased=False)).sqrt()
+        """(Q,): standard deviations of a row's scores."""
+        cols = torch.as_tensor(cols)
+        rows = torch.full_like(cols, row)
+        means = torch.stack([part.mean(rows, cols).double() for part in self._gaussian()])  # (S, Q)
+        variances = torch.stack(
+            [part.variance(rows, cols, accuracy=STD_ACCURACY).double() for part in self._gaussian()]
+        )
+        return mixture_std(means, variances)
 
     def top_probability(
         self,
@@ -93,17 +93,25 @@ class Mixture:
         :param step: called after each posterior, to show progress.
         """
         total = torch.zeros(self.shape[1], dtype=torch.float64)
-        for one in self._posteriors():
-            total += one.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed).cpu()
+        for part in self._gaussian():
+            total += part.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed).cpu()
             if step is not None:
                 step()
-        return total / len(self.rankers)
+        return total / len(self.posteriors)
 
-    def _posteriors(self) -> tuple[GaussianPosterior, ...]:
+    def _gaussian(self) -> tuple[GaussianPosterior, ...]:
         if not self.has_uncertainty:
-            kinds = sorted({type(one).__name__ for one in self.rankers})
+            kinds = sorted({type(part).__name__ for part in self.posteriors})
             raise InputError(f"{', '.join(kinds)} has scores and no uncertainty; ask with uncertainty=False")
-        return tuple(one for one in self.rankers if isinstance(one, GaussianPosterior))
+        return tuple(part for part in self.posteriors if isinstance(part, GaussianPosterior))
+
+    def __repr__(self) -> str:
+        return f"Mixture({self.shape[0]} x {self.shape[1]}, {len(self.posteriors)} rankers)"
+
+
+def mixture_std(means: Tensor, variances: Tensor) -> Tensor:
+    """(...) of the equal mixture of S parts (S, ...): the mean of the variances plus the variance of the means."""
+    return (variances.mean(0) + means.var(0, unbiased=False)).sqrt()
 
 
 KIND = "Prioritiser"
@@ -212,7 +220,7 @@ class Prioritiser:
     def ranked(
         self,
         rows: Iterable[int] | None = None,
-        top: int = 20,
+        top: int = TOP,
         *,
         include_known: bool = False,
         uncertainty: bool = True,
@@ -232,45 +240,36 @@ class Prioritiser:
         :param progress: whether to show a bar.
         """
         m, n = self.shape
-        places = check_top(top, n)
+        top = check_top(top, n)
         include_known, uncertainty = check_flag(include_known, "include_known"), check_flag(uncertainty, "uncertainty")
         if uncertainty and not self.mixture.has_uncertainty:
             raise InputError(f"model {self.model!r} has scores and no uncertainty; ask with uncertainty=False")
-        seed, num_samples = check_seed(seed), check_whole_number(num_samples, "num_samples")
+        samples = {"seed": check_seed(seed), "num_samples": check_whole_number(num_samples, "num_samples")}
         progress = check_flag(progress, "progress")
         chosen = check_index(range(m) if rows is None else check_list(rows, "rows", "numbers of rows"), m, "rows")
-        return self._ranked(chosen, places, include_known, uncertainty, num_samples, seed, progress)
+        return self._ranked(chosen, top, include_known, samples if uncertainty else None, progress)
 
     def _ranked(
-        self,
-        chosen: torch.Tensor,
-        top: int,
-        include_known: bool,
-        uncertainty: bool,
-        num_samples: int,
-        seed: int,
-        progress: bool,
+        self, rows: Tensor, top: int, include_known: bool, samples: dict[str, int] | None, progress: bool
     ) -> Iterator[RankedRow]:
-        links = TaskItems(self.known, self.shape, "known")
-        exclude = None if include_known else self.known
-        chunk = 1 if uncertainty else max(1, CHUNK_CELLS // self.shape[1])
-        steps = len(self.rankers) if uncertainty else 1  # of each row
-        with tqdm(total=steps * len(chosen), desc="rank", unit="list", disable=not progress) as bar:
-            for start in range(0, len(chosen), chunk):
-                part = chosen[start : start + chunk]
+        """The lists of checked arguments; without ``samples`` there are no uncertainties."""
+        links, num_cols = TaskItems(self.known, self.shape, "known"), self.shape[1]
+        chunk = 1 if samples else max(1, CHUNK_CELLS // num_cols)
+        steps = len(self.rankers) if samples else 1  # of each row
+        with tqdm(total=steps * len(rows), desc="rank", unit="list", disable=not progress) as bar:
+            for part in rows.split(chunk):
                 scores = self.mixture.scores(part).cpu()  # (R, N)
-                for at, row in enumerate(part.tolist()):
-                    own = torch.zeros(self.shape[1], dtype=torch.bool)
-                    own[links.of(part[at : at + 1])[1]] = True
-                    line = scores[at].clone()
-                    if not include_known:
-                        line[own] = -torch.inf
-                    order = line.argsort(descending=True, stable=True)[: min(top, int((line > -torch.inf).sum()))]
+                for row, line in zip(part.tolist(), scores, strict=True):
+                    known = torch.zeros(num_cols, dtype=torch.bool)
+                    known[links.of(torch.tensor([row]))[1]] = True
+                    open_ = torch.ones_like(known) if include_known else ~known
+                    order = torch.where(open_, line, -torch.inf).argsort(descending=True, stable=True)
+                    order = order[: min(top, int(open_.sum()))]
                     std = chance = None
-                    if uncertainty and len(order):
-                        options: dict[str, Any] = {"exclude": exclude, "num_samples": num_samples, "seed": seed}
-                        chance = self.mixture.top_probability(row, top, step=bar.update, **options)[order]
-                        std = self.mixture.std(row, order).cpu()
+                    if samples and len(order):
+                        exclude = None if include_known else self.known
+                        chance = self.mixture.top_probability(row, top, exclude=exclude, step=bar.update, **samples)
+                        chance, std = chance[order], self.mixture.std(row, order).cpu()
                     yield RankedRow(
                         row=row,
                         row_id=self.row_ids[row],
@@ -281,13 +280,13 @@ class Prioritiser:
                         score=line[order],
                         std=std,
                         top_probability=chance,
-                        known=own[order],
+                        known=known[order],
                         k=top,
                         model=self.model,
                     )
                     bar.update(steps if chance is None else 0)
 
-    def prioritise(self, rows: Iterable[int] | None = None, top: int = 20, **options: Any) -> Prioritisation:
+    def prioritise(self, rows: Iterable[int] | None = None, top: int = TOP, **options: Any) -> Prioritisation:
         """The lists of :meth:`ranked`, all at once; the same arguments."""
         return Prioritisation(tuple(self.ranked(rows, top, **options)), self.model, self.setting)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ SHOWN = 5  # ids of rows with the same name
 
 
 def find_rows(wanted: Sequence[str], ids: Sequence[str], names: Sequence[str]) -> list[int]:
-    """The place of each wanted row, by id first, then by name, then by name in any case; no row twice.
+    """The index of each wanted row, by id first, then by name, then by name in any case; no row twice.
 
     :param wanted: ids or names.
     :param ids: of all rows, distinct.
@@ -36,44 +36,44 @@ def find_rows(wanted: Sequence[str], ids: Sequence[str], names: Sequence[str]) -
         [1, 2]
 
     """
-    if isinstance(wanted, str) or not isinstance(wanted, Sequence) or not all(isinstance(one, str) for one in wanted):
-        raise InputError(f"rows: expected a list of ids or names, got {shown(wanted)}")
-    for given, name in ((ids, "ids"), (names, "names")):
-        if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
-            raise InputError(f"{name}: expected a list of strings, got {shown(given)}")
+    expected = {"rows": (wanted, "ids or names"), "ids": (ids, "strings"), "names": (names, "strings")}
+    for name, (texts, kind) in expected.items():
+        listed = isinstance(texts, Sequence) and not isinstance(texts, str)
+        if not listed or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"{name}: expected a list of {kind}, got {shown(texts)}")
     if len(ids) != len(names):
         raise InputError(f"names: expected {len(ids)}, one for each id, got {len(names)}")
-    by_id = {one: place for place, one in enumerate(ids)}
-    by_name, by_folded = _places(names), _places([name.casefold() for name in names])
-    found: dict[int, None] = {}
-    for text in (one.strip() for one in wanted):
-        places = [by_id[text]] if text in by_id else by_name.get(text) or by_folded.get(text.casefold(), [])
-        if len(places) > 1:
-            some = ", ".join(ids[place] for place in places[:SHOWN]) + (", ..." if len(places) > SHOWN else "")
-            raise InputError(f"row: {text!r} is the name of {len(places)} rows; give one of the ids {some}")
-        if not places:
+    by_id = {row_id: row for row, row_id in enumerate(ids)}
+    by_name, by_folded = _rows_by_name(names), _rows_by_name([name.casefold() for name in names])
+    chosen: dict[int, None] = {}
+    for text in (text.strip() for text in wanted):
+        rows = [by_id[text]] if text in by_id else by_name.get(text) or by_folded.get(text.casefold(), [])
+        if len(rows) > 1:
+            some = ", ".join(ids[row] for row in rows[:SHOWN]) + (", ..." if len(rows) > SHOWN else "")
+            raise InputError(f"row: {text!r} is the name of {len(rows)} rows; give one of the ids {some}")
+        if not rows:
             raise InputError(
                 f"row: expected the id or the name of one of {len(ids)} rows, got {text!r}{_hint(text, ids, names)}"
             )
-        found[places[0]] = None
-    return list(found)
+        chosen[rows[0]] = None
+    return list(chosen)
 
 
-def _places(names: Sequence[str]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        found.setdefault(name, []).append(place)
-    return found
+def _rows_by_name(names: Sequence[str]) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        rows.setdefault(name, []).append(row)
+    return rows
 
 
 def _hint(text: str, ids: Sequence[str], names: Sequence[str]) -> str:
     """What may have been meant: names that contain the text, then names and ids that look like it."""
     folded = text.casefold()
-    shown = {name.casefold(): name for name in (*ids, *names)}
-    inside = sorted((one for one in shown if folded and folded in one), key=lambda one: (len(one), one))
-    alike = difflib.get_close_matches(folded, list(shown), n=SUGGESTIONS, cutoff=0.5)
+    originals = {name.casefold(): name for name in (*ids, *names)}
+    inside = sorted((name for name in originals if folded and folded in name), key=lambda name: (len(name), name))
+    alike = difflib.get_close_matches(folded, list(originals), n=SUGGESTIONS, cutoff=0.5)
     best = list(dict.fromkeys([*alike[:1], *inside, *alike]))[:SUGGESTIONS]
-    return f"; did you mean {' or '.join(repr(shown[one]) for one in best)}?" if best else ""
+    return f"; did you mean {' or '.join(repr(originals[name]) for name in best)}?" if best else ""
 
 
 HEADER = ("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model")
@@ -127,28 +127,40 @@ class RankedRow:
     def __len__(self) -> int:
         return len(self.cols)
 
+    def entries(self) -> list[dict[str, Any]]:
+        """The fields of ``HEADER`` by name for each column; None where nothing is known."""
+        unknown = [None] * len(self)
+        std = unknown if self.std is None else self.std.tolist()
+        chance = unknown if self.top_probability is None else self.top_probability.tolist()
+        return [
+            {
+                "row_id": self.row_id,
+                "row_name": self.row_name,
+                "rank": index + 1,
+                "col_id": self.col_ids[index],
+                "col_name": self.col_names[index],
+                "score": score,
+                "std": std[index],
+                "p_top": chance[index],
+                "k": self.k,
+                "known": known,
+                "model": self.model,
+            }
+            for index, (score, known) in enumerate(zip(self.score.tolist(), self.known.tolist(), strict=True))
+        ]
+
     def lines(self) -> Iterator[tuple[str, ...]]:
         """A line of the table for each column, its fields those of ``HEADER``; empty where nothing is known.
 
         Ids and names are made harmless for spreadsheets and terminals; :func:`mvgp.text.from_cell` has them back.
         """
-        empty = [None] * len(self)
-        std = empty if self.std is None else self.std.tolist()
-        chance = empty if self.top_probability is None else self.top_probability.tolist()
-        for place, fields in enumerate(
-            zip(self.col_ids, self.col_names, self.score.tolist(), std, chance, self.known.tolist(), strict=True)
-        ):
-            col_id, col_name, score, deviation, probability, known = fields
-            numbers = (f"{score:.10g}", _number(deviation), _number(probability), str(self.k), str(int(known)))
-            row_id, row_name, col_id, col_name, model = map(
-                to_cell, (self.row_id, self.row_name, col_id, col_name, self.model)
-            )
-            yield (row_id, row_name, str(place + 1), col_id, col_name, *numbers, model)
+        for entry in self.entries():
+            yield tuple(_cell(entry[name]) for name in HEADER)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """The table for people: headings, and for each column its fields; control characters of names are escaped."""
         headings = ["rank", "id", "name", "score"]
-        texts = [[visible(one) for one in some] for some in (self.col_ids, self.col_names)]
+        texts = [[visible(text) for text in column] for column in (self.col_ids, self.col_names)]
         columns = [*texts, [f"{value:.3g}" for value in self.score.tolist()]]
         if self.std is not None:
             headings.append("std")
@@ -159,8 +171,7 @@ class RankedRow:
         if bool(self.known.any()):
             headings.append("known")
             columns.append(["yes" if known else "" for known in self.known.tolist()])
-        lines = [[str(place + 1), *fields] for place, fields in enumerate(zip(*columns, strict=True))]
-        return headings, lines
+        return headings, [[str(rank), *fields] for rank, fields in enumerate(zip(*columns, strict=True), 1)]
 
     def title(self) -> str:
         """Id and name of the row, for people."""
@@ -168,10 +179,7 @@ class RankedRow:
 
     def __str__(self) -> str:
         headings, lines = self.cells()
-        every = [headings, *lines]
-        widths = [max(len(line[place]) for line in every) for place in range(len(headings))]
-        texts = ["  ".join(f"{field:>{width}}" for field, width in zip(line, widths, strict=True)) for line in every]
-        return "\n".join([self.title(), *texts])
+        return "\n".join([self.title(), *aligned([headings, *lines])])
 
     def __repr__(self) -> str:
         return f"RankedRow({self.row_id!r}, {len(self)} columns)"
@@ -196,8 +204,8 @@ class Prioritisation:
     def __iter__(self) -> Iterator[RankedRow]:
         return iter(self.rows)
 
-    def __getitem__(self, place: int) -> RankedRow:
-        return self.rows[place]
+    def __getitem__(self, index: int) -> RankedRow:
+        return self.rows[index]
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """A tab-separated table; the file appears whole or not at all."""
@@ -208,25 +216,7 @@ class Prioritisation:
         """A pandas frame with a line for each row and column."""
         import pandas as pd
 
-        parts: list[dict[str, Any]] = []
-        for one in self.rows:
-            for place in range(len(one)):
-                parts.append(
-                    {
-                        "row_id": one.row_id,
-                        "row_name": one.row_name,
-                        "rank": place + 1,
-                        "col_id": one.col_ids[place],
-                        "col_name": one.col_names[place],
-                        "score": float(one.score[place]),
-                        "std": None if one.std is None else float(one.std[place]),
-                        "p_top": None if one.top_probability is None else float(one.top_probability[place]),
-                        "k": one.k,
-                        "known": bool(one.known[place]),
-                        "model": one.model,
-                    }
-                )
-        return pd.DataFrame(parts, columns=list(HEADER))
+        return pd.DataFrame([entry for row in self.rows for entry in row.entries()], columns=list(HEADER))
 
     def __str__(self) -> str:
         return "\n\n".join(str(row) for row in self.rows)
@@ -248,13 +238,29 @@ def write_rows(rows: Iterable[RankedRow], file: IO[bytes]) -> int:
     return count
 
 
-def check_top(top: Any, most: int) -> int:
+def check_top(top: Any, num_cols: int) -> int:
     """How many columns, at most all of them."""
-    found = check_whole_number(top, "top")
-    if found > most:
-        raise InputError(f"top: expected at most {most}, the number of columns, got {found}")
-    return found
+    checked = check_whole_number(top, "top")
+    if checked > num_cols:
+        raise InputError(f"top: expected at most {num_cols}, the number of columns, got {checked}")
+    return checked
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.10g}"
+def aligned(lines: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
+    """Lines of cells under each other; columns are flush right, but for those of ``left``."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            f"{cell:<{width}}" if column in left else f"{cell:>{width}}"
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ).rstrip()
+        for cells in lines
+    ]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return to_cell(value)
+    if value is None:
+        return ""
+    return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"

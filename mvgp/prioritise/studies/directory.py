@@ -1,4 +1,4 @@
-"""StudyDirectory: where the units of a study are kept."""
+"""StudyDirectory: where the units of a study are kept, and who may write there."""
 
 from __future__ import annotations
 
@@ -8,76 +8,61 @@ import json
 import os
 import socket
 import stat
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ...checks import shown
 from ...errors import InputError, StorageError
 from ...storage.files import check_output_directory, kind, open_regular, read_json, replacing
 from . import units as unit_files
-from .settings import GROWING, Study, shown
+from .settings import GROWING, Study
 from .units import Outcome, Unit
 
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
-
-BEYOND = 2**30  # on Windows a locked byte cannot be read: one behind all that is written
+FORMAT = 1
 
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Hold the lock file ``path``, or refuse.
+    """Hold the lock of a study, or refuse.
 
     The system itself holds the lock and lets go of it when the process ends, in whatever way, so that none is ever
-    left behind. The file stays, and says who has it.
+    left behind. It is on a file of its own, ``path`` with ``.guard``: a locked file cannot be read on Windows, and
+    older versions of filelock empty it. The file ``path`` stays, and says who has it.
     """
-    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
-        got = "a link" if os.path.islink(path) else kind(os.lstat(path).st_mode)
-        raise InputError(f"{path}: expected the lock file of a study, got {got}")
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
-        if not _take(handle):
-            raise InputError(f"{os.path.dirname(path)}: {_holder(path)} is running this study at the moment")
-        os.ftruncate(handle, 0)
-        os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-        try:
-            yield
-        finally:
-            os.ftruncate(handle, 0)
+        from filelock import FileLock, Timeout
+    except ImportError:
+        raise InputError("studies need the package filelock: pip install 'mvgp[cli]'") from None
+    guard = f"{path}.guard"
+    for file in (path, guard):
+        if os.path.lexists(file) and not stat.S_ISREG(os.lstat(file).st_mode):
+            came = "a link" if os.path.islink(file) else kind(os.lstat(file).st_mode)
+            raise InputError(f"{file}: expected the lock file of a study, got {came}")
+    Path(path).touch()  # first: it shows that the directory is one of a study
+    lock = FileLock(guard)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(f"{os.path.dirname(path)}: {_holder(path)} is running this study at the moment") from None
+    try:
+        Path(path).write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        yield
     finally:
-        os.close(handle)
-
-
-def _take(handle: int) -> bool:
-    """Whether nobody else has it."""
-    try:
-        if sys.platform == "win32":
-            os.lseek(handle, BEYOND, os.SEEK_SET)
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-            os.lseek(handle, 0, os.SEEK_SET)
-        else:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+        with contextlib.suppress(OSError):  # a full disk has been reported already
+            Path(path).write_text("")
+        lock.release()
 
 
 def _holder(path: str) -> str:
-    with open(path, "rb") as file:
-        text = file.read(1000)
     try:
-        told = json.loads(text)
-        return f"process {int(told['pid'])} on {told['host']!s:.100}"
-    except (ValueError, KeyError, TypeError, RecursionError):  # between taking the lock and saying so
+        with open(path, "rb") as file:
+            holder = json.loads(file.read(1000))
+        return f"process {int(holder['pid'])} on {holder['host']!s:.100}"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # between taking the lock and saying so
         return "another process"
-
-
-FORMAT = 1
 
 
 class StudyDirectory:
@@ -101,6 +86,7 @@ class StudyDirectory:
             check_output_directory(self.path)
             if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / "lock").exists():
                 raise InputError(f"{self.path}: expected a new directory or that of a study, got one with other files")
+            self._check_same()  # before anything is written there, and again when it is ours
             self.path.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as held:
             with _one_line(self.path):
@@ -111,17 +97,17 @@ class StudyDirectory:
             yield
 
     def _check_same(self) -> None:
-        found = read_description(self.path)
-        if found is None:
+        description = read_description(self.path)
+        if description is None:
             return
-        told, here = found["settings"], json.loads(self.study.to_json())
+        there, here = description["settings"], json.loads(self.study.to_json())
         for name, value in here.items():
-            if name not in GROWING and told.get(name) != value:
+            if name not in GROWING and there.get(name) != value:
                 raise InputError(
                     f"{self.path}: expected the directory of this study, got one of another: "
-                    f"{name} is {shown(told.get(name))} there and {shown(value)} here"
+                    f"{name} is {shown(there.get(name))} there and {shown(value)} here"
                 )
-        digest = found["data"]["digest"]
+        digest = description["data"]["digest"]
         if digest != self.digest:
             raise InputError(
                 f"{self.path}: expected the directory of this study, got one of other data: their digest is "
@@ -129,14 +115,19 @@ class StudyDirectory:
             )
 
     def load(self, unit: Unit) -> Outcome | None:
-        """What was saved; None if nothing was, or if the file is damaged, which is told and then done again."""
-        content = self._content(unit)
-        if content is None:
-            return None
+        """What was saved; None if nothing was, or if the file is damaged, which is a warning and then done again."""
+        path = self.path / unit.path
+        with _one_line(path):
+            try:
+                with open_regular(path) as file:
+                    content = file.read()
+            except FileNotFoundError:
+                return None
         try:
             return unit_files.from_bytes(content, unit, self.belongs)
         except StorageError as error:
-            self._damaged(unit, error)
+            warnings.warn(f"{path}: {error}; it is done again", RuntimeWarning, stacklevel=2)
+            self.remove(unit.path)
             return None
 
     def has(self, unit: Unit) -> bool:
@@ -146,10 +137,6 @@ class StudyDirectory:
     def save(self, outcome: Outcome) -> None:
         """Keep what came of a unit; whole, or not at all."""
         self.write(outcome.unit.path, unit_files.to_bytes(outcome, self.belongs))
-
-    def drop(self, unit: Unit) -> None:
-        """Forget a unit that is no longer needed."""
-        self.remove(unit.path)
 
     def remove(self, name: str) -> None:
         """A file that is out of date, if it is there."""
@@ -164,63 +151,47 @@ class StudyDirectory:
             with replacing(str(target)) as file:
                 file.write(content)
 
-    def describe(self, description: dict[str, Any]) -> None:
-        """Write ``study.json``."""
-        self.write("study.json", json.dumps(description, indent=1).encode())
-
-    def _content(self, unit: Unit) -> bytes | None:
-        with _one_line(self.path / unit.path):
-            try:
-                with open_regular(self.path / unit.path) as file:
-                    return file.read()
-            except FileNotFoundError:
-                return None
-
-    def _damaged(self, unit: Unit, error: StorageError) -> None:
-        warnings.warn(f"{self.path / unit.path}: {error}; it is done again", RuntimeWarning, stacklevel=3)
-        self.drop(unit)
-
 
 def read_description(path: Path) -> dict[str, Any] | None:
     """What ``study.json`` says, None if there is none."""
     file = path / "study.json"
     try:
-        found = read_json(file, "the description of a study")
+        description = read_json(file, "the description of a study")
     except FileNotFoundError:
         return None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise InputError(f"{file}: expected the description of a study, format {FORMAT}")
     for name, expected, fits in PARTS:
-        if not fits(found.get(name)):
-            raise InputError(f"{file}: expected {name!r} of the study to be {expected}, got {shown(found.get(name))}")
-    described: dict[str, Any] = found
-    return described
+        part = description.get(name)
+        if not fits(part):
+            raise InputError(f"{file}: expected {name!r} of the study to be {expected}, got {shown(part)}")
+    return dict(description)
 
 
-def _whole(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_data(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("digest"), str)
+
+
+def _is_units(value: Any) -> bool:
+    return isinstance(value, dict) and _is_count(value.get("done")) and _is_count(value.get("total"))
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+
+
 PARTS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
-    ("title", "a text", lambda one: isinstance(one, str)),
-    ("settings", "names and values", lambda one: isinstance(one, dict)),
-    (
-        "data",
-        "names and values, one a digest",
-        lambda one: isinstance(one, dict) and isinstance(one.get("digest"), str),
-    ),
-    ("finished", "true or false", lambda one: isinstance(one, bool)),
-    (
-        "units",
-        "whole numbers 'done' and 'total'",
-        lambda one: isinstance(one, dict) and _whole(one.get("done")) and _whole(one.get("total")),
-    ),
-    ("seconds", "a number", lambda one: isinstance(one, int | float) and not isinstance(one, bool)),
-    (
-        "notes",
-        "a list of texts",
-        lambda one: isinstance(one, list) and all(isinstance(note, str) for note in one),
-    ),
+    ("title", "a text", lambda part: isinstance(part, str)),
+    ("settings", "names and values", lambda part: isinstance(part, dict)),
+    ("data", "names and values, one a digest", _is_data),
+    ("finished", "true or false", lambda part: isinstance(part, bool)),
+    ("units", "whole numbers 'done' and 'total'", _is_units),
+    ("seconds", "a number", lambda part: isinstance(part, int | float) and not isinstance(part, bool)),
+    ("notes", "a list of texts", _is_texts),
 )
 
 
@@ -231,6 +202,4 @@ def _one_line(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         why = error.strerror or str(error)
-        raise InputError(
-            f"{path}: {why}; units that are finished are kept, the same call goes on with the rest"
-        ) from error
+        raise InputError(f"{path}: {why}; units that are finished are kept, the same call does the rest") from error

@@ -11,85 +11,19 @@ import time
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from ...errors import InputError
+from ..ranking.fit import free_memory
 from .units import Failure, Outcome, Task, Unit
 from .work import work
 
 PER_CORE = 4  # processes, at most
 PROCESS_BYTES = 2**29  # of a process that has read its libraries, and has some data
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def free_memory() -> int | None:
-    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                found.append(1024 * int(line.split()[1]))
-    with contextlib.suppress(OSError, ValueError):
-        folder = Path("/sys/fs/cgroup")
-        found.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
-    if not found and hasattr(os, "sysconf"):
-        with contextlib.suppress(OSError, ValueError):
-            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(found) if found else None
-
-
-def check_jobs(jobs: Any) -> int:
-    """A number of processes that cores and memory can bear; one always is."""
-    if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
-        raise InputError(f"jobs: expected a whole number of at least 1, got {jobs!r}")
-    most, free = PER_CORE * cores(), free_memory()
-    if jobs > most:
-        raise InputError(f"jobs: expected at most {most}, {PER_CORE} for each of {cores()} cores, got {jobs}")
-    if jobs > 1 and free is not None and jobs * PROCESS_BYTES > free:
-        raise InputError(
-            f"jobs: {jobs} processes need {jobs * PROCESS_BYTES / 2**30:.1f} GiB (half a GiB each), got "
-            f"{free / 2**30:.1f} GiB of free memory; take fewer"
-        )
-    return jobs
-
-
-PAUSE = 0.5  # seconds between two looks
-
-
-def begin_worker(parent: int) -> None:
-    """Called once in each worker, before its first task.
-
-    A worker whose parent was killed has nobody to hand its results to. It is no child of ``parent`` then any more, so
-    it looks at times; on Windows it stays one, and ends when it has been idle. (On Linux the system could be asked for
-    a signal instead, but that comes when the thread that started the worker ends, which is not always the main one.)
-
-    :param parent: the process that started it.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent ends us
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which outlives a worker that is killed
-    threading.Thread(target=_watch, args=(parent,), name="mvgp parent", daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(PAUSE)
-    os._exit(1)
-
-
+PAUSE = 0.5  # seconds between two looks of a worker at its parent
 RESTARTS = 2  # of the worker processes of this machine after one of them has died
-CONNECT = 30  # seconds to reach a cluster and its first worker
 TAKEN_PAUSE = 0.001  # seconds between two looks at what the executor has taken
 THREADS = (  # what libraries ask for the number of their threads
     "OMP_NUM_THREADS",
@@ -102,25 +36,45 @@ THREADS = (  # what libraries ask for the number of their threads
 )
 
 
+def check_jobs(jobs: Any) -> int:
+    """A number of processes that cores and memory can bear; one always is."""
+    if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
+        raise InputError(f"jobs: expected a whole number of at least 1, got {jobs!r}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free = free_memory()
+    if jobs > PER_CORE * cores:
+        raise InputError(f"jobs: expected at most {PER_CORE * cores}, {PER_CORE} for each of {cores} cores, got {jobs}")
+    if jobs > 1 and free is not None and jobs * PROCESS_BYTES > free:
+        raise InputError(
+            f"jobs: {jobs} processes need {jobs * PROCESS_BYTES / 2**30:.1f} GiB (half a GiB each), got "
+            f"{free / 2**30:.1f} GiB of free memory; take fewer"
+        )
+    return jobs
+
+
+def check_address(address: Any) -> None:
+    """Text that may be the address of a scheduler, or None."""
+    if address is not None and (not isinstance(address, str) or not address.strip()):
+        raise InputError(f"dask: expected the address of a scheduler, as 'tcp://10.0.0.1:8786', got {address!r}")
+
+
 def results(tasks: Sequence[Task], jobs: int, client: Any = None) -> Generator[Outcome | Failure, None, None]:
-    """What comes of the tasks, as it comes; to be closed by who does not wait for its end.
+    """Yields results as tasks finish; to be closed by a caller that does not wait for its end.
 
     :param jobs: processes on this machine; 1 is this process itself.
     :param client: of a Dask cluster, instead.
     """
     if client is not None:
-        return _on_cluster(tasks, client)
-    return _here(tasks) if jobs == 1 else _on_cores(tasks, jobs)
-
-
-def _here(tasks: Sequence[Task]) -> Generator[Outcome | Failure, None, None]:
-    for task in tasks:
-        yield work(task)
+        yield from _on_cluster(tasks, client)
+    elif jobs > 1:
+        yield from _on_cores(tasks, jobs)
+    else:
+        yield from map(work, tasks)
 
 
 def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, None, None]:
     """On processes of joblib; when one dies (of too little memory, say) what is left goes to new ones."""
-    joblib = need_joblib()
+    joblib = import_joblib()
     from joblib.externals.loky.process_executor import BrokenProcessPool  # type: ignore[import-untyped]
 
     left, why = {task.unit: task for task in tasks}, ""
@@ -128,13 +82,13 @@ def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, 
         with joblib.parallel_config("loky"):
             workers = joblib.effective_n_jobs(min(jobs, max(2, len(left))))  # 1 where processes may not have children
         if workers == 1:
-            yield from _here(list(left.values()))
+            yield from map(work, list(left.values()))
             return
         try:
-            with contextlib.closing(_from_workers(list(left.values()), workers)) as found:
-                for one in found:
-                    del left[one.unit]
-                    yield one
+            with contextlib.closing(_from_workers(list(left.values()), workers)) as outcomes:
+                for outcome in outcomes:
+                    del left[outcome.unit]
+                    yield outcome
             return
         except BrokenProcessPool as error:
             why = " ".join(str(error).split())
@@ -143,7 +97,7 @@ def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, 
 
 
 def _from_workers(tasks: Sequence[Task], workers: int) -> Generator[Outcome | Failure, None, None]:
-    """What comes of the tasks; the processes stay for the next call, unless this one ends early."""
+    """Yields results as tasks finish; the processes stay for the next call, unless this one ends early."""
     from joblib.executor import get_memmapping_executor  # type: ignore[import-untyped]
 
     executor = get_memmapping_executor(
@@ -190,9 +144,18 @@ def _end(executor: Any, running: set[Future[Outcome | Failure]]) -> None:
         executor.shutdown(kill_workers=True)
 
 
+def import_joblib() -> Any:
+    """The package, or how to get it."""
+    try:
+        import joblib  # type: ignore[import-untyped]
+    except ImportError:
+        raise InputError("jobs: more than one needs the package joblib: pip install 'mvgp[cli]'") from None
+    return joblib
+
+
 @contextlib.contextmanager
 def _quiet_trackers() -> Iterator[None]:
-    """Processes that are started here and clear up after the others do so without a word: their parent has said it."""
+    """Processes that are started here and clear up after the others give no warnings: their parent has said it."""
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
     try:
@@ -202,6 +165,29 @@ def _quiet_trackers() -> Iterator[None]:
             del os.environ["PYTHONWARNINGS"]
         else:
             os.environ["PYTHONWARNINGS"] = before
+
+
+def begin_worker(parent: int) -> None:
+    """Called once in each worker, before its first task.
+
+    A worker whose parent was killed has nobody to hand its results to. It is no child of ``parent`` then any more, so
+    it looks at times; on Windows it stays one, and ends when it has been idle. (On Linux the system could be asked for
+    a signal instead, but that comes when the thread that started the worker ends, which is not always the main one.)
+
+    :param parent: the process that started it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which outlives a worker that is killed
+    threading.Thread(target=_watch, args=(parent,), name="mvgp parent", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(PAUSE)
+    os._exit(1)
 
 
 def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failure, None, None]:
@@ -216,8 +202,8 @@ def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failu
 
     def submit() -> None:
         """Two tasks for each core there is now; while there is none, one task waits for it."""
-        wanted = max(1, 2 * sum(client.ncores().values()))
-        for task in itertools.islice(waiting, max(0, wanted - len(unit_of))):
+        limit = max(1, 2 * sum(client.ncores().values()))
+        for task in itertools.islice(waiting, max(0, limit - len(unit_of))):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
                 future = client.submit(work, task, pure=False)
@@ -226,12 +212,12 @@ def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failu
 
     submit()
     try:
-        for future, found in running:
+        for future, result in running:
             unit = unit_of.pop(future)
             if future.status == "finished":
-                yield found
+                yield result
             else:
-                error = found[1] if isinstance(found, tuple) else found
+                error = result[1] if isinstance(result, tuple) else result
                 line = " ".join(f"{type(error).__name__}: {error}".split())
                 yield Failure(unit, f"lost by the cluster ({line})")
             submit()
@@ -247,32 +233,20 @@ def connected(address: str | None) -> Iterator[Any]:
         return
     check_address(address)
     try:
+        from dask.config import get
+        from dask.utils import parse_timedelta
         from distributed import Client
     except ImportError:
         raise InputError("dask: expected the package distributed: pip install 'mvgp[distributed]'") from None
+    seconds = parse_timedelta(get("distributed.comm.timeouts.connect"))  # also for the first worker
     try:
-        client = Client(address, timeout=CONNECT, set_as_default=False)
+        client = Client(address, timeout=seconds, set_as_default=False)
     except Exception as error:  # addresses can be wrong in more ways than there are names for
         line = " ".join(str(error).split())
         raise InputError(f"dask: expected the address of a scheduler, got {address!r} ({line})") from None
     with client:
         try:
-            client.wait_for_workers(1, timeout=CONNECT)
+            client.wait_for_workers(1, timeout=seconds)
         except TimeoutError:
-            raise InputError(f"dask: {address} has no worker after {CONNECT} seconds") from None
+            raise InputError(f"dask: {address} has no worker after {seconds:g} seconds") from None
         yield client
-
-
-def check_address(address: Any) -> None:
-    """Text that may be the address of a scheduler, or None."""
-    if address is not None and (not isinstance(address, str) or not address.strip()):
-        raise InputError(f"dask: expected the address of a scheduler, as 'tcp://10.0.0.1:8786', got {address!r}")
-
-
-def need_joblib() -> Any:
-    """The package, or how to get it."""
-    try:
-        import joblib  # type: ignore[import-untyped]
-    except ImportError:
-        raise InputError("jobs: more than one needs the package joblib: pip install 'mvgp[cli]'") from None
-    return joblib

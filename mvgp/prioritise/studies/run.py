@@ -1,21 +1,33 @@
-"""StudyRun: the stages of a study, one after the other, saving every unit as it ends."""
+"""StudyRun: the stages of a study, one after the other, saving every unit as it ends, and its tables at the end."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import version
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 from ...errors import MvgpError
-from .directory import StudyDirectory
+from ...metrics.ranking import RankingScores
+from ...version import __version__
+from ..tuning.tune import Setting
+from . import tables
+from .directory import FORMAT, StudyDirectory
 from .execution import results
-from .models import Setting
-from .units import Failure, Outcome, Task, Unit, Workload, score_outcome
-from .work import settled
+from .units import Failure, Outcome, Task, Unit, Workload, ranking_of, score_outcome
+from .work import chosen_setting
+
+PACKAGES = ("torch", "gpytorch", "linear_operator", "numpy", "scipy")  # that the numbers may depend on
+TABLES = ("metrics", "comparisons", "curves", "path", "grids", "choices", "calibration", "candidates")
+LOST = "what was saved is damaged or gone; run the study again"
+Key = tuple[str, int]  # model and fold
 
 
 class StudyError(MvgpError, RuntimeError):
@@ -27,14 +39,14 @@ class StudyError(MvgpError, RuntimeError):
 
     def __init__(self, failures: tuple[tuple[str, str], ...], details: tuple[str, ...] = ()) -> None:
         self.failures, self.details = failures, details
-        shown = "; ".join(f"{unit}: {error}" for unit, error in failures[:3])
+        first = "; ".join(f"{unit}: {error}" for unit, error in failures[:3])
         more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
         count = f"{len(failures)} unit{'s' if len(failures) > 1 else ''}"
-        super().__init__(f"{count} of the study failed, the others are saved: {shown}{more}")
+        super().__init__(f"{count} of the study failed, the others are saved: {first}{more}")
 
 
 class Progress:
-    """Units done and units in all.
+    """Units done and units in all, on a bar.
 
     :param total: as far as is known; see :meth:`expect`.
     :param shown: whether there is a bar.
@@ -42,135 +54,101 @@ class Progress:
 
     def __init__(self, total: int, shown: bool) -> None:
         self.done, self.total = 0, total
-        self._bar = tqdm(total=total, unit="unit", disable=not shown, dynamic_ncols=True)
-
-    def stage(self, name: str) -> None:
-        """What comes now."""
-        self._bar.set_description(name)
+        self.bar = tqdm(total=total, unit="unit", disable=not shown, dynamic_ncols=True)
 
     def expect(self, total: int) -> None:
         """The number of units, now that more is known."""
-        self.total = self._bar.total = total
-        self._bar.refresh()
+        self.total = self.bar.total = total
+        self.bar.refresh()
 
     def step(self, count: int = 1, text: str = "") -> None:
         """So many units were done, the last that was tried is this one."""
         self.done += count
-        self._bar.set_postfix_str(text, refresh=False)
-        self._bar.update(count)
+        self.bar.set_postfix_str(text, refresh=False)
+        self.bar.update(count)
 
     def skip(self, count: int = 1) -> None:
         """So many were there already; they say nothing about the time that others take."""
         self.done += count
-        if count and not self._bar.disable:
-            self._bar.initial += count
-            self._bar.n += count
-            self._bar.last_print_n += count
-            self._bar.refresh()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.close()
-
-
-Key = tuple[str, int]  # model and fold
-LOST = "what was saved is damaged or gone; run the study again"
+        if count and not self.bar.disable:
+            self.bar.initial += count
+            self.bar.n += count
+            self.bar.last_print_n += count
+            self.bar.refresh()
 
 
 class StudyRun:
     """What is finished, what failed, and what is left.
 
-    :param place: the directory, held.
+    :param directory: of the study, locked.
     :param load: the tasks.
     :param progress: of units.
     :param jobs: processes.
     :param client: of a Dask cluster, or None.
     :param keep_scores: whether the scores of test rows stay on disk.
+    :param seconds: that earlier runs took.
     """
 
     def __init__(
-        self, place: StudyDirectory, load: Workload, progress: Progress, jobs: int, client: Any, keep_scores: bool
+        self,
+        directory: StudyDirectory,
+        load: Workload,
+        progress: Progress,
+        jobs: int,
+        client: Any,
+        keep_scores: bool,
+        seconds: float,
     ) -> None:
-        self.place, self.load, self.progress = place, load, progress
-        self.jobs, self.client, self.keep_scores = jobs, client, keep_scores
+        self.directory, self.load, self.progress = directory, load, progress
+        self.jobs, self.client, self.keep_scores, self.seconds = jobs, client, keep_scores, seconds
         self.choices: dict[Key, list[Outcome]] = {}
         self.settings: dict[Key, Setting] = {}
         self.scores: dict[Key, Outcome] = {}
         self.failures: list[Failure] = []
-        self.seconds = 0.0  # of units done in this run
-        self.tell: Callable[[], None] = lambda: None  # called after every unit
 
-    def choose(self) -> None:
+    def run(self) -> None:
+        """All stages; ``study.json`` says after every unit how far it is."""
+        self._describe()
+        self._choose()
+        self._fit_and_score()
+        self._write_tables()
+        self._describe(ended=True)
+
+    # The stages ---------------------------------------------------------------------------------------
+
+    def _choose(self) -> None:
         """The first stage: a setting for each model and fold, from its training part alone."""
-        self.progress.stage("choices")
+        self.progress.bar.set_description("choices")
         self._do(self.load.choices())
         for fold in self.load.folds:
             for model in self.load.study.models:
                 parts = self._outcomes(self.load.choice_units(model, fold))
                 if parts is not None:
                     self.choices[model, fold] = parts
-                    self.settings[model, fold] = settled(parts)
+                    self.settings[model, fold] = chosen_setting(parts)
 
-    def fit_and_score(self) -> None:
+    def _fit_and_score(self) -> None:
         """The second and third stage: scores of test rows, and as soon as all sets are there, their metrics."""
-        self.progress.stage("fits")
+        self.progress.bar.set_description("fits")
         tasks = {key: self.load.fits(setting, key[1]) for key, setting in self.settings.items()}
-        every = {task.unit for some in tasks.values() for task in some}
-        self.progress.expect(len(self.load.choices()) + len(every) + len(tasks) + self.load.num_later)
+        num_fits = len({task.unit for group in tasks.values() for task in group})
+        self.progress.expect(len(self.load.choices()) + num_fits + len(tasks) + self.load.num_later)
         for key in list(tasks):
-            found = self.place.load(self._score_unit(key))
-            if found is not None:
-                self.scores[key] = found
+            outcome = self.directory.load(self._score_unit(key))
+            if outcome is not None:
+                self.scores[key] = outcome
                 del tasks[key]
                 self.progress.skip()
-        needed = {task.unit: task for some in tasks.values() for task in some}
-        self.progress.skip(len(every) - len(needed))
-        done = {unit for unit in needed if self.place.has(unit)}
+        needed = {task.unit: task for group in tasks.values() for task in group}
+        done = {unit for unit in needed if self.directory.has(unit)}
+        self.progress.skip(num_fits - len(needed) + len(done))
         self._score_ready(tasks, done)
 
         def then(outcome: Outcome) -> None:
             done.add(outcome.unit)
             self._score_ready(tasks, done)
 
-        self.progress.skip(len(done))
         self._do([task for unit, task in needed.items() if unit not in done], then)
-
-    def later(self, tasks: Sequence[Task], name: str) -> list[Outcome] | None:
-        """Another stage: its outcomes in the order of the tasks, None if some failed."""
-        self.progress.stage(name)
-        self._do(tasks)
-        return self._outcomes([task.unit for task in tasks])
-
-    def _do(self, tasks: Sequence[Task], then: Callable[[Outcome], None] = lambda outcome: None) -> None:
-        """Do what is not done yet, and save it."""
-        left = [task for task in tasks if not self.place.has(task.unit)]
-        self.progress.skip(len(tasks) - len(left))
-        with contextlib.closing(results(left, self.jobs, self.client)) as every:
-            for found in every:
-                self.progress.step(0 if isinstance(found, Failure) else 1, str(found.unit))
-                if isinstance(found, Failure):
-                    self.failures.append(found)
-                    continue
-                self.place.save(found)
-                self.seconds += found.info["seconds"]
-                then(found)
-                self.tell()
-
-    def _outcomes(self, units: Sequence[Unit]) -> list[Outcome] | None:
-        """What was saved, None unless all of it is there; what is not there and has not failed was lost."""
-        every = {unit: self.place.load(unit) for unit in units}
-        known = {one.unit for one in self.failures}
-        lost = [unit for unit, outcome in every.items() if outcome is None and unit not in known]
-        self.failures += [Failure(unit, LOST) for unit in lost]
-        found = [outcome for outcome in every.values() if outcome is not None]
-        return found if len(found) == len(units) else None
-
-    def _score_unit(self, key: Key) -> Unit:
-        return self.load.score_unit(key[0], self.settings[key], key[1])
 
     def _score_ready(self, waiting: dict[Key, list[Task]], done: set[Unit]) -> None:
         """Score what has all its fits, then drop the fits that nobody waits for."""
@@ -179,22 +157,157 @@ class StudyRun:
             units, split = [task.unit for task in waiting.pop(key)], self.load.splits[key[1]]
             began = time.perf_counter()
             try:
-                found = score_outcome(self._score_unit(key), self._fits(units), split, self.load.study.k)
+                outcome = score_outcome(self._score_unit(key), self._fits(units), split, self.load.study.k)
             except LookupError as error:
                 self.failures.append(Failure(self._score_unit(key), str(error)))
                 continue
-            self.place.save(found)
-            self.scores[key] = found
+            self.directory.save(outcome)
+            self.scores[key] = outcome
             self.seconds += time.perf_counter() - began
-            self.progress.step(text=str(found.unit))
-            wanted = {task.unit for tasks in waiting.values() for task in tasks}
+            self.progress.step(text=str(outcome.unit))
+            still_needed = {task.unit for tasks in waiting.values() for task in tasks}
             for unit in units:
-                if unit not in wanted and not self.keep_scores:
-                    self.place.drop(unit)
+                if unit not in still_needed and not self.keep_scores:
+                    self.directory.remove(unit.path)
+
+    def _write_tables(self) -> None:
+        """Do the later stages, and write the tables of all models that have every fold.
+
+        What is measured by the clock is in a file beside them, so that all of ``tables`` is the same in every run.
+        """
+        made = self._tables()
+        for name in TABLES:
+            if name in made:
+                self.directory.write(f"tables/{name}.tsv", tables.to_text(*made[name]).encode())
+            else:
+                self.directory.remove(f"tables/{name}.tsv")  # of an earlier run with other models
+        self.directory.write("times.tsv", tables.to_text(*tables.times_table(self.choices)).encode())
+
+    def _tables(self) -> dict[str, tuple[list[str], tables.Table]]:
+        load, study = self.load, self.load.study
+        models = [model for model in study.models if all((model, fold) in self.scores for fold in load.folds)]
+        if not models:
+            return {}
+        scores = {model: [ranking_of(self.scores[model, fold]) for fold in load.folds] for model in models}
+        compared = tables.compared_metrics(study.k, study.metric)
+        settings = {(model, fold): self.settings[model, fold] for model in models for fold in load.folds}
+        choices = {key: self.choices[key] for key in settings}
+        made = {
+            "metrics": tables.metrics_table(scores),
+            "comparisons": tables.comparisons_table(scores, compared),
+            "curves": tables.curves_table(scores),
+            "path": tables.path_table(choices, settings, study.metric),
+            "grids": tables.grids_table(choices, settings, study.metric),
+            "choices": tables.choices_table(settings),
+        }
+        calibrated = [model for model in load.calibrated if model in scores]
+        if study.calibration_rows and calibrated:
+            units = {model: load.calibration(settings[model, 0]) for model in calibrated}
+            self._later({task.unit: task for task in units.values()}.values(), "calibration")
+            outcomes = {model: self.directory.load(task.unit) for model, task in units.items()}
+            made["calibration"] = tables.calibration_table(outcomes)
+        if study.candidate_rows and calibrated:
+            model = _best_model(calibrated, scores, study.metric if study.metric in compared else f"MAP@{study.k}")
+            setting = _most_chosen([settings[model, fold] for fold in load.folds])
+            parts = self._later(load.candidates(setting), "candidates")
+            if parts is not None:
+                made["candidates"] = tables.candidates_table(load, model, parts)
+        return made
+
+    # Units --------------------------------------------------------------------------------------------
+
+    def _later(self, tasks: Iterable[Task], name: str) -> list[Outcome] | None:
+        """Another stage: its outcomes in the order of the tasks, None if some failed."""
+        tasks = list(tasks)
+        self.progress.bar.set_description(name)
+        self._do(tasks)
+        return self._outcomes([task.unit for task in tasks])
+
+    def _do(self, tasks: Sequence[Task], then: Callable[[Outcome], None] = lambda outcome: None) -> None:
+        """Do what is not done yet, and save it."""
+        left = [task for task in tasks if not self.directory.has(task.unit)]
+        self.progress.skip(len(tasks) - len(left))
+        with contextlib.closing(results(left, self.jobs, self.client)) as outcomes:
+            for outcome in outcomes:
+                self.progress.step(0 if isinstance(outcome, Failure) else 1, str(outcome.unit))
+                if isinstance(outcome, Failure):
+                    self.failures.append(outcome)
+                    continue
+                self.directory.save(outcome)
+                self.seconds += outcome.info["seconds"]
+                then(outcome)
+                self._describe()
+
+    def _outcomes(self, units: Sequence[Unit]) -> list[Outcome] | None:
+        """What was saved, None unless all of it is there; what is not there and has not failed was lost."""
+        saved = {unit: self.directory.load(unit) for unit in units}
+        failed = {failure.unit for failure in self.failures}
+        self.failures += [
+            Failure(unit, LOST) for unit, outcome in saved.items() if outcome is None and unit not in failed
+        ]
+        outcomes = [outcome for outcome in saved.values() if outcome is not None]
+        return outcomes if len(outcomes) == len(units) else None
+
+    def _score_unit(self, key: Key) -> Unit:
+        return Unit("score", f"{key[0]}_{self.settings[key].key}", key[1])
 
     def _fits(self, units: Sequence[Unit]) -> Iterator[Outcome]:
         for unit in units:
-            found = self.place.load(unit)
-            if found is None:
+            outcome = self.directory.load(unit)
+            if outcome is None:
                 raise LookupError(f"{unit}: {LOST}")
-            yield found
+            yield outcome
+
+    # The description ----------------------------------------------------------------------------------
+
+    def _describe(self, ended: bool = False) -> None:
+        """Write ``study.json``: settings, data, versions, and how far it is."""
+        links, study, progress = self.load.all_links, self.load.study, self.progress
+        finished = ended and not self.failures
+        description = {
+            "format": FORMAT,
+            "title": study.title or f"{links.shape[0]} rows, {links.shape[1]} columns, {len(links)} links",
+            "finished": finished,
+            "settings": json.loads(study.to_json()),
+            "data": {
+                "source": links.source,
+                "rows": links.shape[0],
+                "cols": links.shape[1],
+                "links": len(links),
+                "used_links": len(self.load.data),
+                "row_edges": links.row_graph.num_links,
+                "col_edges": links.col_graph.num_links,
+                "digest": self.directory.digest,
+            },
+            "versions": {
+                "mvgp": __version__,
+                "python": platform.python_version(),
+                **{name: version(name) for name in PACKAGES},
+            },
+            "units": {"done": progress.done, "total": progress.done if finished else progress.total},
+            "seconds": self.seconds,
+            "notes": self._notes(),
+        }
+        self.directory.write("study.json", json.dumps(description, indent=1).encode())
+
+    def _notes(self) -> list[str]:
+        """Fits that missed their tolerance, and units that failed, one line for each model and fold."""
+        notes = []
+        for (model, fold), outcome in self.scores.items():
+            fits = outcome.info["fits"]
+            gaps = [fit["relative_gap"] for fit in fits if fit.get("converged") is False]
+            if gaps:
+                missed = f"{len(gaps)} of {len(fits)} fits missed the tolerance"
+                notes.append(f"{model}, fold {fold}: {missed}, the largest relative gap is {max(gaps):.1e}")
+        return notes + [f"{failure.unit} failed: {failure.error}" for failure in self.failures]
+
+
+def _best_model(models: list[str], scores: dict[str, list[RankingScores]], metric: str) -> str:
+    """The model with the largest mean over folds; the first of equal ones."""
+    return max(models, key=lambda model: sum(float(torch.nanmean(fold.per_task(metric))) for fold in scores[model]))
+
+
+def _most_chosen(settings: list[Setting]) -> Setting:
+    """The setting that most folds chose; of equally frequent ones the one with the best validation score."""
+    count = Counter(setting.key for setting in settings)
+    return max(settings, key=lambda setting: (count[setting.key], setting.score))

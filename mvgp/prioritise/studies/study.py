@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...checks import check_flag, check_path
+from ...checks import check_flag, check_instance, check_path
 from ...errors import InputError
+from ..ranking.rows import aligned
 from ..tables.link_set import LinkSet
 from .directory import StudyDirectory, read_description
-from .execution import check_address, check_jobs, connected, need_joblib
-from .finish import description, finish
+from .execution import check_address, check_jobs, connected, import_joblib
 from .run import Progress, StudyError, StudyRun
 from .settings import Study
 from .tables import Table, from_file
@@ -91,20 +92,18 @@ class StudyResult:
             raise InputError(f"{self.directory}: the study has no table {name} yet; run it to its end")
         return self.tables[name]
 
-    def __str__(self) -> str:
-        metrics = list(dict.fromkeys(entry["metric"] for entry in self.metrics))
+    def cells(self, plus_minus: str = "±") -> list[list[str]]:
+        """Mean and standard deviation over folds: a line of headings, and one for each model."""
         lines: dict[str, list[str]] = {}
         for entry in self.metrics:
-            spread = "" if entry["folds"] == 1 else f" ± {entry['std']:.3f}"
+            spread = "" if entry["folds"] == 1 else f" {plus_minus} {entry['std']:.3f}"
             lines.setdefault(entry["model"], []).append(f"{entry['mean']:.3f}{spread}")
-        cells = [["", *metrics], *([model, *line] for model, line in lines.items())]
-        widths = [max(len(line[at]) for line in cells) for at in range(len(metrics) + 1)]
-        return "\n".join(
-            "  ".join(
-                [line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]
-            )
-            for line in cells
-        )
+        metrics = dict.fromkeys(entry["metric"] for entry in self.metrics)
+        return [["model", *metrics], *([model, *line] for model, line in lines.items())]
+
+    def __str__(self) -> str:
+        (_, *metrics), *lines = self.cells()
+        return "\n".join(aligned([["", *metrics], *lines], left=[0]))
 
     def __repr__(self) -> str:
         units = self.description["units"]
@@ -133,11 +132,11 @@ def load_study(directory: str | os.PathLike[str]) -> StudyResult:
 
     """
     path = check_path(directory, "directory")
-    found = read_description(path)
-    if found is None:
+    description = read_description(path)
+    if description is None:
         raise InputError(f"{path}: expected the directory of a study, got one without study.json")
     tables = {file.stem: from_file(file) for file in sorted((path / "tables").glob("*.tsv"))}
-    return StudyResult(path, Study.from_dict(found["settings"]), found, tables)
+    return StudyResult(path, Study.from_dict(description["settings"]), description, tables)
 
 
 def run_study(
@@ -150,7 +149,7 @@ def run_study(
     progress: bool = True,
     keep_scores: bool = False,
 ) -> StudyResult:
-    """Run a study, or go on with one, and write its tables.
+    """Run a study, or resume one, and write its tables.
 
     Every unit of work is saved as it ends. Called again with the same directory it repeats nothing that is
     finished. The numbers do not depend on ``jobs`` or ``dask``. ``models``, ``run_folds``, ``calibration_rows``,
@@ -176,39 +175,42 @@ def run_study(
         >>> link_set = LinkSet(range(12), range(20), cells // 20, cells % 20, *rings)
         >>> study = Study(models=("popularity", "neighbours"), folds=3, k=10, metric="MAP@10")
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     found = run_study(link_set, study, folder, progress=False)
-        >>> sorted({entry["model"] for entry in found.metrics}), found.finished
+        ...     result = run_study(link_set, study, folder, progress=False)
+        >>> sorted({entry["model"] for entry in result.metrics}), result.finished
         (['neighbours', 'popularity'], True)
 
     """
-    _check(link_set, study, jobs, dask)
-    directory = check_path(directory, "directory")
+    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_instance(study, "study", Study, "mvgp.prioritise.studies.Study")
+    check_execution(jobs, dask)
+    path = check_path(directory, "directory")
     progress, keep_scores = check_flag(progress, "progress"), check_flag(keep_scores, "keep_scores")
     load = Workload(link_set, study)
-    place = StudyDirectory(directory, study, link_set.digest())
-    with connected(dask) as client, place.opened(), Progress(load.most, progress) as shown:
-        run = StudyRun(place, load, shown, jobs, client, keep_scores)
-        spent = float((read_description(place.path) or {"seconds": 0.0})["seconds"])
-        run.tell = lambda: place.describe(description(run, spent, ended=False))
-        run.tell()
-        run.choose()
-        run.fit_and_score()
-        finish(run)
-        place.describe(description(run, spent, ended=True))
+    store = StudyDirectory(path, study, link_set.digest())
+    with connected(dask) as client, store.opened():
+        seconds = float((read_description(path) or {"seconds": 0.0})["seconds"])
+        shown = Progress(load.max_units, progress)
+        with contextlib.closing(shown.bar):
+            run = StudyRun(store, load, shown, jobs, client, keep_scores, seconds)
+            run.run()
     if run.failures:
-        pairs = tuple((str(one.unit), one.error) for one in run.failures)
-        raise StudyError(pairs, tuple(one.details for one in run.failures))
-    return load_study(directory)
+        pairs = tuple((str(failure.unit), failure.error) for failure in run.failures)
+        raise StudyError(pairs, tuple(failure.details for failure in run.failures))
+    return load_study(path)
 
 
-def _check(link_set: Any, study: Any, jobs: Any, dask: Any) -> None:
-    if not isinstance(link_set, LinkSet):
-        raise InputError(f"link_set: expected mvgp.prioritise.tables.LinkSet, got {type(link_set).__name__}")
-    if not isinstance(study, Study):
-        raise InputError(f"study: expected mvgp.prioritise.studies.Study, got {type(study).__name__}")
+def check_study(link_set: LinkSet, study: Study, directory: Path, dask: str | None) -> None:
+    """What would stop a study at once, before anything is done."""
+    Workload(link_set, study)
+    with connected(dask), StudyDirectory(directory, study, link_set.digest()).opened():
+        pass
+
+
+def check_execution(jobs: Any, dask: Any) -> None:
+    """Processes of this machine, or a cluster."""
     check_jobs(jobs)
     check_address(dask)
     if dask is not None and jobs != 1:
         raise InputError(f"jobs, dask: expected one of them, got {jobs} jobs and the cluster {dask!r}")
     if jobs > 1:
-        need_joblib()
+        import_joblib()

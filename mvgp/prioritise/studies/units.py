@@ -1,4 +1,4 @@
-"""Workload: the data of a study, its splits, and the tasks that follow from them."""
+"""The units of a study: their names, seeds, files, and the tasks that the data and the settings make of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -16,63 +16,30 @@ import torch
 from torch import Tensor
 
 from ...errors import StorageError
-from ...hyperparameters.records import AveragedRanker
 from ...hyperparameters.splits import Split, split_pairs, split_rows
-from ...metrics.ranking import Ranker, RankingScores, ranking_scores
+from ...metrics.ranking import RankingScores, ranking_scores
 from ..tables.link_set import LinkSet
-from . import models as entrants
-from .models import Setting
-from .settings import WITH_VARIANCE, Study
+from ..tuning.registry import CALIBRATED, REGISTRY, family_of, takes_negatives
+from ..tuning.tune import Setting
+from .settings import Study
 
 STAGES = ("choice", "fit", "score", "calibration", "candidates")
 
 
 def unit_seed(seed: int, stage: str, fold: int = 0, negatives: int = 0, model: str = "") -> int:
-    """A seed that follows from the study's own and the place of the unit.
+    """A seed that follows from the study's own and the name of the unit.
 
-    Without ``model`` it is the same for all of them: they are compared on the same negatives and the same validation
-    part.
+    Without ``model`` it is the same for all models: they are compared on the same negatives and validation parts.
     """
     entropy = [seed, STAGES.index(stage), fold, negatives, zlib.crc32(model.encode())]
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
-
-
-BLOCK_CELLS = 2**23  # scores computed at a time
-
-
-def average(rankers: Sequence[Ranker]) -> Ranker:
-    """The ranker itself if there is only one."""
-    return rankers[0] if len(rankers) == 1 else AveragedRanker(rankers)
-
-
-class RowScores:
-    """Scores of chosen rows, as a ranker.
-
-    :param rows: (R,) ascending.
-    :param values: (R, N).
-    :param shape: (M, N).
-    """
-
-    def __init__(self, rows: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
-        self.rows, self.values, self.shape = rows, values, shape
-
-    def scores(self, rows: Any = None) -> Tensor:
-        """(Q, N): of rows among those there are."""
-        return self.values if rows is None else self.values[torch.searchsorted(self.rows, rows)]
-
-
-@torch.no_grad()
-def scores_of(ranker: Ranker, rows: Tensor) -> Tensor:
-    """(R, N) in single precision, computed in blocks."""
-    size = max(1, BLOCK_CELLS // ranker.shape[1])
-    return torch.cat([ranker.scores(block).detach().float().cpu() for block in rows.split(size)])
 
 
 @dataclass(frozen=True)
 class Unit:
     """The name of a piece of work that is done once and saved.
 
-    :param stage: one of ``seeds.STAGES``.
+    :param stage: one of ``STAGES``.
     :param what: the part of a choice, the setting of a fit, or the model.
     :param fold: of the outer split; the number of folds stands for all links.
     :param negatives: which set of them.
@@ -149,66 +116,79 @@ def to_bytes(outcome: Outcome, belongs: str) -> bytes:
     :param belongs: a digest of study and data.
     """
     info = json.dumps({"belongs": belongs, "unit": str(outcome.unit), "info": outcome.info}).encode()
-    held = io.BytesIO()
+    buffer = io.BytesIO()
     arrays: dict[str, Any] = {f"array_{name}": array for name, array in outcome.arrays.items()}
-    np.savez(held, info=np.frombuffer(info, dtype=np.uint8), **arrays)
-    body = held.getvalue()
+    np.savez(buffer, info=np.frombuffer(info, dtype=np.uint8), **arrays)
+    body = buffer.getvalue()
     return WORD + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def check(content: bytes) -> bytes:
-    """What is behind the first line, if it is what was written."""
+def from_bytes(content: bytes, unit: Unit, belongs: str) -> Outcome:
+    """What was written for this unit of this study."""
     if not content.startswith(WORD):
         raise StorageError(f"expected a unit of a study, got a file that begins with {content[:8]!r}")
     body = content[HEAD:]
     if hashlib.sha256(body).hexdigest().encode() + b"\n" != content[len(WORD) : HEAD]:
         raise StorageError("expected the SHA-256 of its first line, got another: it is cut short or was changed")
-    return body
-
-
-def from_bytes(content: bytes, unit: Unit, belongs: str) -> Outcome:
-    """What was written for this unit of this study."""
     try:
-        with np.load(io.BytesIO(check(content)), allow_pickle=False) as held:
-            told = json.loads(held["info"].tobytes())
-            arrays = {name.removeprefix("array_"): held[name] for name in held.files if name != "info"}
-    except StorageError:
-        raise
+        with np.load(io.BytesIO(body), allow_pickle=False) as stored:
+            description = json.loads(stored["info"].tobytes())
+            arrays = {name.removeprefix("array_"): stored[name] for name in stored.files if name != "info"}
     except Exception as error:  # bytes can be wrong in more ways than there are names for
         raise StorageError(" ".join(f"{type(error).__name__}: {error}".split())) from error
-    if not isinstance(told, dict) or not isinstance(told.get("info"), dict):
+    if not isinstance(description, dict) or not isinstance(description.get("info"), dict):
         raise StorageError("info: expected names and values, got something else")
-    for name, wanted in (("belongs", belongs), ("unit", str(unit))):
-        if told.get(name) != wanted:
-            raise StorageError(f"{name}: expected {wanted!r}, got {told.get(name)!r}")
-    return Outcome(unit, arrays, told["info"])
+    for name, expected in (("belongs", belongs), ("unit", str(unit))):
+        if description.get(name) != expected:
+            raise StorageError(f"{name}: expected {expected!r}, got {description.get(name)!r}")
+    return Outcome(unit, arrays, description["info"])
 
 
-def held_out_rows(split: Split) -> torch.Tensor:
+class RowScores:
+    """Scores of chosen rows, as a ranker.
+
+    :param rows: (R,) ascending.
+    :param values: (R, N).
+    :param shape: (M, N).
+    """
+
+    def __init__(self, rows: Tensor, values: Tensor, shape: tuple[int, int]) -> None:
+        self.rows, self.values, self.shape = rows, values, shape
+
+    def scores(self, rows: Any = None) -> Tensor:
+        """(Q, N): of rows among those there are."""
+        return self.values if rows is None else self.values[torch.searchsorted(self.rows, rows)]
+
+
+def held_out_rows(split: Split) -> Tensor:
     """(R,) ascending: rows with a held-out link."""
     return split.held_out.rows.unique()
 
 
 def score_outcome(unit: Unit, fits: Iterable[Outcome], split: Split, k: int) -> Outcome:
-    """The metrics of the average scores over sets of negatives, and the evidence of their fits.
+    """The metrics of the average scores over sets of negatives, and the certificates of their fits.
 
-    :param fits: one at a time, always in the same order.
+    Scores are read from files one set at a time, so that one of them is in memory; an
+    :class:`~mvgp.hyperparameters.AveragedRanker` would hold them all.
+
+    :param fits: always in the same order.
     """
     rows, shape = held_out_rows(split), split.held_out.shape
     total = np.zeros((len(rows), shape[1]))
-    evidence: list[dict[str, Any]] = []
+    summaries: list[dict[str, Any]] = []
     for fit in fits:
         total += fit.arrays["scores"]
-        evidence.append(fit.info)
-    averaged = RowScores(rows, torch.from_numpy(total / len(evidence)), shape)
-    found = ranking_scores(averaged, split.held_out, exclude=split.train, k=k, rows=rows)
-    arrays = {one.name: getattr(found, one.name).numpy() for one in fields(found)}
-    return Outcome(unit, arrays, {"fits": evidence})
+        summaries.append(fit.info)
+    average = RowScores(rows, torch.from_numpy(total / len(summaries)), shape)
+    metrics = ranking_scores(average, split.held_out, exclude=split.train, k=k, rows=rows)
+    arrays = {entry.name: getattr(metrics, entry.name).numpy() for entry in fields(metrics)}
+    return Outcome(unit, arrays, {"fits": summaries})
 
 
 def ranking_of(outcome: Outcome) -> RankingScores:
     """The metrics as they were."""
-    return RankingScores(**{one.name: torch.from_numpy(outcome.arrays[one.name]) for one in fields(RankingScores)})
+    names = [entry.name for entry in fields(RankingScores)]
+    return RankingScores(**{name: torch.from_numpy(outcome.arrays[name]) for name in names})
 
 
 class Workload:
@@ -236,19 +216,21 @@ class Workload:
 
     @property
     def num_later(self) -> int:
-        """Most units after the scores."""
-        calibrations = len(self.certain) if self.study.calibration_rows else 0
+        """Units after the scores, at most."""
+        calibrations = len(self.calibrated) if self.study.calibration_rows else 0
         return calibrations + (self.study.negative_sets if self.study.candidate_rows else 0)
 
     @property
-    def most(self) -> int:
-        """Most units there can be, before choices show which fits models have in common."""
+    def max_units(self) -> int:
+        """Units, at most: before choices show which fits models have in common."""
         fits = sum(len(self.sets(model)) for model in self.study.models)
         return len(self.choices()) + len(self.folds) * (fits + len(self.study.models)) + self.num_later
 
     def choice_units(self, model: str, fold: int) -> list[Unit]:
-        """What the choice of a model is made of."""
-        return [Unit("choice", part, fold) for part in entrants.choice_parts(model, self.study)]
+        """The units of the choice of a model: one for each trace share, or one for a grid."""
+        shares = REGISTRY[model].trace_shares
+        parts = [f"{family_of(model)}_{share:g}" for share in shares(self.study)] if shares else [model]
+        return [Unit("choice", part, fold) for part in parts]
 
     def choices(self) -> list[Task]:
         """All choices, those that models share once."""
@@ -257,7 +239,7 @@ class Workload:
 
     def sets(self, family: str) -> range:
         """Sets of negatives that a fit is repeated for."""
-        return range(self.study.negative_sets if entrants.needs_negatives(family) else 1)
+        return range(self.study.negative_sets if takes_negatives(family) else 1)
 
     def fits(self, setting: Setting, fold: int) -> list[Task]:
         """One fit for each set of negatives."""
@@ -267,37 +249,33 @@ class Workload:
             for number in self.sets(setting.family)
         ]
 
-    def score_unit(self, model: str, setting: Setting, fold: int) -> Unit:
-        """The metrics of a model in a fold."""
-        return Unit("score", f"{model}_{setting.key}", fold)
-
     def calibration(self, setting: Setting) -> Task:
         """P(top k) on some rows of the first fold."""
         count = self.study.calibration_rows
-        rows = _some(held_out_rows(self.splits[0]), count, unit_seed(self.study.seed, "calibration"))
+        rows = _sample(held_out_rows(self.splits[0]), count, unit_seed(self.study.seed, "calibration"))
         unit = Unit("calibration", f"{setting.key}_{count}", 0)
         return Task(unit, self.study, self.training[0], setting, rows, self.data)
 
     @cached_property
     def candidate_rows(self) -> Tensor:
         """(R,) ascending: rows with a link, drawn at random."""
-        return _some(self.data.rows.unique(), self.study.candidate_rows, unit_seed(self.study.seed, "candidates"))
+        return _sample(self.data.rows.unique(), self.study.candidate_rows, unit_seed(self.study.seed, "candidates"))
 
     def candidates(self, setting: Setting) -> list[Task]:
         """The rows of a fit to all links, for each set of negatives."""
-        what, everything = f"{setting.key}_{self.study.candidate_rows}", self.study.folds
+        what, all_links = f"{setting.key}_{self.study.candidate_rows}", self.study.folds
         return [
-            Task(Unit("candidates", what, everything, number), self.study, self.data, setting, self.candidate_rows)
+            Task(Unit("candidates", what, all_links, number), self.study, self.data, setting, self.candidate_rows)
             for number in self.sets(setting.family)
         ]
 
     @property
-    def certain(self) -> list[str]:
+    def calibrated(self) -> list[str]:
         """Models that can say how certain they are."""
-        return [model for model in self.study.models if model in WITH_VARIANCE]
+        return [model for model in self.study.models if model in CALIBRATED]
 
 
-def _some(rows: Tensor, count: int, seed: int) -> Tensor:
+def _sample(rows: Tensor, count: int, seed: int) -> Tensor:
     """(min(R, count),) of rows (R,), ascending."""
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
     return rows[order[:count].sort().values]

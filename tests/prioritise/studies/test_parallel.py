@@ -116,10 +116,11 @@ def test_a_cluster_with_a_killed_worker(one_core, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x", "not an address"])
-def test_a_cluster_that_is_not_there(tmp_path, monkeypatch, address):
+def test_a_cluster_that_is_not_there(tmp_path, address):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(execution, "CONNECT", 0.5)
-    with pytest.raises(InputError, match="dask: expected the address of a scheduler") as raised:
+    dask = pytest.importorskip("dask")
+    quick = dask.config.set({"distributed.comm.timeouts.connect": "0.5s"})
+    with quick, pytest.raises(InputError, match="dask: expected the address of a scheduler") as raised:
         run_study(LINKS, STUDY, tmp_path / "new", dask=address, progress=False)
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "new").exists()

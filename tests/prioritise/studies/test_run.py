@@ -13,13 +13,12 @@ from mvgp.kernels import Graph
 from mvgp.metrics import compare, ranking_scores
 from mvgp.prioritise.report import write_report
 from mvgp.prioritise.studies import Study, StudyError, load_study, run_study
-from mvgp.prioritise.studies import models as entrants
-from mvgp.prioritise.studies import work as choice_unit
 from mvgp.prioritise.studies.directory import StudyDirectory
 from mvgp.prioritise.studies.tables import to_text
 from mvgp.prioritise.studies.units import Workload, unit_seed
 from mvgp.prioritise.studies.work import binned, in_top
 from mvgp.prioritise.tables import LinkSet
+from mvgp.prioritise.tuning import registry, tune
 from tests.prioritise.studies.planted import M, N, planted_links, small_study, tables_of, tiny_study
 
 LINKS = planted_links()
@@ -42,7 +41,7 @@ def by_hand(study, fold, share):
     """Choice, refits and average of one model, from the parts of mvgp.hyperparameters."""
     links = LINKS.links(study.whole_weight)
     split = split_pairs(links, folds=study.folds, seed=study.seed)[fold]
-    model = entrants.trace_recipe(study, LINKS, share)
+    model = registry.trace_recipe(study, LINKS, share)
     choice = choose(
         model,
         split.train,
@@ -188,22 +187,22 @@ def test_choices_and_fits_never_see_the_test_fold(tmp_path, monkeypatch, split):
         if isinstance(given, PositiveUnlabelled):
             seen.append((what, set(zip(given.rows.tolist(), given.cols.tolist(), strict=True))))
 
-    fold, original_choice, original_fit = [], choice_unit.choose, entrants.fit
-    monkeypatch.setattr(choice_unit, "choose", lambda m, d, **o: (spy(d, "choice"), original_choice(m, d, **o))[1])
-    original_grid = entrants.grid
+    fold, original_choice, original_fit = [], tune.choose, tune.fit
+    monkeypatch.setattr(tune, "choose", lambda m, d, **o: (spy(d, "choice"), original_choice(m, d, **o))[1])
+    original_grid = registry.grid
 
     def grid(model, study, link_set, seed):
         spy(link_set.links(), "grid")
         return original_grid(model, study, link_set, seed)
 
-    def fit(study, link_set, setting, data, seed):
+    def fit(study, link_set, setting, sets, seed):
         spy(link_set.links(), "fit")
-        positive = data if isinstance(data, PositiveUnlabelled) else None
+        positive = sets[0] if isinstance(sets[0], PositiveUnlabelled) else None
         spy(positive, "fit")
-        return original_fit(study, link_set, setting, data, seed)
+        return original_fit(study, link_set, setting, sets, seed)
 
-    monkeypatch.setattr(entrants, "grid", grid)
-    monkeypatch.setattr(entrants, "fit", fit)
+    monkeypatch.setattr(registry, "grid", grid)
+    monkeypatch.setattr(tune, "fit", fit)
     original = Workload.choices
 
     def choices(self):
@@ -293,10 +292,10 @@ def test_calibration_and_candidates(tmp_path):
 
 def entry_setting(found, load, model):
     from mvgp.prioritise.studies.directory import StudyDirectory
-    from mvgp.prioritise.studies.work import settled
+    from mvgp.prioritise.studies.work import chosen_setting
 
     place = StudyDirectory(found.directory, found.study, LINKS.digest())
-    return settled([place.load(unit) for unit in load.choice_units(model, 0)])
+    return chosen_setting([place.load(unit) for unit in load.choice_units(model, 0)])
 
 
 def test_bins_of_probability():
@@ -354,21 +353,21 @@ def test_bad_arguments(tmp_path, change, word):
 
 @pytest.mark.slow
 def test_a_unit_that_fails_is_named_and_the_others_are_kept(tmp_path, monkeypatch):
-    original = entrants.fit
+    original = tune.fit
 
-    def fit(study, link_set, setting, data, seed):
+    def fit(study, link_set, setting, sets, seed):
         if setting.family == "popularity":
             raise RuntimeError("no luck\ntoday")
-        return original(study, link_set, setting, data, seed)
+        return original(study, link_set, setting, sets, seed)
 
-    monkeypatch.setattr(entrants, "fit", fit)
+    monkeypatch.setattr(tune, "fit", fit)
     with pytest.raises(StudyError, match="2 units.*fit of popularity_0, fold 0, set 0: RuntimeError: no luck today"):
         run_study(LINKS, small_study(models=("popularity", "hilbert")), tmp_path, progress=False)
     partial = load_study(tmp_path)
     assert not partial.finished
     assert {entry["model"] for entry in partial.metrics} == {"hilbert"}
     assert any("failed" in note for note in partial.notes)
-    monkeypatch.setattr(entrants, "fit", original)
+    monkeypatch.setattr(tune, "fit", original)
     found = run_study(LINKS, small_study(models=("popularity", "hilbert")), tmp_path, progress=False)
     assert found.finished
     assert {entry["model"] for entry in found.metrics} == {"popularity", "hilbert"}
@@ -382,15 +381,15 @@ class Diverging:
 
 
 def test_a_setting_that_cannot_be_fitted_is_passed_over(tmp_path, monkeypatch):
-    original = entrants.grid
-    monkeypatch.setattr(entrants, "grid", lambda *given: [("bad", Diverging()), *original(*given)])
+    original = registry.grid
+    monkeypatch.setattr(registry, "grid", lambda *given: [("bad", Diverging()), *original(*given)])
     found = run_study(LINKS, tiny_study(models=("popularity",)), tmp_path / "a", progress=False)
     tried = found.tables["grids"]
     assert [entry["failure"] for entry in tried] == ["NaN after 3 steps", ""]
     assert [entry["chosen"] for entry in tried] == [0, 1]
     assert math.isnan(tried[0]["score"])
     write_report(tmp_path / "a")
-    monkeypatch.setattr(entrants, "grid", lambda *given: [("bad", Diverging()), ("worse", Diverging())])
+    monkeypatch.setattr(registry, "grid", lambda *given: [("bad", Diverging()), ("worse", Diverging())])
     with pytest.raises(StudyError, match="popularity: none of 2 settings could be fitted; NaN after 3 steps"):
         run_study(LINKS, tiny_study(models=("popularity",)), tmp_path / "b", progress=False)
 
@@ -420,7 +419,7 @@ def test_failed_units_are_not_done(tmp_path, monkeypatch):
     def fit(*given):
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(entrants, "fit", fit)
+    monkeypatch.setattr(tune, "fit", fit)
     with pytest.raises(StudyError):
         run_study(LINKS, tiny_study(models=("popularity",)), tmp_path, progress=False)
     assert load_study(tmp_path).description["units"]["done"] == 1  # the choice
@@ -449,13 +448,13 @@ def test_ids_are_the_same_in_tables():
 def test_negatives_within_rows(tmp_path, monkeypatch):
     """Every list of a fit then has as many negatives as links; without it some lists have none."""
     seen = []
-    original = entrants.fit
+    original = tune.fit
 
-    def noting(study, link_set, setting, data, seed):
-        seen.append(data)
-        return original(study, link_set, setting, data, seed)
+    def noting(study, link_set, setting, sets, seed):
+        seen.extend(sets)
+        return original(study, link_set, setting, sets, seed)
 
-    monkeypatch.setattr(entrants, "fit", noting)
+    monkeypatch.setattr(tune, "fit", noting)
     lonely = {}
     for within in (True, False):
         seen.clear()

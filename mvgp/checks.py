@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError, SizeError
+from .errors import InputError, SizeError
 
 P = ParamSpec("P")
 R = TypeVar("R")

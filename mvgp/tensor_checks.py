@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InputError
-from .values import FLOATS, LARGEST, check_memory, check_whole_number, real, refuse_gradient, shown, whole
+from .checks import FLOATS, LARGEST, check_memory, check_whole_number, real, refuse_gradient, shown, whole
+from .errors import InputError
 
 EXACT = 2**53  # whole numbers up to here have a double of their own
 SMALL_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32)

@@ -1,0 +1,13 @@
+"""Calls against the direction of imports: the package root fills them in, so that no module imports downstream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def _not_filled_in(*_: Any) -> None:
+    raise RuntimeError("mvgp has not been imported as a package; import mvgp first")
+
+
+save_posterior: Callable[[Any, Any], None] = _not_filled_in  # a posterior and a path; see mvgp.storage.save
