@@ -52,7 +52,7 @@ def solve_proximal(
     3. A few steps in the whole space: conjugate gradients on the factors, or, for a trace-norm ball,
        accelerated proximal gradient.
 
-    The objective is :math:`f(G_M B G_N^T) + h(B)`.
+    The objective is :math:`f(G_M B G_N^T) + h(B)`: equation (5) with the elastic net as h, (6) with the ball.
 
     :param problem: loss f and kernels of an M x N matrix.
     :param penalty: h, a function of the singular values.
