@@ -46,7 +46,13 @@ from mvgp import hyperparameters as selection
 from mvgp import kernels, likelihoods, linalg, metrics, prioritise, priors, storage, testing
 from mvgp import mean as solvers
 from mvgp.errors import MvgpError
-from mvgp.linalg.stacked import Features
+from mvgp.hyperparameters.probes import Reference, log_determinant
+from mvgp.hyperparameters.records import AveragedRanker
+from mvgp.linalg.chebyshev import ChebyshevLinearOperator
+from mvgp.linalg.conjugate_gradients import conjugate_gradients
+from mvgp.linalg.kronecker import SpectralKroneckerLinearOperator
+from mvgp.linalg.spectra import SpectralLinearOperator
+from mvgp.linalg.stacked import Features, GramLinearOperator
 from mvgp.prioritise import baselines, studies
 from mvgp.prioritise import report as reports
 from mvgp.prioritise import tables as datasets
@@ -66,6 +72,7 @@ RECORDS = [
     "CoverageCurve",
     "SolveReport",
     "FactorPosterior",
+    "Fields",
     "FileReport",
     "FullPosterior",
     "GaussianPosterior",
@@ -95,6 +102,7 @@ RECORDS = [
     "RankingScores",
     "ReadReport",
     "Reference",
+    "RestoreContext",
     "ScalablePosterior",
     "Score",
     "Solution",
@@ -239,7 +247,7 @@ def problem() -> solvers.MeanProblem:
 
     data = observed()
     ops = to_linear_operator(psd(M)), to_linear_operator(psd(N))
-    return solvers.MeanProblem(*ops, data.pattern, solvers.SquaredLoss(data.values))
+    return solvers.MeanProblem(*ops, data.pattern, likelihoods.SquaredLoss(data.values))
 
 
 @cache
@@ -487,7 +495,7 @@ def linalg_cases() -> Iterator[Case]:
     symmetric = graph().shifted_laplacian(torch.float64, torch.device("cpu"))
     grid = {"rows": CELLS // N, "cols": CELLS % N, "shape": (M, N)}
     yield case(
-        linalg.conjugate_gradients,
+        conjugate_gradients,
         lambda: {"matmul": lambda x: left @ x, "rhs": rhs, "tolerance": 1e-6, "max_iterations": 50},
     )
     yield case(linalg.root, lambda: {"op": kernel().operator()})
@@ -508,27 +516,27 @@ def linalg_cases() -> Iterator[Case]:
 
     yield case(kronecker, lambda: {"row": left, "col": right}, "KroneckerLinearOperator")
     yield method(lambda: kronecker(left, right), "zero_mean_mvn_samples", num_samples=2)
-    yield case(linalg.SpectralLinearOperator, lambda: {"spectrum": spectrum, "vectors": vectors})
+    yield case(SpectralLinearOperator, lambda: {"spectrum": spectrum, "vectors": vectors})
     yield method(
-        lambda: linalg.SpectralLinearOperator(spectrum, vectors),
+        lambda: SpectralLinearOperator(spectrum, vectors),
         "block",
         rows=torch.tensor([0, 1]),
         cols=torch.tensor([1]),
     )
     yield case(
-        linalg.SpectralKroneckerLinearOperator,
+        SpectralKroneckerLinearOperator,
         lambda: {"spectrum": torch.ones(M, M).double(), "row_vectors": vectors, "col_vectors": vectors},
     )
     yield case(
-        linalg.ChebyshevLinearOperator,
+        ChebyshevLinearOperator,
         lambda: {"values": torch.ones(5).double(), "matrix": symmetric, "tolerance": 1e-9},
     )
     yield case(
-        linalg.GramLinearOperator,
+        GramLinearOperator,
         lambda: {"scale": torch.tensor(0.5).double(), "features": Features(torch.ones(M, 2).double())},
     )
     yield method(
-        lambda: linalg.GramLinearOperator(torch.tensor(0.5).double(), Features(torch.ones(M, 2).double())),
+        lambda: GramLinearOperator(torch.tensor(0.5).double(), Features(torch.ones(M, 2).double())),
         "root",
         most_cells=100,
     )
@@ -545,9 +553,9 @@ def solver_cases() -> Iterator[Case]:
         yield method(owner, "shrink", values=values, step=0.5)
         yield method(owner, "conjugate", values=values, scale=0.5)
     weights = torch.ones(T).double()
-    yield case(solvers.SquaredLoss, lambda: {"targets": data.values, "weights": weights})
+    yield case(likelihoods.SquaredLoss, lambda: {"targets": data.values, "weights": weights})
     yield case(
-        solvers.BiasedSquaredLoss,
+        likelihoods.BiasedSquaredLoss,
         lambda: {
             "targets": data.values,
             "weights": weights,
@@ -558,14 +566,14 @@ def solver_cases() -> Iterator[Case]:
             "col_penalty": 0.5,
         },
     )
-    yield case(solvers.RetargetedLoss, lambda: {"retarget": lambda psi: psi * 0.5, "weights": weights})
-    yield method(lambda: solvers.RetargetedLoss(lambda psi: psi * 0.5), "targets", psi=weights)
+    yield case(likelihoods.RetargetedLoss, lambda: {"retarget": lambda psi: psi * 0.5, "weights": weights})
+    yield method(lambda: likelihoods.RetargetedLoss(lambda psi: psi * 0.5), "targets", psi=weights)
     for owner in (
-        lambda: solvers.SquaredLoss(data.values),
-        lambda: solvers.BiasedSquaredLoss(data.values, None, data.rows, data.cols, (M, N), 0.5, 0.5),
-        lambda: solvers.RetargetedLoss(lambda psi: psi * 0.5),
+        lambda: likelihoods.SquaredLoss(data.values),
+        lambda: likelihoods.BiasedSquaredLoss(data.values, None, data.rows, data.cols, (M, N), 0.5, 0.5),
+        lambda: likelihoods.RetargetedLoss(lambda psi: psi * 0.5),
     ):
-        yield method(owner, "bend", step=weights)
+        yield method(owner, "quadratic_bound", step=weights)
         yield method(owner, "__call__", psi=weights)
     yield case(
         solvers.MeanProblem,
@@ -573,7 +581,7 @@ def solver_cases() -> Iterator[Case]:
             "row_op": problem().row_op,
             "col_op": problem().col_op,
             "pattern": data.pattern,
-            "loss": solvers.SquaredLoss(data.values),
+            "loss": likelihoods.SquaredLoss(data.values),
         },
     )
     for name, size in (("rows_times", M), ("cols_times", N)):
@@ -662,6 +670,8 @@ def posterior_cases() -> Iterator[Case]:
     yield case(mvgp.load, lambda: {"path": saved(), "trial": True})
     yield case(storage.Budget, lambda: {"kernels": 3, "iterations": 20, "memory_bytes": 2**20})
     yield case(storage.save, lambda: {"posterior": fitted("full"), "path": "there.mvgp"})
+    own = type("OwnKernel", (gpytorch.kernels.RBFKernel,), {})
+    yield case(storage.register, lambda: {"kind": own, "describe": dict, "restore": own, "name": "own"})
 
 
 def evidence_cases() -> Iterator[Case]:
@@ -713,15 +723,15 @@ def evidence_cases() -> Iterator[Case]:
     )
     noise = torch.full((T,), 0.3).double()
     covariance = lambda: linalg.PairLinearOperator(psd(M), psd(N), pairs())  # noqa: E731
-    reference = lambda: evidence.Reference.build(covariance(), noise, probes=4)  # noqa: E731
+    reference = lambda: Reference.build(covariance(), noise, probes=4)  # noqa: E731
     yield case(
-        evidence.Reference.build,
+        Reference.build,
         lambda: {"covariance": covariance(), "noise": noise, "probes": 4, "seed": 1, "precondition": True},
     )
     yield method(reference, "apply", dense=torch.ones(T, 1).double())
     yield method(reference, "fits", pairs=pairs())
     yield case(
-        evidence.log_determinant,
+        log_determinant,
         lambda: {
             "covariance": covariance(),
             "noise": noise,
@@ -779,8 +789,8 @@ def selection_cases() -> Iterator[Case]:
     yield case(selection.with_negatives, lambda: {"links": known(), "ratio": 1.0, "seed": 1, "within_rows": True})
     yield case(selection.NegativeSets, lambda: {"sets": 2, "ratio": 1.0, "within_rows": False})
     yield method(selection.NegativeSets, "draw", links=known(), seed=1, stream=0)
-    yield case(selection.AveragedRanker, lambda: {"posteriors": [fitted("full"), fitted("trace")]})
-    yield method(lambda: selection.AveragedRanker([fitted("full")]), "scores", rows=[0])
+    yield case(AveragedRanker, lambda: {"posteriors": [fitted("full"), fitted("trace")]})
+    yield method(lambda: AveragedRanker([fitted("full")]), "scores", rows=[0])
     yield case(selection.Split, lambda: {"train": known(), "held_out": known()})
     yield case(
         selection.choose,
@@ -874,7 +884,7 @@ def baseline_cases() -> Iterator[Case]:
 
 def application_cases() -> Iterator[Case]:
     one = {"model": "hilbert", "strength": 0.3, "negatives": 1, "seed": 1, "progress": False}
-    yield case(datasets.synthetic_matrix, lambda: {"num_rows": 6, "num_cols": 7, "share": 0.5, "noise": 0.1, "seed": 1})
+    yield case(testing.synthetic_matrix, lambda: {"num_rows": 6, "num_cols": 7, "share": 0.5, "noise": 0.1, "seed": 1})
     yield case(
         datasets.LinkSet,
         lambda: {

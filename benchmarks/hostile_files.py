@@ -3,7 +3,7 @@
     python benchmarks/hostile_files.py --count 20000 --seed 0 --jobs 1
 
 Every file ends in one of four ways: refused by a StorageError; loaded with the numbers of the original, bit for bit;
-loaded with other numbers that are a consistent posterior (a changed number under a right seal is no damage); or FAILED:
+loaded with other numbers that are a consistent posterior (a changed number under a right checksum is no damage); or FAILED:
 a raw exception, an answer that is missing, not finite or contradicts another one, more than 5 s of processor time or
 more than 500 MB of memory. Exit code 1 if any failed.
 """
@@ -37,25 +37,25 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--keep", type=pathlib.Path, help="folder for the files that fail")
-    given = parser.parse_args()
-    if given.keep is not None:
-        given.keep.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
     start, total = time.perf_counter(), hostile.Round()
-    numbers = range(given.start, given.start + given.count)
-    shares = [numbers[job :: given.jobs] for job in range(given.jobs)]
-    if given.jobs == 1:
-        total.add(part(shares[0], given.seed, given.keep))
+    numbers = range(options.start, options.start + options.count)
+    shares = [numbers[job :: options.jobs] for job in range(options.jobs)]
+    if options.jobs == 1:
+        total.add(part(shares[0], options.seed, options.keep))
     else:
-        with ProcessPoolExecutor(given.jobs) as pool:
-            for found in pool.map(part, shares, [given.seed] * given.jobs, [given.keep] * given.jobs):
-                total.add(found)
+        with ProcessPoolExecutor(options.jobs) as pool:
+            for counts in pool.map(part, shares, [options.seed] * options.jobs, [options.keep] * options.jobs):
+                total.add(counts)
     for kind in sorted({kind for kind, _ in total.kinds}):
         counts = ", ".join(f"{total.kinds[kind, word]} {word}" for word in ("refused", "equal", "other", "FAILED"))
         print(f"{kind:30} {counts}")
     for name, kind, number, reason in total.failures[:200]:
         print(f"FAILED {number} {name} [{kind}]: {reason}")
     words = ", ".join(f"{total.outcomes[word]} {word}" for word in ("refused", "equal", "other", "FAILED"))
-    print(f"{given.count} files, seed {given.seed}: {words}")
+    print(f"{options.count} files, seed {options.seed}: {words}")
     print(
         f"slowest {total.slowest:.2f} s, most memory {total.most / 2**20:.0f} MB, {time.perf_counter() - start:.0f} s"
     )

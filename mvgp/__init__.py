@@ -1,12 +1,20 @@
-"""mvgp: matrix-variate Gaussian processes on GPyTorch."""
+"""mvgp: matrix-variate Gaussian processes on GPyTorch.
 
-from .data import ObservedMatrix, PositiveUnlabelled
-from .mean import SpectralElasticNet, TraceBall
-from .models import FactorGP, FullGP, PairwiseSVM, TraceGP
-from .posteriors import GaussianPosterior
-from .priors import MatrixGP
-from .storage import load
+Names and subpackages are imported when they are first used: ``import mvgp`` itself is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .version import __version__
+
+if TYPE_CHECKING:
+    from .data import ObservedMatrix, PositiveUnlabelled
+    from .mean import SpectralElasticNet, TraceBall
+    from .models import FactorGP, FullGP, PairwiseSVM, TraceGP
+    from .posteriors import GaussianPosterior
+    from .priors import MatrixGP
+    from .storage import load
 
 __all__ = [
     "FactorGP",
@@ -22,3 +30,27 @@ __all__ = [
     "__version__",
     "load",
 ]
+_HOMES = {
+    "data": ("ObservedMatrix", "PositiveUnlabelled"),
+    "mean": ("SpectralElasticNet", "TraceBall"),
+    "models": ("FactorGP", "FullGP", "PairwiseSVM", "TraceGP"),
+    "posteriors": ("GaussianPosterior",),
+    "priors": ("MatrixGP",),
+    "storage": ("load",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_SUBPACKAGES = {*_HOMES, "hyperparameters", "kernels", "likelihoods", "linalg", "metrics", "prioritise", "testing"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBPACKAGES:
+        return import_module(f"{__name__}.{name}")
+    if name in _HOME_OF:
+        value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBPACKAGES})

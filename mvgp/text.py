@@ -1,8 +1,8 @@
-"""Text that comes from data: made harmless for terminals and for the cells of tables.
+"""Text from data, made harmless for terminals and for the cells of tables.
 
-A name may hold anything: escape sequences that rewrite a terminal, marks that turn the direction of writing around, a
-``=`` at its beginning that a spreadsheet takes for a formula. In tables it is neutralised so that :func:`from_cell` has
-the name back, letter by letter.
+A name can contain anything: escape sequences that rewrite a terminal, marks that reverse the direction of writing, a
+leading ``=`` that a spreadsheet takes for a formula. :func:`to_cell` neutralises a name for a table, and
+:func:`from_cell` restores it exactly.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 
 # control characters (C0, DEL, C1), marks of the direction of writing, separators of lines, halves of surrogate pairs
 UNSAFE = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-SHORT = {"\t": r"\t", "\n": r"\n", "\r": r"\r", "\\": "\\\\"}
-LETTERS = {short: letter for letter, short in SHORT.items()}
-FORMULAS = "=+-@\uff1d\uff0b\uff0d\uff20"  # also as full-width letters
-QUOTES = "'\""  # the first is our own mark, the second makes readers of tables join cells
+ESCAPES = {"\t": r"\t", "\n": r"\n", "\r": r"\r", "\\": "\\\\"}
+CHARACTERS = {escape: character for character, escape in ESCAPES.items()}
+FORMULAS = "=+-@\uff1d\uff0b\uff0d\uff20"  # also as full-width characters
+QUOTES = "'\""  # the first is the mark of to_cell, the second makes readers of tables join cells
 
 _IN_TEXT = re.compile(f"[{UNSAFE}]")
 _IN_CELL = re.compile(rf"[\\{UNSAFE}]")
@@ -22,7 +22,9 @@ _ESCAPE = re.compile(r"\\(?:[\\tnr]|x[0-9a-f]{2}|u[0-9a-f]{4})")
 
 
 def visible(text: str) -> str:
-    r"""Text for a terminal: what would not be seen, or would do something, is written as ``\x1b``, ``\u202e``, ....
+    r"""Text for a terminal: characters that are invisible or have an effect are written as ``\x1b``, ``\u202e``, ....
+
+    :param text: any.
 
     Example:
         >>> from mvgp.text import visible
@@ -36,8 +38,8 @@ def visible(text: str) -> str:
 def to_cell(text: str) -> str:
     r"""Text as a cell of a tab-separated table.
 
-    Characters that :func:`visible` escapes, and the backslash itself, become escapes. A cell that would begin with one
-    of ``= + - @`` (after spaces, too), or with a quote, begins with an apostrophe instead.
+    Characters that :func:`visible` escapes, and the backslash itself, become escapes. An apostrophe goes before a text
+    that begins with ``= + - @`` or with a quote, spaces aside.
 
     :param text: any.
 
@@ -49,12 +51,12 @@ def to_cell(text: str) -> str:
         True
 
     """
-    found = _IN_CELL.sub(_escape, text)
-    return f"'{found}" if _is_marked(found) else found
+    cell = _IN_CELL.sub(_escape, text)
+    return f"'{cell}" if _is_marked(cell) else cell
 
 
 def from_cell(cell: str) -> str:
-    r"""The text that :func:`to_cell` has made a cell of.
+    r"""The text that :func:`to_cell` has written as a cell.
 
     An apostrophe that :func:`to_cell` does not write, before an ordinary letter or alone, is part of the text.
 
@@ -66,7 +68,7 @@ def from_cell(cell: str) -> str:
         ('@home', 'a\\b', "'t Hooft")
 
     """
-    return _ESCAPE.sub(_letter, cell[1:] if cell.startswith("'") and _is_marked(cell[1:]) else cell)
+    return _ESCAPE.sub(_character, cell[1:] if cell.startswith("'") and _is_marked(cell[1:]) else cell)
 
 
 def _is_marked(cell: str) -> bool:
@@ -76,11 +78,11 @@ def _is_marked(cell: str) -> bool:
 
 
 def _escape(match: re.Match[str]) -> str:
-    letter = match.group()
-    code = ord(letter)
-    return SHORT.get(letter) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+    character = match.group()
+    code = ord(character)
+    return ESCAPES.get(character) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
 
 
-def _letter(match: re.Match[str]) -> str:
-    found = match.group()
-    return LETTERS[found] if found in LETTERS else chr(int(found[2:], 16))
+def _character(match: re.Match[str]) -> str:
+    escape = match.group()
+    return CHARACTERS[escape] if escape in CHARACTERS else chr(int(escape[2:], 16))

@@ -12,19 +12,18 @@ import mvgp
 from mvgp.errors import InputError
 from mvgp.hyperparameters import (
     MatrixMarginalLogLikelihood,
-    Reference,
     choose,
     choose_kernels,
     learn,
     learn_grid,
     learn_trace,
     leave_one_out,
-    log_determinant,
     log_marginal,
     nested_cross_validation,
     trace_bound,
 )
 from mvgp.hyperparameters.complete_grid import RotatedGrid
+from mvgp.hyperparameters.probes import Reference, log_determinant
 from mvgp.kernels import (
     DiffusionKernel,
     FeatureKernel,

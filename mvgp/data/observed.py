@@ -1,7 +1,4 @@
-"""Observed entries out of dense arrays, masks, scipy matrices and pandas frames.
-
-Each function returns ``(rows, cols, values, shape)``; :class:`~mvgp.ObservedMatrix` checks the rest.
-"""
+"""ObservedMatrix: observed entries, out of lists, dense arrays, masks, scipy matrices and pandas frames."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from ..checks import (
     EXACT,
     as_reals,
     as_tensor,
-    check_index,
+    check_cells,
     check_name,
     check_names,
     check_shape,
@@ -29,6 +26,10 @@ from ..checks import (
 )
 from ..errors import InputError
 from ..linalg.patterns import Pattern
+
+# Entries out of other sources ---------------------------------------------------------------------
+
+Entries = tuple[Tensor, Tensor, Tensor, tuple[int, int]]  # rows, columns and values, (T,) each, and the shape
 
 
 class ObservedMatrix:
@@ -69,22 +70,13 @@ class ObservedMatrix:
         col_names: Any = None,
     ) -> None:
         shape = check_shape(shape)
-        given_rows = check_index(rows, shape[0], "rows")  # (T,)
-        given_cols = check_index(cols, shape[1], "cols")  # (T,)
-        if given_rows.numel() != given_cols.numel():
-            raise InputError(f"rows and cols differ in length: {given_rows.numel()} and {given_cols.numel()}")
-        if given_rows.numel() == 0:
+        row, col = check_cells(rows, cols, shape)  # (T,) each
+        if len(row) == 0:
             raise InputError(f"no observations: expected at least one entry of the {shape[0]} x {shape[1]} matrix")
-        given_values = check_values(values, given_rows.numel(), "values", keep_gradient=True)
-        given_weights = None
-        if weights is not None:
-            given_weights = check_weights(weights, given_rows.numel(), given_values.dtype, keep_gradient=True)
-
-        key, order = torch.sort(given_rows * shape[1] + given_cols, stable=True)
-        check_no_duplicates(key, order, shape[1])
-        self._rows, self._cols = given_rows[order], given_cols[order]
-        self._values = given_values[order]
-        self._weights = None if given_weights is None else given_weights[order]
+        number = check_values(values, len(row), "values", keep_gradient=True)
+        weight = None if weights is None else check_weights(weights, len(row), number.dtype, keep_gradient=True)
+        self._rows, self._cols, order = sort_cells(row, col, shape[1])
+        self._values, self._weights = number[order], None if weight is None else weight[order]
         self._shape = shape
         self._row_names = check_names(row_names, shape[0], "row_names")
         self._col_names = check_names(col_names, shape[1], "col_names")
@@ -168,10 +160,10 @@ class ObservedMatrix:
 
     def detach(self) -> ObservedMatrix:
         """The same entries as constants."""
-        found = copy.copy(self)
-        found._values = self._values.detach()
-        found._weights = None if self._weights is None else self._weights.detach()
-        return found
+        constant = copy.copy(self)
+        constant._values = self._values.detach()
+        constant._weights = None if self._weights is None else self._weights.detach()
+        return constant
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -210,36 +202,35 @@ class ObservedMatrix:
         return f"ObservedMatrix({self._shape[0]} x {self._shape[1]}, {len(self)} observed ({share:.1%}){weighted})"
 
 
-def check_no_duplicates(key: Tensor, order: Tensor, num_cols: int) -> None:
-    """``key`` (T,) are sorted cell numbers m N + n; ``order`` (T,) where each stood before sorting."""
+def sort_cells(rows: Tensor, cols: Tensor, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(T,) each: rows and columns, row-major sorted, and where each stood before; a repeated cell is an error."""
+    key, order = torch.sort(rows * num_cols + cols, stable=True)
     same = key[1:] == key[:-1]
     if same.any():
         # of all repeated entries, name the one that comes first in the user's own order
         later = order[1:][same]
         pick = int(later.argmin())
-        place = int(same.nonzero()[pick])
-        pair = (int(key[place]) // num_cols, int(key[place]) % num_cols)
-        first, second = sorted((int(order[place]), int(order[place + 1])))
+        at = int(same.nonzero()[pick])
+        pair = (int(key[at]) // num_cols, int(key[at]) % num_cols)
+        first, second = sorted((int(order[at]), int(order[at + 1])))
         raise InputError(f"duplicate pair {pair}: entry {second} repeats entry {first}; observe each pair once")
-
-
-Entries = tuple[Tensor, Tensor, Tensor, tuple[int, int]]
+    return rows[order], cols[order], order
 
 
 def dense_entries(matrix: Any) -> Entries:
     """The entries of a dense matrix (M, N) that are neither NaN nor masked."""
-    given, missing = _dense(matrix, "matrix")
-    return _entries(given, ~(torch.isnan(given) | missing))
+    dense, missing = _dense(matrix, "matrix")
+    return _entries(dense, ~(torch.isnan(dense) | missing))
 
 
 def masked_entries(matrix: Any, mask: Any) -> Entries:
     """The entries of a dense matrix (M, N) where ``mask`` (M, N) is true; what numpy has masked is missing anyway."""
-    (given, missing), chosen = _dense(matrix, "matrix"), as_tensor(mask, "mask")
+    (dense, missing), chosen = _dense(matrix, "matrix"), as_tensor(mask, "mask")
     if chosen.dtype != torch.bool:
         raise InputError(f"mask: expected booleans, got {chosen.dtype}")
-    if chosen.shape != given.shape:
-        raise InputError(f"mask: expected the matrix's shape {tuple(given.shape)}, got {tuple(chosen.shape)}")
-    return _entries(given, chosen.to(given.device) & ~missing)
+    if chosen.shape != dense.shape:
+        raise InputError(f"mask: expected the matrix's shape {tuple(dense.shape)}, got {tuple(chosen.shape)}")
+    return _entries(dense, chosen.to(dense.device) & ~missing)
 
 
 def scipy_entries(matrix: Any) -> Entries:
@@ -248,10 +239,10 @@ def scipy_entries(matrix: Any) -> Entries:
 
     if not sparse.issparse(matrix):
         raise InputError(f"matrix: expected a scipy sparse matrix, got {type(matrix).__name__}")
-    given: Any = matrix
-    if given.ndim != 2:
-        raise InputError(f"matrix: expected two dimensions, got shape {given.shape}")
-    coo = given.tocoo()
+    array: Any = matrix
+    if array.ndim != 2:
+        raise InputError(f"matrix: expected two dimensions, got shape {array.shape}")
+    coo = array.tocoo()
     rows = torch.from_numpy(coo.row.astype(np.int64))
     cols = torch.from_numpy(coo.col.astype(np.int64))
     return rows, cols, as_tensor(coo.data, "matrix"), tuple(coo.shape)
@@ -263,8 +254,8 @@ def frame_entries(
     """A wide frame (all of row, col, value None) or a long one (none of them None), with the names."""
     if not all(hasattr(frame, part) for part in ("to_numpy", "columns", "index", "dtypes")):
         raise InputError(f"frame: expected a pandas DataFrame, got {shown(frame)}")
-    given = {"row": row, "col": col, "value": value}
-    missing = [name for name, column in given.items() if column is None]
+    chosen = {"row": row, "col": col, "value": value}
+    missing = [name for name, column in chosen.items() if column is None]
     if len(missing) == 3:
         numbers = [_numbers(frame.iloc[:, at], f"frame column {frame.columns[at]!r}") for at in range(frame.shape[1])]
         dense = np.stack(numbers, axis=1) if numbers else np.zeros((len(frame), 0))
@@ -275,7 +266,7 @@ def frame_entries(
         return dense_entries(dense), names[0], names[1]
     if missing:
         raise InputError(f"a long frame needs row, col and value; missing: {', '.join(missing)}")
-    for name, column in given.items():
+    for name, column in chosen.items():
         known = [str(c) for c in frame.columns]
         if not isinstance(column, str | int) or isinstance(column, bool) or column not in frame.columns:
             raise InputError(f"{name}={shown(column)}: the frame's columns are {known}")
@@ -294,22 +285,22 @@ def _dense(matrix: Any, name: str) -> tuple[Tensor, Tensor]:
     if isinstance(matrix, np.ma.MaskedArray):
         missing = torch.from_numpy(np.ma.getmaskarray(matrix).copy())
         matrix = matrix.data
-    given = as_tensor(matrix, name, keep_gradient=True)
-    if given.dim() != 2:
-        raise InputError(f"{name}: expected two dimensions (M, N), got shape {tuple(given.shape)}")
-    given = given if given.is_floating_point() else as_reals(given, name, keep_gradient=True)
-    return given, torch.zeros(given.shape, dtype=torch.bool, device=given.device) if missing is None else missing
+    dense = as_tensor(matrix, name, keep_gradient=True)
+    if dense.dim() != 2:
+        raise InputError(f"{name}: expected two dimensions (M, N), got shape {tuple(dense.shape)}")
+    dense = dense if dense.is_floating_point() else as_reals(dense, name, keep_gradient=True)
+    return dense, torch.zeros(dense.shape, dtype=torch.bool, device=dense.device) if missing is None else missing
 
 
-def _entries(given: Tensor, chosen: Tensor) -> Entries:
-    """The entries of ``given`` (M, N) where ``chosen`` (M, N) is true, all finite."""
+def _entries(dense: Tensor, chosen: Tensor) -> Entries:
+    """The entries of ``dense`` (M, N) where ``chosen`` (M, N) is true, all finite."""
     rows, cols = chosen.nonzero(as_tuple=True)
-    values = given[rows, cols]
+    values = dense[rows, cols]
     bad = ~torch.isfinite(values)
     if bad.any():
         at = int(bad.nonzero()[0])
         raise InputError(f"matrix[{rows[at]}, {cols[at]}]: expected a finite number, got {values[at].item()}")
-    return rows, cols, values, (given.shape[0], given.shape[1])
+    return rows, cols, values, (dense.shape[0], dense.shape[1])
 
 
 def _numbers(column: Any, name: str) -> np.ndarray:
@@ -326,8 +317,8 @@ def _numbers(column: Any, name: str) -> np.ndarray:
                 raise InputError(f"{name}: expected numbers in every cell, got {shown(entry)} in line {at}")
             if isinstance(entry, Integral) and abs(int(entry)) > EXACT:
                 raise InputError(f"{name}: expected numbers of at most 2**53, got {entry} in line {at}")
-    found: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan)
-    return found
+    numbers: np.ndarray = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    return numbers
 
 
 def _numbered(column: Any, name: str) -> tuple[Tensor, list[str]]:

@@ -1,4 +1,4 @@
-"""Positive pairs, however they are given: what queries and metrics take as held-out or excluded items."""
+"""PositiveUnlabelled: links, every other item of a row unlabelled; and positive pairs in any form."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_index, check_names, check_part, check_shape
+from ..checks import check_cells, check_index, check_names, check_part, check_shape
 from ..errors import InputError
 from ..linalg.patterns import CompleteRows
-from .observed import check_no_duplicates
+from .observed import sort_cells
 
 
 class PositiveUnlabelled:
@@ -46,15 +46,10 @@ class PositiveUnlabelled:
         col_names: Any = None,
     ) -> None:
         self.shape = check_shape(shape)
-        given_rows = check_index(rows, self.shape[0], "rows")
-        given_cols = check_index(cols, self.shape[1], "cols")
-        if given_rows.numel() != given_cols.numel() or given_rows.numel() == 0:
-            raise InputError(
-                f"expected as many rows as cols, at least one, got {given_rows.numel()} and {given_cols.numel()}"
-            )
-        key, order = torch.sort(given_rows * self.shape[1] + given_cols, stable=True)
-        check_no_duplicates(key, order, self.shape[1])
-        self.rows, self.cols = given_rows[order], given_cols[order]
+        row, col = check_index(rows, self.shape[0], "rows"), check_index(cols, self.shape[1], "cols")
+        if len(row) != len(col) or len(row) == 0:
+            raise InputError(f"expected as many rows as cols, at least one, got {len(row)} and {len(col)}")
+        self.rows, self.cols, _ = sort_cells(row, col, self.shape[1])
         self.weight = check_part(weight, "weight")
         self.row_names = check_names(row_names, self.shape[0], "row_names")
         self.col_names = check_names(col_names, self.shape[1], "col_names")
@@ -81,34 +76,29 @@ class PositiveUnlabelled:
         return torch.searchsorted(self.pattern.chosen, self.rows) * self.shape[1] + self.cols
 
 
-def positive_pairs(given: Any, shape: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:
+def positive_pairs(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:
     """(P,) rows and (P,) columns of distinct pairs, on the CPU, row-major sorted.
 
-    :param given: an ``ObservedMatrix``, whose entries above 0 count, anything else with ``rows`` and ``cols``, or a
+    :param pairs: an ``ObservedMatrix``, whose entries above 0 count, anything else with ``rows`` and ``cols``, or a
         pair (rows, cols) of vectors (P,); ``None`` for no pairs.
     :param shape: (M, N).
     :param name: for messages.
     """
-    given_rows, given_cols = _parts(given, shape, name)
-    rows = check_index(given_rows, shape[0], f"{name} rows").cpu()
-    cols = check_index(given_cols, shape[1], f"{name} cols").cpu()
-    if len(rows) != len(cols):
-        raise InputError(f"{name}: rows and cols differ in length: {len(rows)} and {len(cols)}")
-    cells, order = torch.sort(rows * shape[1] + cols, stable=True)
-    check_no_duplicates(cells, order, shape[1])
-    return rows[order], cols[order]
+    rows, cols = check_cells(*_parts(pairs, shape, name), shape, name)
+    sorted_rows, sorted_cols, _ = sort_cells(rows.cpu(), cols.cpu(), shape[1])
+    return sorted_rows, sorted_cols
 
 
-def _parts(given: Any, shape: tuple[int, int], name: str) -> tuple[Any, Any]:
-    if given is None:
+def _parts(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Any, Any]:
+    if pairs is None:
         return (), ()
-    if hasattr(given, "rows") and hasattr(given, "cols"):
-        if tuple(getattr(given, "shape", shape)) != shape:
-            raise InputError(f"{name}: expected shape {shape} as in the scores, got {tuple(given.shape)}")
-        values = getattr(given, "values", None)
+    if hasattr(pairs, "rows") and hasattr(pairs, "cols"):
+        if tuple(getattr(pairs, "shape", shape)) != shape:
+            raise InputError(f"{name}: expected shape {shape} as in the scores, got {tuple(pairs.shape)}")
+        values = getattr(pairs, "values", None)
         if isinstance(values, Tensor):
-            return given.rows[values > 0], given.cols[values > 0]
-        return given.rows, given.cols
-    if isinstance(given, tuple | list) and len(given) == 2:
-        return given[0], given[1]
-    raise InputError(f"{name}: expected an ObservedMatrix or a pair (rows, cols), got {type(given).__name__}")
+            return pairs.rows[values > 0], pairs.cols[values > 0]
+        return pairs.rows, pairs.cols
+    if isinstance(pairs, tuple | list) and len(pairs) == 2:
+        return pairs[0], pairs[1]
+    raise InputError(f"{name}: expected an ObservedMatrix or a pair (rows, cols), got {type(pairs).__name__}")

@@ -16,8 +16,6 @@ from ..linalg.pairs import PairIndex
 from ..linalg.patterns import BLOCK
 
 GRID_BYTES = 128 * 2**20  # memory for the scattered vectors of one batch
-GRAM_SIDE = 8192  # rows or columns up to which the derivative by a kernel matrix is formed
-COLUMNS = 1024  # of it at a time
 
 
 class _WithGradients(torch.autograd.Function):
@@ -43,12 +41,12 @@ def with_gradients(value: Tensor, pieces: Iterable[tuple[Tensor, Tensor | None]]
 
     :param pieces: tensors, and the gradient of the value by each; None for none.
     """
-    wanted = [(tensor, gradient) for tensor, gradient in pieces if tensor.requires_grad and gradient is not None]
-    if not wanted:
+    used = [(tensor, gradient) for tensor, gradient in pieces if tensor.requires_grad and gradient is not None]
+    if not used:
         return value
-    tensors, gradients = zip(*wanted, strict=True)
-    found: Tensor = _WithGradients.apply(value, gradients, *tensors)
-    return found
+    tensors, gradients = zip(*used, strict=True)
+    attached: Tensor = _WithGradients.apply(value, gradients, *tensors)
+    return attached
 
 
 def first_order(moving: Tensor) -> Tensor:
@@ -81,7 +79,13 @@ def with_derivative(
 
 @torch.no_grad()
 def form_gradients(
-    covariance: PairLinearOperator, noise: Tensor, vectors: Tensor, weights: Tensor
+    covariance: PairLinearOperator,
+    noise: Tensor,
+    vectors: Tensor,
+    weights: Tensor,
+    *,
+    gram_side: int = 8192,
+    gram_columns: int = 1024,
 ) -> list[tuple[Tensor, Tensor | None]]:
     r"""The gradient of :math:`\sum_c w_c x_c^T (K_{TT} + D) x_c` by each tensor of K_TT, and by the noise.
 
@@ -89,23 +93,27 @@ def form_gradients(
     :param noise: () or (T,) diagonal of D.
     :param vectors: (T, C) the x_c.
     :param weights: (C,) the w_c.
+    :param gram_side: rows or columns up to which the derivative by a kernel matrix is formed.
+    :param gram_columns: of that derivative, handled at a time.
     """
     tensors = covariance.representation()
     to_covariance: list[Tensor | None] = [None] * len(tensors)
     if any(tensor.requires_grad for tensor in tensors):
-        to_covariance = _bilinear(covariance, vectors, weights)
+        to_covariance = _bilinear(covariance, vectors, weights, gram_side, gram_columns)
     to_noise = (weights * vectors.square()).sum(1)  # (T,)
     return [*zip(tensors, to_covariance, strict=True), (noise, to_noise if noise.dim() else to_noise.sum())]
 
 
-def _bilinear(covariance: PairLinearOperator, vectors: Tensor, weights: Tensor) -> list[Tensor | None]:
+def _bilinear(
+    covariance: PairLinearOperator, vectors: Tensor, weights: Tensor, gram_side: int, gram_columns: int
+) -> list[Tensor | None]:
     r"""The gradient of :math:`\sum_c w_c x_c^T K_{TT} x_c` for each tensor that represents K_TT.
 
     With X_c the vectors scattered into matrices, its derivative by K_M is :math:`\sum_c w_c X_c K_N X_c^T`, a matrix as
     large as K_M, which is formed first: then the kernel is differentiated once and not once for each vector.
     """
     product = covariance.product
-    if max(covariance.left.active_shape) > GRAM_SIDE or not (product.row.dense_fits and product.col.dense_fits):
+    if max(covariance.left.active_shape) > gram_side or not (product.row.dense_fits and product.col.dense_fits):
         return _in_batches(covariance, weights * vectors, vectors)
     rows, cols = covariance.left.active_shape
     to_row, to_col = vectors.new_zeros(rows, rows), vectors.new_zeros(cols, cols)
@@ -113,8 +121,8 @@ def _bilinear(covariance: PairLinearOperator, vectors: Tensor, weights: Tensor) 
         x, x_t = _scattered(covariance.left, vectors[:, c])
         _add_product(to_row, weights[c], x, _product(x, product.col.dense).mT)
         _add_product(to_col, weights[c], x_t, _product(x_t, product.row.dense).mT)
-    of_rows = _contracted(covariance.row_op, to_row, covariance.left.active_rows)
-    return [*of_rows, *_contracted(covariance.col_op, to_col, covariance.left.active_cols)]
+    of_rows = _contracted(covariance.row_op, to_row, covariance.left.active_rows, gram_columns)
+    return [*of_rows, *_contracted(covariance.col_op, to_col, covariance.left.active_cols, gram_columns)]
 
 
 def _scattered(pairs: PairIndex, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,13 +151,13 @@ def _add_product(out: Tensor, weight: Tensor, left: Tensor, right: Tensor) -> No
         out[:, part] += weight * (left @ right[:, part].contiguous())
 
 
-def _contracted(op: LinearOperator, inner: Tensor, active: Tensor) -> list[Tensor | None]:
+def _contracted(op: LinearOperator, inner: Tensor, active: Tensor, columns: int) -> list[Tensor | None]:
     """The gradient of <inner, K> for K the block of ``op`` at ``active`` x ``active``, for each tensor of ``op``."""
     total: list[Tensor | None] = [None] * len(op.representation())
-    for start in range(0, len(active), COLUMNS):
-        part = active[start : start + COLUMNS]
+    for start in range(0, len(active), columns):
+        part = active[start : start + columns]
         left, right = inner.new_zeros(op.shape[-1], len(part)), inner.new_zeros(op.shape[-1], len(part))
-        left[active] = inner[:, start : start + COLUMNS]
+        left[active] = inner[:, start : start + columns]
         right[part, torch.arange(len(part), device=part.device)] = 1
         total = _sum(total, op._bilinear_derivative(left, right))
     return total
@@ -166,6 +174,6 @@ def _in_batches(covariance: PairLinearOperator, left: Tensor, right: Tensor) -> 
     return total
 
 
-def _sum(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _sum(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Entry by entry; None is 0."""
-    return [b if a is None else a if b is None else a + b for a, b in zip(one, other, strict=True)]
+    return [b if a is None else a if b is None else a + b for a, b in zip(first, second, strict=True)]

@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import ScaleKernel
 from tqdm import tqdm
 
-from ..checks import check_flag, check_not_negative, check_seed, check_whole_number
+from ..checks import check_flag, check_instance, check_not_negative, check_seed, check_whole_number
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP
@@ -25,108 +25,8 @@ from .validation import Choice, ChoiceInterrupted, check_model, choose
 if TYPE_CHECKING:
     import pandas as pd
 
-
-@dataclass(frozen=True, eq=False)
-class KernelCandidate:
-    """Parameters of the kernels, and how well they do on held-out data.
-
-    :param parameters: value of each parameter that is searched, by name.
-    :param choice: strength and trace share with these kernels.
-    :param gain: in the metric, against what the search stood at; NaN for the first.
-    :param gain_error: standard error of the gain, over folds, or over tasks if there is one fold; NaN if neither.
-    :param taken: whether the search went there.
-    """
-
-    parameters: Mapping[str, float]
-    choice: Choice
-    gain: float
-    gain_error: float
-    taken: bool
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class KernelChoice:
-    """Parameters of the kernels, chosen by validation. From :func:`choose_kernels`.
-
-    :param candidates: all that was tried, in this order; the first has the parameters as they were given.
-    :param unfinished: the candidate that an interrupt has cut off.
-    """
-
-    candidates: tuple[KernelCandidate, ...]
-    unfinished: KernelCandidate | None = None
-
-    @property
-    def best(self) -> KernelCandidate:
-        """Where the search ended: the last one that was taken."""
-        return [one for one in self.candidates if one.taken][-1]
-
-    @property
-    def model(self) -> TraceGP:
-        """The recipe with the chosen kernels; its strength and trace share are those of ``best.choice.chosen``."""
-        return self.best.choice.recipe
-
-    def refit(self, data: Data) -> TracePosterior | AveragedRanker:
-        """The posterior given ``data`` with the chosen kernels, strength and trace share."""
-        return self.best.choice.refit(data)
-
-    def to_frame(self) -> pd.DataFrame:
-        """The table as a pandas frame: one line for each candidate, at its best strength and trace share."""
-        import pandas as pd
-
-        lines = []
-        for one in self.candidates:
-            point = one.choice.chosen
-            found = {"trace_share": point.trace_share, "strength": point.strength, "rank": point.rank}
-            scores = {one.choice.settings.metric: point.mean, "gain": one.gain, "gain_error": one.gain_error}
-            lines.append({**one.parameters, **found, **scores, "taken": one.taken})
-        return pd.DataFrame(lines)
-
-    def __repr__(self) -> str:
-        if not any(one.taken for one in self.candidates):
-            return "KernelChoice(nothing finished)"
-        values = ", ".join(f"{name} {value:.3g}" for name, value in self.best.parameters.items())
-        point, metric = self.best.choice.chosen, self.best.choice.settings.metric
-        return f"KernelChoice(best: {values}; {metric} {point.mean:.4g}; {len(self.candidates)} candidates)"
-
-
-def gain(new: Choice, old: Choice) -> tuple[float, float]:
-    """How much better the chosen point of one choice is than that of another on the same splits, and its error."""
-    mine, theirs = _records(new), _records(old)
-    differences = [a.score.value - b.score.value for a, b in zip(mine, theirs, strict=True)]
-    values = torch.tensor(differences, dtype=torch.float64)
-    if len(values) == 1:
-        a, b = mine[0].score, theirs[0].score
-        if a.per_task is None or b.per_task is None or not torch.equal(_given(a.tasks), _given(b.tasks)):
-            return differences[0], math.nan
-        values = a.per_task - b.per_task  # tasks count alike here
-    error = float(values.std() / math.sqrt(len(values))) if len(values) > 1 else math.nan
-    return sum(differences) / len(differences), error
-
-
-def _records(choice: Choice) -> list[PathRecord]:
-    """Of the chosen point, one for each fold."""
-    point = choice.chosen
-    found = [one for one in choice.records if (one.trace_share, one.strength) == (point.trace_share, point.strength)]
-    return sorted(found, key=lambda one: one.fold)
-
-
-def _given(tasks: torch.Tensor | None) -> torch.Tensor:
-    return torch.zeros(0) if tasks is None else tasks
-
-
 Parameters = dict[str, float]
 Key = tuple[tuple[str, float], ...]
-
-
-class KernelChoiceInterrupted(KeyboardInterrupt):
-    """A search was interrupted.
-
-    :param partial: what it has found; give it to :func:`choose_kernels` as ``resume``.
-    """
-
-    def __init__(self, partial: KernelChoice) -> None:
-        super().__init__(f"{partial!r} in .partial, to be given to choose_kernels as resume=")
-        self.partial = partial
 
 
 def choose_kernels(
@@ -192,7 +92,7 @@ def choose_kernels(
     seed = check_seed(seed)
     splits = make_splits(data, by, folds, share, seed)
     known = _known(resume)
-    found: list[KernelCandidate] = []
+    candidates: list[KernelCandidate] = []
     tried: set[Key] = set()
 
     def judge(parameters: Parameters, bar: tqdm) -> bool:
@@ -204,29 +104,136 @@ def choose_kernels(
             choice = choose(recipe, data, folds=splits, seed=seed, progress=False, resume=before, **options)
         except ChoiceInterrupted as stopped:
             cut = KernelCandidate(parameters, stopped.partial, math.nan, math.nan, taken=False)
-            raise KernelChoiceInterrupted(KernelChoice(tuple(found), cut)) from None
-        old = KernelChoice(tuple(found)).best.choice if found else None
+            raise KernelChoiceInterrupted(KernelChoice(tuple(candidates), cut)) from None
+        old = KernelChoice(tuple(candidates)).best.choice if candidates else None
         more, error = (math.nan, math.nan) if old is None else gain(choice, old)
         limit = 0.0 if math.isnan(error) else errors * error
-        found.append(KernelCandidate(parameters, choice, more, error, old is None or more > limit))
-        bar.set_postfix_str(repr(KernelChoice(tuple(found)))[:80], refresh=False)
+        candidates.append(KernelCandidate(parameters, choice, more, error, old is None or more > limit))
+        bar.set_postfix_str(repr(KernelChoice(tuple(candidates)))[:80], refresh=False)
         bar.update()
-        return found[-1].taken
+        return candidates[-1].taken
 
-    most = 1 + len(further) + sweeps * len(grid)
-    with tqdm(total=most, desc="kernels", disable=not progress) as bar:
+    total = 1 + len(further) + sweeps * len(grid)
+    with tqdm(total=total, desc="kernels", disable=not progress) as bar:
         judge(start, bar)
         for jump in further:
             judge({**start, **jump}, bar)
         for _ in range(sweeps):
             moved = False
             for name, value in grid:
-                wanted = {**KernelChoice(tuple(found)).best.parameters, name: value}
-                if _key(wanted) not in tried:
-                    moved = judge(wanted, bar) or moved
+                trial = {**KernelChoice(tuple(candidates)).best.parameters, name: value}
+                if _key(trial) not in tried:
+                    moved = judge(trial, bar) or moved
             if not moved:
                 break
-    return KernelChoice(tuple(found))
+    return KernelChoice(tuple(candidates))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelChoice:
+    """Parameters of the kernels, chosen by validation. From :func:`choose_kernels`.
+
+    :param candidates: all that was tried, in this order; the first has the parameters as they were given.
+    :param unfinished: the candidate that an interrupt has cut off.
+    """
+
+    candidates: tuple[KernelCandidate, ...]
+    unfinished: KernelCandidate | None = None
+
+    @property
+    def best(self) -> KernelCandidate:
+        """Where the search ended: the last one that was taken."""
+        return [candidate for candidate in self.candidates if candidate.taken][-1]
+
+    @property
+    def model(self) -> TraceGP:
+        """The recipe with the chosen kernels; its strength and trace share are those of ``best.choice.chosen``."""
+        return self.best.choice.recipe
+
+    def refit(self, data: Data) -> TracePosterior | AveragedRanker:
+        """The posterior given ``data`` with the chosen kernels, strength and trace share."""
+        return self.best.choice.refit(data)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table as a pandas frame: one line for each candidate, at its best strength and trace share."""
+        import pandas as pd
+
+        lines = []
+        for candidate in self.candidates:
+            point = candidate.choice.chosen
+            chosen = {"trace_share": point.trace_share, "strength": point.strength, "rank": point.rank}
+            scores = {
+                candidate.choice.settings.metric: point.mean,
+                "gain": candidate.gain,
+                "gain_error": candidate.gain_error,
+            }
+            lines.append({**candidate.parameters, **chosen, **scores, "taken": candidate.taken})
+        return pd.DataFrame(lines)
+
+    def __repr__(self) -> str:
+        if not any(candidate.taken for candidate in self.candidates):
+            return "KernelChoice(nothing finished)"
+        values = ", ".join(f"{name} {value:.3g}" for name, value in self.best.parameters.items())
+        point, metric = self.best.choice.chosen, self.best.choice.settings.metric
+        return f"KernelChoice(best: {values}; {metric} {point.mean:.4g}; {len(self.candidates)} candidates)"
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCandidate:
+    """Parameters of the kernels, and how well they do on held-out data.
+
+    :param parameters: value of each parameter that is searched, by name.
+    :param choice: strength and trace share with these kernels.
+    :param gain: in the metric, against what the search stood at; NaN for the first.
+    :param gain_error: standard error of the gain, over folds, or over tasks if there is one fold; NaN if neither.
+    :param taken: whether the search went there.
+    """
+
+    parameters: Mapping[str, float]
+    choice: Choice
+    gain: float
+    gain_error: float
+    taken: bool
+
+
+class KernelChoiceInterrupted(KeyboardInterrupt):
+    """A search was interrupted.
+
+    :param partial: what it has found; give it to :func:`choose_kernels` as ``resume``.
+    """
+
+    def __init__(self, partial: KernelChoice) -> None:
+        super().__init__(f"{partial!r} in .partial, to be given to choose_kernels as resume=")
+        self.partial = partial
+
+
+def gain(new: Choice, old: Choice) -> tuple[float, float]:
+    """How much better the chosen point of one choice is than that of another on the same splits, and its error."""
+    mine, theirs = _records(new), _records(old)
+    differences = [a.score.value - b.score.value for a, b in zip(mine, theirs, strict=True)]
+    values = torch.tensor(differences, dtype=torch.float64)
+    if len(values) == 1:
+        a, b = mine[0].score, theirs[0].score
+        if a.per_task is None or b.per_task is None or not torch.equal(_given(a.tasks), _given(b.tasks)):
+            return differences[0], math.nan
+        values = a.per_task - b.per_task  # tasks count alike here
+    error = float(values.std() / math.sqrt(len(values))) if len(values) > 1 else math.nan
+    return sum(differences) / len(differences), error
+
+
+def _records(choice: Choice) -> list[PathRecord]:
+    """Of the chosen point, one for each fold."""
+    point = choice.chosen
+    records = [
+        record
+        for record in choice.records
+        if (record.trace_share, record.strength) == (point.trace_share, point.strength)
+    ]
+    return sorted(records, key=lambda record: record.fold)
+
+
+def _given(tasks: torch.Tensor | None) -> torch.Tensor:
+    return torch.zeros(0) if tasks is None else tasks
 
 
 def with_parameters(model: TraceGP, parameters: Mapping[str, float], *, keep_variance: bool) -> TraceGP:
@@ -267,16 +274,16 @@ def _read(values: Any, jumps: Any) -> tuple[list[tuple[str, float]], list[Parame
             "values and jumps: expected names with values, such as {'row_axis.kernel.time': [0.5, 2.0]} and "
             "[{'row_axis.kernel.time': 2.0}]"
         )
-    grid = [_pair(name, value) for name, given in values.items() for value in _several(given, name)]
+    grid = [_pair(name, value) for name, entries in values.items() for value in _several(entries, name)]
     if not grid and not jumps:
         raise InputError("values: expected at least one parameter to search over, got none")
     return grid, [dict(_pair(name, value) for name, value in jump.items()) for jump in jumps]
 
 
-def _several(given: Any, name: str) -> list[Any]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"{name}: expected a list of values to try, got {given!r}")
-    return list(given)
+def _several(entries: Any, name: str) -> list[Any]:
+    if isinstance(entries, str) or not isinstance(entries, Iterable):
+        raise InputError(f"{name}: expected a list of values to try, got {entries!r}")
+    return list(entries)
 
 
 def _pair(name: Any, value: Any) -> tuple[str, float]:
@@ -308,19 +315,18 @@ def _check(prior: MatrixGP, grid: Sequence[tuple[str, float]], jumps: Sequence[P
 
 
 def _get(prior: MatrixGP, name: str) -> float:
-    found: Any = prior
+    value: Any = prior
     for part in str(name).split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, torch.Tensor) or found.numel() != 1:
-        names = [one.replace("raw_", "") for one, _ in prior.named_parameters()]
+        value = getattr(value, part, None)
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        names = [full.replace("raw_", "") for full, _ in prior.named_parameters()]
         raise InputError(f"{name!r}: expected the name of a parameter that is one number, among {', '.join(names)}")
-    return float(found.detach())
+    return float(value.detach())
 
 
 def _known(resume: Any) -> dict[Key, Choice]:
     if resume is None:
         return {}
-    if not isinstance(resume, KernelChoice):
-        raise InputError(f"resume: expected a KernelChoice, got {type(resume).__name__}")
-    every = [*resume.candidates, *([resume.unfinished] if resume.unfinished else [])]
-    return {_key(one.parameters): one.choice for one in every}
+    check_instance(resume, "resume", KernelChoice, "a KernelChoice")
+    candidates = [*resume.candidates, *([resume.unfinished] if resume.unfinished else [])]
+    return {_key(candidate.parameters): candidate.choice for candidate in candidates}

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_index, without_gradient
+from ..checks import check_index, check_instance, without_gradient
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
-from ..linalg.solvers import DENSE_LIMIT, SpectralSolver
+from ..linalg.solvers import SpectralSolver
 from ..posteriors.covariance import ConditionalCovariance, unscaled
 from ..posteriors.fitted import FullPosterior
 from ..posteriors.query import SparseCoefficients
 
-CHUNK = 64  # identity columns solved at a time
+SOLVE_BATCH = 64  # identity columns solved at a time
 SAME = 1e-3  # relative residual above which the values cannot be those that were fitted
 
 
@@ -58,8 +58,7 @@ def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = N
     :param which: (J,) numbers of entries of ``data``; all when left out, which needs a dense factor of A (up to
         12,000 observed pairs) or a complete grid.
     """
-    if not isinstance(posterior, FullPosterior):
-        raise InputError(f"posterior: expected that of mvgp.FullGP, got {type(posterior).__name__}")
+    check_instance(posterior, "posterior", FullPosterior, "that of mvgp.FullGP")
     conditional, scale = _conditional(posterior)
     if posterior.certificate is not None or not isinstance(posterior.coefficients, SparseCoefficients):
         raise InputError("posterior: expected one under Gaussian noise, got that of a ranking")
@@ -76,15 +75,14 @@ def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = N
 
 def _conditional(posterior: FullPosterior) -> tuple[ConditionalCovariance, float]:
     """S of the prior as it was given, and by what it is multiplied."""
-    found, scale = unscaled(posterior.conditional)
-    assert isinstance(found, ConditionalCovariance)  # a FullPosterior has no other
-    return found, scale
+    covariance, scale = unscaled(posterior.conditional)
+    assert isinstance(covariance, ConditionalCovariance)  # a FullPosterior has no other
+    return covariance, scale
 
 
 def _checked_values(posterior: FullPosterior, data: ObservedMatrix, alpha: Tensor) -> Tensor:
     """(T,) the values of ``data``, once they are known to be what was fitted: K_TT alpha + D alpha = r - b."""
-    if not isinstance(data, ObservedMatrix):
-        raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     conditional, _ = _conditional(posterior)
     pairs = conditional.pairs
     rows, cols = data.rows.to(pairs.rows), data.cols.to(pairs.cols)
@@ -115,19 +113,19 @@ def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) 
             grid = u.square() @ (1 / (solver.products + solver.noise)) @ v.square().mT
             everything = conditional.pairs.gather(grid.unsqueeze(0)).squeeze(1)
         return everything if which is None else everything[which]
-    if conditional.has_dense or (which is None and count <= DENSE_LIMIT):
+    if conditional.has_dense or (which is None and count <= conditional.limits.dense):
         everything = torch.cholesky_inverse(conditional.dense.chol).diagonal()
         return everything if which is None else everything[which]
     if which is None:
         raise SizeError(
-            f"leave-one-out for all entries is offered up to {DENSE_LIMIT:,} observed pairs, there are {count:,}; "
-            "name some with which="
+            f"leave-one-out for all entries is offered up to {conditional.limits.dense:,} observed pairs, there are "
+            f"{count:,}; name some with which="
         )
-    found = []
-    for start in range(0, len(which), CHUNK):
-        part = which[start : start + CHUNK]
-        place = torch.arange(len(part), device=part.device)
+    parts = []
+    for start in range(0, len(which), SOLVE_BATCH):
+        part = which[start : start + SOLVE_BATCH]
+        columns = torch.arange(len(part), device=part.device)
         rhs = torch.zeros(count, len(part), dtype=conditional.noise.dtype, device=part.device)
-        rhs[part, place] = 1
-        found.append(conditional.solve(rhs)[part, place])
-    return torch.cat(found) if found else conditional.noise.new_zeros(0)
+        rhs[part, columns] = 1
+        parts.append(conditional.solve(rhs)[part, columns])
+    return torch.cat(parts) if parts else conditional.noise.new_zeros(0)

@@ -1,4 +1,4 @@
-"""MatrixMarginalLogLikelihood: the objective of gpytorch's training loop for a matrix-variate prior."""
+"""The log marginal likelihood of a matrix-variate prior: a function, and the objective of gpytorch's training loop."""
 
 from __future__ import annotations
 
@@ -12,55 +12,30 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from ..checks import check_choice, check_iterations, check_seed, check_tolerance, check_values, check_weights
+from ..checks import (
+    check_choice,
+    check_instance,
+    check_iterations,
+    check_seed,
+    check_tolerance,
+    check_values,
+    check_weights,
+)
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
-from ..likelihoods.ranking import check_gaussian
+from ..likelihoods.data_loss import check_gaussian
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
+from ..linalg.cost import DEFAULT_LIMITS
 from ..linalg.pair_operator import PairLinearOperator
-from ..linalg.preconditioner import EXACT_LIMIT
-from ..linalg.solvers import CHOLESKY_LIMIT, make_solver
+from ..linalg.solvers import make_solver
 from ..priors.matrix_gp import MatrixGP
 from .derivative import with_derivative
 from .probes import PROBES, Reference, check_probes, log_determinant
 
 MarginalMethod = Literal["auto", "cholesky", "spectral", "probes"]
 METHODS = ("auto", "cholesky", "spectral", "probes")
-
-
-def check_limits(tolerance: Any, probe_tolerance: Any, max_iterations: Any) -> tuple[float | None, float | None, int]:
-    """Two tolerances, None for what fits the precision, and a limit on iterations."""
-    first = None if tolerance is None else check_tolerance(tolerance)
-    second = None if probe_tolerance is None else check_tolerance(probe_tolerance, "probe_tolerance")
-    return first, second, check_iterations(max_iterations)
-
-
-@dataclass(frozen=True)
-class LogMarginal:
-    r""":math:`-\frac12 (r^T A^{-1} r + \log\det A + T \log 2\pi)`, with A = K_TT + D and r the values less the mean.
-
-    :param value: (), with gradients to the parameters of kernels, noise and mean, and to values, weights and inputs
-        that require them.
-    :param standard_error: of the value, from the probes; 0 where it is exact.
-    :param method: ``cholesky``, ``spectral`` or ``probes``.
-    :param quadratic: :math:`r^T A^{-1} r`.
-    :param log_det: :math:`\log\det A`.
-    :param solve_report: how well A x = r was solved.
-    :param probe_report: how well A x = z was solved for the probes, if there were any.
-    """
-
-    value: Tensor
-    standard_error: float
-    method: str
-    quadratic: float
-    log_det: float
-    solve_report: SolveReport
-    probe_report: SolveReport | None = None
-
-    @property
-    def converged(self) -> bool:
-        """Whether all linear systems were solved to their tolerance."""
-        return self.solve_report.converged and (self.probe_report is None or self.probe_report.converged)
+SLACK = 2.0  # a reference is kept until this many times the iterations are needed that it needed at first
+GRACE = 10
 
 
 def log_marginal(
@@ -91,31 +66,179 @@ def log_marginal(
     :param probes: how many random vectors estimate the log determinant.
     :param seed: of the probes.
     """
-    if not isinstance(prior, MatrixGP):
-        raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
-    if not isinstance(data, ObservedMatrix):
-        raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     if data.shape != prior.shape:
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-    probes, seed = check_probes(probes), check_seed(seed)
+    settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
     joint = prior(data.rows, data.cols)
     noise = noise_of(likelihood, joint.loc, data.weights)
-    covariance = joint.lazy_covariance_matrix
-    residual = data.values.to(joint.loc) - joint.loc
-    chosen = choose_method(covariance, noise, method)
-    reference = None
-    if chosen == "probes":
-        reference = Reference.build(covariance, noise.expand(len(data)), probes=probes, seed=seed)
-    return pair_log_marginal(
-        covariance,
-        residual,
-        noise,
-        method=chosen,
-        reference=reference,
-        tolerance=tolerance,
-        probe_tolerance=probe_tolerance,
-        max_iterations=max_iterations,
-    )
+    return pair_log_marginal(joint.lazy_covariance_matrix, data.values.to(joint.loc) - joint.loc, noise, settings)
+
+
+@dataclass(frozen=True)
+class MarginalSettings:
+    """How a log marginal likelihood is computed: the arguments of :func:`log_marginal`, checked."""
+
+    method: MarginalMethod = "auto"
+    tolerance: float | None = None
+    probe_tolerance: float | None = None
+    max_iterations: int = 1000
+    probes: int = PROBES
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice(self.method, "method", METHODS)
+        checked: dict[str, Any] = {
+            "max_iterations": check_iterations(self.max_iterations),
+            "probes": check_probes(self.probes),
+            "seed": check_seed(self.seed),
+        }
+        for name in ("tolerance", "probe_tolerance"):
+            if getattr(self, name) is not None:
+                checked[name] = check_tolerance(getattr(self, name), name)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def reference(self, covariance: PairLinearOperator, noise: Tensor) -> Reference:
+        """The preconditioner and the probes of these very parameters; ``noise`` () or (T,)."""
+        return Reference.build(covariance, noise.expand(covariance.shape[-1]), probes=self.probes, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class LogMarginal:
+    r""":math:`-\frac12 (r^T A^{-1} r + \log\det A + T \log 2\pi)`, with A = K_TT + D and r the values less the mean.
+
+    :param value: (), with gradients to the parameters of kernels, noise and mean, and to values, weights and inputs
+        that require them.
+    :param standard_error: of the value, from the probes; 0 where it is exact.
+    :param method: ``cholesky``, ``spectral`` or ``probes``.
+    :param quadratic: :math:`r^T A^{-1} r`.
+    :param log_det: :math:`\log\det A`.
+    :param solve_report: how well A x = r was solved.
+    :param probe_report: how well A x = z was solved for the probes, if there were any.
+    """
+
+    value: Tensor
+    standard_error: float
+    method: str
+    quadratic: float
+    log_det: float
+    solve_report: SolveReport
+    probe_report: SolveReport | None = None
+
+    @property
+    def converged(self) -> bool:
+        """Whether all linear systems were solved to their tolerance."""
+        return self.solve_report.converged and (self.probe_report is None or self.probe_report.converged)
+
+
+class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
+    r"""(log p(r) + log densities of gpytorch priors on parameters) / T, as gpytorch's ``ExactMarginalLogLikelihood``.
+
+    Up to 3,000 observed pairs, and on complete grids with equal noise, it is exact. Beyond that the log determinant is
+    estimated; ``last`` has the error bar. The probes and the preconditioner they are drawn from stay the same from
+    call to call, so that value and gradient belong to one smooth function and L-BFGS works; they are made anew when
+    conjugate gradients slow down because the parameters have moved far, or by :meth:`refresh`.
+
+    :param likelihood: gpytorch's ``GaussianLikelihood``.
+    :param prior: the matrix-variate prior.
+    :param method: see :func:`~mvgp.hyperparameters.log_marginal`.
+    :param tolerance: relative residual of the linear system.
+    :param probe_tolerance: relative residual of the probes.
+    :param max_iterations: of conjugate gradients.
+    :param probes: how many random vectors estimate the log determinant.
+    :param seed: of the probes.
+
+    Example:
+        >>> import gpytorch, mvgp, torch
+        >>> from mvgp.hyperparameters import MatrixMarginalLogLikelihood
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> prior = mvgp.MatrixGP(kernel, gpytorch.kernels.RBFKernel(), col_inputs=torch.linspace(0, 1, 5))
+        >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+        >>> mll = MatrixMarginalLogLikelihood(likelihood, prior)
+        >>> loss = -mll(prior([0, 1, 2], [0, 3, 4]), torch.tensor([1.0, 0.5, -0.3]))
+        >>> loss.backward()
+        >>> mll.last.method
+        'cholesky'
+
+    """
+
+    def __init__(
+        self,
+        likelihood: GaussianLikelihood,
+        prior: MatrixGP,
+        *,
+        method: MarginalMethod = "auto",
+        tolerance: float | None = None,
+        probe_tolerance: float | None = None,
+        max_iterations: int = 1000,
+        probes: int = PROBES,
+        seed: int = 0,
+    ) -> None:
+        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+        check_gaussian(likelihood, "the marginal likelihood")
+        super().__init__(likelihood, prior)
+        self.settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
+        self._reference: Reference | None = None
+        self._limit = self.settings.max_iterations
+        self._last: LogMarginal | None = None
+
+    @property
+    def last(self) -> LogMarginal:
+        """The log marginal likelihood of the last call: not divided by T, no priors on parameters, no gradient."""
+        if self._last is None:
+            raise InputError("mll.last: nothing has been computed yet; call mll(prior(rows, cols), values) first")
+        return self._last
+
+    def refresh(self) -> None:
+        """Let the next call make a new preconditioner, of the parameters as they are then."""
+        self._reference = None
+
+    def forward(self, function_dist: MultivariateNormal, target: Any, weights: Any = None, **_: Any) -> Tensor:
+        """(): for ``prior(rows, cols)`` and the values (T,) observed there.
+
+        :param weights: (T,) positive; an entry has noise variance noise / weight.
+        """
+        if not isinstance(function_dist, MultivariateNormal) or not isinstance(
+            function_dist.lazy_covariance_matrix, PairLinearOperator
+        ):
+            raise InputError(f"function_dist: expected prior(rows, cols), got {type(function_dist).__name__}")
+        mean, covariance = function_dist.loc, function_dist.lazy_covariance_matrix
+        count = len(mean)
+        values = check_values(target, count, "target", keep_gradient=True).to(mean)
+        checked = None if weights is None else check_weights(weights, count, mean.dtype, keep_gradient=True).to(mean)
+        noise = noise_of(self.likelihood, mean, checked)
+        result = self._evaluate(covariance, values - mean, noise)
+        self._last = replace(result, value=result.value.detach())  # it would keep the graph alive
+        return (result.value + self.log_parameter_prior()) / count
+
+    def log_parameter_prior(self) -> Tensor:
+        """(): the log densities of the gpytorch priors that are registered on parameters."""
+        total, seen = self.model.mean_module.zero, set()
+        for part in (self.model, self.likelihood):
+            for _, module, prior, closure, _ in part.named_priors():
+                if (id(module), id(prior)) not in seen:  # a kernel may serve both axes
+                    seen.add((id(module), id(prior)))
+                    total = total + prior.log_prob(closure(module)).sum()
+        return total
+
+    def _evaluate(self, covariance: PairLinearOperator, residual: Tensor, noise: Tensor) -> LogMarginal:
+        settings = replace(self.settings, method=choose_method(covariance, noise, self.settings.method))
+        if settings.method != "probes":
+            return pair_log_marginal(covariance, residual, noise, settings)
+        if self._reference is not None and self._reference.fits(covariance.left):
+            quick = replace(settings, max_iterations=self._limit)
+            try:
+                return pair_log_marginal(covariance, residual, noise, quick, self._reference)
+            except ConvergenceError:
+                pass  # the parameters have moved too far for this preconditioner
+        self._reference = settings.reference(covariance, noise)
+        result = pair_log_marginal(covariance, residual, noise, settings, self._reference)
+        used = max(e.iterations for e in (result.solve_report, result.probe_report) if e is not None)
+        self._limit = min(settings.max_iterations, int(SLACK * used) + GRACE)
+        return result
 
 
 def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | None) -> Tensor:
@@ -129,32 +252,27 @@ def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | Non
 
 def choose_method(covariance: PairLinearOperator, noise: Tensor, method: MarginalMethod) -> MarginalMethod:
     """The exact method that fits the problem, or probes."""
-    check_choice(method, "method", METHODS)
     pairs = covariance.left
     complete = noise.dim() == 0 and pairs.fills and pairs.active_shape == pairs.shape
-    closed_form = complete and max(pairs.shape) <= EXACT_LIMIT
+    closed_form = complete and max(pairs.shape) <= DEFAULT_LIMITS.eigenpairs
     if method == "spectral" and not closed_form:
         raise InputError(
             f"method='spectral' needs every cell observed, row by row, with equal weights, "
-            f"and at most {EXACT_LIMIT} rows and columns"
+            f"and at most {DEFAULT_LIMITS.eigenpairs} rows and columns"
         )
     if method != "auto":
         return method
     if closed_form:
         return "spectral"
-    return "cholesky" if len(pairs) <= CHOLESKY_LIMIT else "probes"
+    return "cholesky" if len(pairs) <= DEFAULT_LIMITS.cholesky else "probes"
 
 
 def pair_log_marginal(
     covariance: PairLinearOperator,
     residual: Tensor,
     noise: Tensor,
-    *,
-    method: MarginalMethod = "auto",
+    settings: MarginalSettings,
     reference: Reference | None = None,
-    tolerance: float | None = None,
-    probe_tolerance: float | None = None,
-    max_iterations: int = 1000,
 ) -> LogMarginal:
     """The log density of ``residual`` (T,) under N(0, K_TT + D).
 
@@ -163,17 +281,16 @@ def pair_log_marginal(
     :param reference: for ``probes``; the one of these very parameters when left out.
     """
     single = residual.dtype == torch.float32
-    tolerance, probe_tolerance, max_iterations = check_limits(tolerance, probe_tolerance, max_iterations)
-    tolerance = tolerance or (1e-5 if single else 1e-8)
-    probe_tolerance = probe_tolerance or (1e-4 if single else 1e-6)
-    chosen = choose_method(covariance, noise, method)
+    tolerance = settings.tolerance or (1e-5 if single else 1e-8)
+    probe_tolerance = settings.probe_tolerance or (1e-4 if single else 1e-6)
+    chosen = choose_method(covariance, noise, settings.method)
     if chosen == "cholesky":
         return _dense(covariance, residual, noise, tolerance)
     if chosen == "spectral":
         return _complete(covariance, residual, noise, tolerance)
     each = noise.expand(len(residual))
-    reference = reference or Reference.build(covariance, each)
-    return _probed(covariance, residual, each, reference, tolerance, probe_tolerance, max_iterations)
+    reference = reference or settings.reference(covariance, noise)
+    return _probed(covariance, residual, each, reference, tolerance, probe_tolerance, settings.max_iterations)
 
 
 def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
@@ -232,7 +349,7 @@ def _probed(
             max_iterations=max_iterations,
             preconditioner=reference.apply,
         ).checked()
-    found = log_determinant(
+    determinant = log_determinant(
         fixed,
         noise.detach(),
         reference,
@@ -242,147 +359,22 @@ def _probed(
     )
     quadratic = float(residual.detach() @ solution.value.squeeze(1))
     constant = len(residual) * math.log(2 * math.pi)
-    value = residual.new_tensor(-0.5 * (quadratic + float(found.value) + constant))
+    value = residual.new_tensor(-0.5 * (quadratic + float(determinant.value) + constant))
     if needed:
-        value = with_derivative(value, covariance, residual, noise, solution.value, found.vectors)
-    error = 0.5 * found.standard_error
+        value = with_derivative(value, covariance, residual, noise, solution.value, determinant.vectors)
+    error = 0.5 * determinant.standard_error
     return LogMarginal(
-        value, error, "probes", quadratic, float(found.value), solution.solve_report, probe_report=found.solve_report
+        value,
+        error,
+        "probes",
+        quadratic,
+        float(determinant.value),
+        solution.solve_report,
+        probe_report=determinant.solve_report,
     )
 
 
-def _relative(found: Tensor, wanted: Tensor) -> float:
+def _relative(product: Tensor, rhs: Tensor) -> float:
     """||found - wanted|| / ||wanted||, 0 for a zero right-hand side solved by zero."""
-    scale = float(wanted.norm())
-    return float((found.squeeze(1) - wanted).norm()) / scale if scale > 0 else 0.0
-
-
-SLACK = 2.0  # a reference is kept until this many times the iterations are needed that it needed at first
-GRACE = 10
-
-
-class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
-    r"""(log p(r) + log densities of gpytorch priors on parameters) / T, as gpytorch's ``ExactMarginalLogLikelihood``.
-
-    Up to 3,000 observed pairs, and on complete grids with equal noise, it is exact. Beyond that the log determinant is
-    estimated; ``last`` has the error bar. The probes and the preconditioner they are drawn from stay the same from
-    call to call, so that value and gradient belong to one smooth function and L-BFGS works; they are made anew when
-    conjugate gradients slow down because the parameters have moved far, or by :meth:`refresh`.
-
-    :param likelihood: gpytorch's ``GaussianLikelihood``.
-    :param prior: the matrix-variate prior.
-    :param method: see :func:`~mvgp.hyperparameters.log_marginal`.
-    :param tolerance: relative residual of the linear system.
-    :param probe_tolerance: relative residual of the probes.
-    :param max_iterations: of conjugate gradients.
-    :param probes: how many random vectors estimate the log determinant.
-    :param seed: of the probes.
-
-    Example:
-        >>> import gpytorch, mvgp, torch
-        >>> from mvgp.hyperparameters import MatrixMarginalLogLikelihood
-        >>> from mvgp.kernels import DiffusionKernel, Graph
-        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
-        >>> prior = mvgp.MatrixGP(kernel, gpytorch.kernels.RBFKernel(), col_inputs=torch.linspace(0, 1, 5))
-        >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-        >>> mll = MatrixMarginalLogLikelihood(likelihood, prior)
-        >>> loss = -mll(prior([0, 1, 2], [0, 3, 4]), torch.tensor([1.0, 0.5, -0.3]))
-        >>> loss.backward()
-        >>> mll.last.method
-        'cholesky'
-
-    """
-
-    def __init__(
-        self,
-        likelihood: GaussianLikelihood,
-        prior: MatrixGP,
-        *,
-        method: MarginalMethod = "auto",
-        tolerance: float | None = None,
-        probe_tolerance: float | None = None,
-        max_iterations: int = 1000,
-        probes: int = PROBES,
-        seed: int = 0,
-    ) -> None:
-        if not isinstance(prior, MatrixGP):
-            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
-        check_gaussian(likelihood, "the marginal likelihood")
-        super().__init__(likelihood, prior)
-        self.method: MarginalMethod = check_choice(method, "method", METHODS)
-        self.tolerance, self.probe_tolerance, self.max_iterations = check_limits(
-            tolerance, probe_tolerance, max_iterations
-        )
-        self.probes, self.seed = check_probes(probes), check_seed(seed)
-        self._reference: Reference | None = None
-        self._limit = self.max_iterations
-        self._last: LogMarginal | None = None
-
-    @property
-    def last(self) -> LogMarginal:
-        """The log marginal likelihood of the last call: not divided by T, no priors on parameters, no gradient."""
-        if self._last is None:
-            raise InputError("mll.last: nothing has been computed yet; call mll(prior(rows, cols), values) first")
-        return self._last
-
-    def refresh(self) -> None:
-        """Let the next call make a new preconditioner, of the parameters as they are then."""
-        self._reference = None
-
-    def forward(self, function_dist: MultivariateNormal, target: Any, weights: Any = None, **_: Any) -> Tensor:
-        """(): for ``prior(rows, cols)`` and the values (T,) observed there.
-
-        :param weights: (T,) positive; an entry has noise variance noise / weight.
-        """
-        if not isinstance(function_dist, MultivariateNormal) or not isinstance(
-            function_dist.lazy_covariance_matrix, PairLinearOperator
-        ):
-            raise InputError(f"function_dist: expected prior(rows, cols), got {type(function_dist).__name__}")
-        mean, covariance = function_dist.loc, function_dist.lazy_covariance_matrix
-        count = len(mean)
-        values = check_values(target, count, "target", keep_gradient=True).to(mean)
-        given = None if weights is None else check_weights(weights, count, mean.dtype, keep_gradient=True).to(mean)
-        noise = noise_of(self.likelihood, mean, given)
-        found = self._evaluate(covariance, values - mean, noise)
-        self._last = replace(found, value=found.value.detach())  # it would keep the graph alive
-        return (found.value + self.log_parameter_prior()) / count
-
-    def log_parameter_prior(self) -> Tensor:
-        """(): the log densities of the gpytorch priors that are registered on parameters."""
-        total, seen = self.model.mean_module.zero, set()
-        for part in (self.model, self.likelihood):
-            for _, module, prior, closure, _ in part.named_priors():
-                if (id(module), id(prior)) not in seen:  # a kernel may serve both axes
-                    seen.add((id(module), id(prior)))
-                    total = total + prior.log_prob(closure(module)).sum()
-        return total
-
-    def _evaluate(self, covariance: PairLinearOperator, residual: Tensor, noise: Tensor) -> LogMarginal:
-        chosen = choose_method(covariance, noise, self.method)
-        if chosen != "probes":
-            return pair_log_marginal(covariance, residual, noise, method=chosen, tolerance=self.tolerance)
-        if self._reference is not None and self._reference.fits(covariance.left):
-            try:
-                return self._probe(covariance, residual, noise, self._reference, self._limit)
-            except ConvergenceError:
-                pass  # the parameters have moved too far for this preconditioner
-        each = noise.expand(len(residual))
-        self._reference = Reference.build(covariance, each, probes=self.probes, seed=self.seed)
-        found = self._probe(covariance, residual, noise, self._reference, self.max_iterations)
-        used = max(e.iterations for e in (found.solve_report, found.probe_report) if e is not None)
-        self._limit = min(self.max_iterations, int(SLACK * used) + GRACE)
-        return found
-
-    def _probe(
-        self, covariance: PairLinearOperator, residual: Tensor, noise: Tensor, reference: Reference, limit: int
-    ) -> LogMarginal:
-        return pair_log_marginal(
-            covariance,
-            residual,
-            noise,
-            method="probes",
-            reference=reference,
-            tolerance=self.tolerance,
-            probe_tolerance=self.probe_tolerance,
-            max_iterations=limit,
-        )
+    scale = float(rhs.norm())
+    return float((product.squeeze(1) - rhs).norm()) / scale if scale > 0 else 0.0

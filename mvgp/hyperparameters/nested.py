@@ -20,16 +20,64 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False)
-class OuterFold:
-    """One outer fold.
+def nested_cross_validation(
+    model: TraceGP,
+    data: Data,
+    outer_folds: int | Sequence[Split] = 5,
+    *,
+    outer_share: float = 0.2,
+    folds: int = 1,
+    by: str = "pairs",
+    metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
+    seed: int = 0,
+    **options: Any,
+) -> NestedResult:
+    """Choose, refit and score on each outer fold; the choice sees the outer training part only.
 
-    :param choice: made within its training part, with the whole table.
-    :param score: of the model refitted to the training part, on the held-out part.
+    :param model: the recipe; its own strength and trace share are not used.
+    :param data: all of it, test data included.
+    :param outer_folds: K, 1 for one split, or the splits themselves.
+    :param outer_share: that is held out when ``outer_folds`` is 1.
+    :param folds: of the inner cross-validation, within each outer training part; 1 for one split.
+    :param by: "pairs" or "rows", for outer and inner splits alike.
+    :param metric: what is maximised, and what the outer folds are judged by.
+    :param seed: of the outer splits; each inner choice has one of its own that follows from it.
+    :param options: the other arguments of :func:`choose`: ``trace_shares``, ``strengths``, ``patience``, ``negatives``
+        and so on.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> from mvgp.hyperparameters import nested_cross_validation
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2), (2, 3), (3, 0)], 4))
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
+        >>> model = mvgp.TraceGP(mvgp.MatrixGP(kernel, kernel), BipartiteRankingLikelihood())
+        >>> inner = {"trace_shares": [0.8], "strengths": [0.5, 0.1], "metric": "AUC", "progress": False}
+        >>> len(nested_cross_validation(model, links, outer_folds=2, **inner).folds)
+        2
+
     """
-
-    choice: Choice
-    score: Score
+    check_model(model)
+    if whole(folds) is None:
+        raise InputError(f"folds: expected a whole number, as splits would hold outer test data, got {shown(folds)}")
+    folds, seed = check_whole_number(folds, "folds"), check_seed(seed)
+    splits = make_splits(data, by, outer_folds, outer_share, seed)
+    judge = resolve_metric(metric, model.likelihood, data)
+    outer = []
+    for at, split in enumerate(splits):
+        choice = choose(
+            model,
+            split.train,
+            folds=folds,
+            by=by,
+            metric=metric,
+            seed=seed + 1 + at,
+            **options,
+        )
+        posterior = choice.refit(split.train)
+        outer.append(OuterFold(choice, judge(posterior, split.train, split.held_out)))
+    return NestedResult(judge.name, tuple(outer))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,61 +123,13 @@ class NestedResult:
         return f"NestedResult({self.metric} {self.mean:.4g} +- {self.standard_error:.2g} over {len(self.folds)} folds)"
 
 
-def nested_cross_validation(
-    model: TraceGP,
-    data: Data,
-    outer_folds: int | Sequence[Split] = 5,
-    *,
-    outer_share: float = 0.2,
-    folds: int = 1,
-    by: str = "pairs",
-    metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
-    seed: int = 0,
-    **options: Any,
-) -> NestedResult:
-    """Choose, refit and score on each outer fold; the choice sees the outer training part only.
+@dataclass(frozen=True, eq=False)
+class OuterFold:
+    """One outer fold.
 
-    :param model: the recipe; its own strength and trace share are not used.
-    :param data: all of it, test data included.
-    :param outer_folds: K, 1 for one split, or the splits themselves.
-    :param outer_share: that is held out when ``outer_folds`` is 1.
-    :param folds: of the inner cross-validation, within each outer training part; 1 for one split.
-    :param by: "pairs" or "rows", for outer and inner splits alike.
-    :param metric: what is maximised, and what the outer folds are judged by.
-    :param seed: of the outer splits; each inner choice has one of its own that follows from it.
-    :param options: the other arguments of :func:`choose`: ``trace_shares``, ``strengths``, ``patience``, ``negatives``
-        and so on.
-
-    Example:
-        >>> import mvgp
-        >>> from mvgp.kernels import DiffusionKernel, Graph
-        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
-        >>> from mvgp.hyperparameters import nested_cross_validation
-        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2), (2, 3), (3, 0)], 4))
-        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
-        >>> model = mvgp.TraceGP(mvgp.MatrixGP(kernel, kernel), BipartiteRankingLikelihood())
-        >>> inner = {"trace_shares": [0.8], "strengths": [0.5, 0.1], "metric": "AUC", "progress": False}
-        >>> len(nested_cross_validation(model, links, outer_folds=2, **inner).folds)
-        2
-
+    :param choice: made within its training part, with the whole table.
+    :param score: of the model refitted to the training part, on the held-out part.
     """
-    check_model(model)
-    if whole(folds) is None:
-        raise InputError(f"folds: expected a whole number, as splits would hold outer test data, got {shown(folds)}")
-    folds, seed = check_whole_number(folds, "folds"), check_seed(seed)
-    splits = make_splits(data, by, outer_folds, outer_share, seed)
-    judge = resolve_metric(metric, model.likelihood, data)
-    found = []
-    for at, split in enumerate(splits):
-        choice = choose(
-            model,
-            split.train,
-            folds=folds,
-            by=by,
-            metric=metric,
-            seed=seed + 1 + at,
-            **options,
-        )
-        posterior = choice.refit(split.train)
-        found.append(OuterFold(choice, judge(posterior, split.train, split.held_out)))
-    return NestedResult(judge.name, tuple(found))
+
+    choice: Choice
+    score: Score

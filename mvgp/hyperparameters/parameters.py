@@ -1,16 +1,56 @@
-"""Standard errors of learned parameters from the observed information."""
+"""What every way of learning shares: raw parameters as a vector, L-BFGS, its outcome, and standard errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from gpytorch import Module
 from gpytorch.constraints import Interval
+from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import Parameter
+from tqdm import tqdm
 
 from ..errors import InputError
+
+STEP = 1e-3  # of the central differences of the observed information, in raw parameters
+FLAT = 1e-2  # information below which the data do not determine a raw parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningResult:
+    """The outcome of learning; the parameters themselves were changed in place.
+
+    :param parameters: constrained value of each parameter, by name.
+    :param history: objective after each step.
+    :param converged: whether ``gradient`` is within ``tolerance``.
+    :param gradient: largest derivative by a raw parameter, divided by the root of the number of observations.
+    :param tolerance: what was requested.
+    :param evaluations: how often value and gradient were computed.
+    """
+
+    parameters: dict[str, Tensor]
+    history: Sequence[float]
+    converged: bool
+    gradient: float
+    tolerance: float
+    evaluations: int
+
+    def warn_unless_converged(self, advice: str) -> None:
+        """Warn the caller's caller if the tolerance was missed."""
+        if not self.converged:
+            warnings.warn(
+                f"learning ended with gradient {self.gradient:.2e} after {len(self.history)} steps, the tolerance is "
+                f"{self.tolerance:.2e}; {advice}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
 
 class ParameterVector:
@@ -64,11 +104,11 @@ class ParameterVector:
 
     def slopes(self) -> Tensor:
         """(n,) float64: derivative of each constrained number by its raw one."""
-        found = []
+        slopes = []
         for parameter, constraint in self.items.values():
             raw = parameter.detach().double().requires_grad_(True)
-            found.append(torch.autograd.grad(_transform(raw, constraint).sum(), raw)[0].reshape(-1).cpu())
-        return torch.cat(found)
+            slopes.append(torch.autograd.grad(_transform(raw, constraint).sum(), raw)[0].reshape(-1).cpu())
+        return torch.cat(slopes)
 
 
 def _refuse_end(parameter: Parameter, name: str) -> None:
@@ -83,12 +123,95 @@ def _refuse_end(parameter: Parameter, name: str) -> None:
 def _transform(raw: Tensor, constraint: Interval | None) -> Tensor:
     if constraint is None:
         return raw + 0
-    found: Tensor = constraint.transform(raw)
-    return found
+    value: Tensor = constraint.transform(raw)
+    return value
 
 
-STEP = 1e-3  # of the central differences, in raw parameters
-FLAT = 1e-2  # information below which a raw parameter is taken not to be determined by the data
+class Objective(ABC):
+    """A function of raw parameters, to be maximised by its gradient.
+
+    :param vector: the parameters.
+    """
+
+    def __init__(self, vector: ParameterVector) -> None:
+        self.vector, self.evaluations = vector, 0
+        self.history: list[float] = []
+
+    @abstractmethod
+    def evaluate(self) -> tuple[Tensor, float]:
+        """At the parameters as they are: a tensor () with the objective's gradient, and the objective."""
+
+    def both(self, raw: Tensor) -> tuple[float, Tensor]:
+        """The objective and its gradient (n,) at ``raw`` (n,)."""
+        self.vector.set(raw)
+        self._clear()
+        with torch.enable_grad():
+            tensor, value = self.evaluate()
+            tensor.backward()
+        self.evaluations += 1
+        gradient = self.vector.gradient()
+        self._clear()
+        return value, gradient
+
+    def _clear(self) -> None:
+        for parameter in self.vector.raw:
+            parameter.grad = None
+
+    def maximise(
+        self,
+        *,
+        max_steps: int,
+        goal: float,
+        unit: float,
+        first_step: float | None = None,
+        precision: float = 1e-15,
+        searches: int = 40,
+        label: str,
+        progress: bool,
+    ) -> None:
+        """L-BFGS from where the parameters are; it leaves them at the best point it found.
+
+        :param goal: largest derivative at which it stops.
+        :param unit: by which the objective is divided, so that the first step is not too long.
+        :param first_step: its length in raw parameters, on which the search is then scaled.
+        :param precision: relative change of the objective at which it stops.
+        :param searches: evaluations of a line search.
+        """
+        start = self.vector.get()
+        origin, step = (torch.zeros_like(start), 1.0) if first_step is None else (start, first_step)
+
+        def minus(u: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self.both(origin + step * torch.from_numpy(np.array(u)))
+            return -value / unit, -step * gradient.numpy() / unit
+
+        with tqdm(total=max_steps, disable=not progress, desc=label, leave=False) as bar:
+
+            def note(intermediate_result: Any) -> None:
+                self.history.append(-float(intermediate_result.fun) * unit)
+                bar.update()
+                bar.set_postfix(value=f"{self.history[-1]:.3f}")
+
+            optimum = minimize(
+                minus,
+                ((start - origin) / step).numpy(),
+                jac=True,
+                method="L-BFGS-B",
+                callback=note,
+                options={"maxiter": max_steps, "gtol": step * goal / unit, "ftol": precision, "maxls": searches},
+            )
+        self.vector.set(origin + step * torch.from_numpy(np.asarray(optimum.x)))
+
+    def result_fields(self, tolerance: float, count: int) -> dict[str, Any]:
+        """The fields of a :class:`LearningResult` at the parameters as they are, for ``count`` observations."""
+        steepest = float(self.both(self.vector.get())[1].abs().max()) / count**0.5
+        return {
+            "parameters": self.vector.constrained(),
+            "history": self.history,
+            "converged": steepest <= tolerance,
+            "gradient": steepest,
+            "tolerance": tolerance,
+            "evaluations": self.evaluations,
+        }
 
 
 def observed_information(gradient: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
@@ -97,12 +220,12 @@ def observed_information(gradient: Callable[[Tensor], Tensor], at: Tensor) -> Te
     :param gradient: maps raw parameters (n,) to the gradient (n,) of the log marginal likelihood.
     """
     columns = []
-    for place in range(len(at)):
+    for index in range(len(at)):
         step = torch.zeros_like(at)
-        step[place] = STEP
+        step[index] = STEP
         columns.append((gradient(at - step) - gradient(at + step)) / (2 * STEP))
-    found = torch.stack(columns, dim=1)
-    return (found + found.mT) / 2
+    matrix = torch.stack(columns, dim=1)
+    return (matrix + matrix.mT) / 2
 
 
 def standard_errors(information: Tensor, slopes: Tensor) -> Tensor:
@@ -114,9 +237,9 @@ def standard_errors(information: Tensor, slopes: Tensor) -> Tensor:
     :param information: (n, n) I, in raw parameters.
     :param slopes: (n,) the diagonal J, derivative of constrained by raw parameters.
     """
-    found = torch.full_like(slopes, torch.nan)
+    errors = torch.full_like(slopes, torch.nan)
     free = (information.diagonal() > FLAT).nonzero().squeeze(1)
     chol, info = torch.linalg.cholesky_ex(information[free][:, free])
     if int(info) == 0 and len(free):
-        found[free] = torch.cholesky_inverse(chol).diagonal().sqrt() * slopes[free].abs()
-    return found
+        errors[free] = torch.cholesky_inverse(chol).diagonal().sqrt() * slopes[free].abs()
+    return errors

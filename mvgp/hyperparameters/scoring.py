@@ -1,4 +1,4 @@
-"""What is maximised: metrics by name, or any function."""
+"""What a validation maximises: metrics by name, or any function."""
 
 from __future__ import annotations
 
@@ -36,42 +36,65 @@ class Score:
     per_task: Tensor | None = field(default=None, compare=False, repr=False)
 
 
-def score_over_tasks(name: str, tasks: Tensor, values: Tensor, weights: Tensor | None = None) -> Score:
-    """The average over tasks, those with NaN left out.
+class Metric(Protocol):
+    """How well a posterior does on held-out data; larger is better.
 
-    With weights its standard error treats the sum over a task as one draw: it is that of a ratio of two sums.
-
-    :param name: of the metric, for messages.
-    :param tasks: (R,).
-    :param values: (R,).
-    :param weights: (R,) positive; all 1 when left out.
+    :param name: what tables call it.
     """
-    kept = ~torch.isnan(values)
-    if not bool(kept.any()):
-        raise InputError(f"{name}: expected at least one held-out task with a value, got none of {len(values)}")
-    tasks, values = tasks[kept].cpu(), values[kept].double().cpu()
-    weights = torch.ones_like(values) if weights is None else weights[kept].double().cpu()
-    total, count = weights.sum(), len(values)
-    value = (weights * values).sum() / total
-    error = math.nan
-    if count > 1:
-        error = float(((weights * (values - value)).square().sum() * count / (count - 1)).sqrt() / total)
-    if not math.isfinite(value):
-        raise InputError(f"{name}: expected a finite value, got {float(value)}")
-    return Score(float(value), error, tasks, values)
+
+    name: str
+
+    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
+        """The score of a posterior that was fitted to ``train``."""
+        ...
 
 
-def score_over_rows(name: str, rows: Tensor, values: Tensor, weights: Tensor) -> Score:
-    """The weighted average over entries, each row a task.
+def resolve_metric(metric: str | Callable[[Any, Data, Data], Any], likelihood: Likelihood, data: Data) -> Metric:
+    """By name, or from a function; refuses what makes no sense for the likelihood or the data."""
+    if isinstance(metric, str):
+        if metric.lower() == "-mse":
+            return SquaredError(likelihood, data)
+        return (
+            LogDensity(likelihood, data) if metric.lower() == "log density" else RankingMetric(metric, likelihood, data)
+        )
+    if not callable(metric):
+        raise InputError(f"metric: expected a name or a function (posterior, train, held_out), got {metric!r}")
+    return CustomMetric(metric)
 
-    :param rows: (Q,) of each entry.
-    :param values: (Q,).
-    :param weights: (Q,) positive.
+
+class RankingMetric:
+    """A figure of merit of :func:`~mvgp.metrics.ranking_scores`: held-out positives among all but training positives.
+
+    :param name: ``AUC``, or ``P@10``, ``R@10``, ``MAP@10``, ``nDCG@10``, or any other k.
+    :param likelihood: that of the model; with a Gaussian one the data have to be labels all the same.
+    :param data: all of it.
     """
-    tasks, place = rows.cpu().unique(return_inverse=True)
-    sums = torch.zeros(2, len(tasks), dtype=torch.float64)
-    sums.index_add_(1, place, torch.stack([weights * values, weights]).double().cpu())
-    return score_over_tasks(name, tasks, sums[0] / sums[1], sums[1])
+
+    def __init__(self, name: str, likelihood: Likelihood, data: Data) -> None:
+        match = re.fullmatch(r"auc|(?:p|r|ap|map|ndcg)@([1-9]\d*)", name.lower())
+        if match is None:
+            raise InputError(
+                "metric: expected 'AUC', or P, R, MAP or nDCG with a place, as 'MAP@100', or '-MSE', 'log density', "
+                f"or a function, got {name!r}"
+            )
+        self.name, self.k = name, int(match[1] or 1)
+        if isinstance(likelihood, GaussianLikelihood) and isinstance(data, ObservedMatrix):
+            kinds = len(data.values.unique())
+            if kinds > 2:
+                raise InputError(
+                    f"metric: {self.name!r} ranks positives, but the data hold {kinds} different numbers and the "
+                    "likelihood is Gaussian; use '-MSE', 'log density' or a function"
+                )
+
+    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
+        """Averaged over tasks with a held-out positive."""
+        tasks = positive_pairs(held_out, held_out.shape, "held_out")[0].unique()
+        if len(tasks) == 0:
+            raise InputError(
+                f"{self.name}: expected a held-out positive, got none among {len(held_out)} held-out pairs"
+            )
+        scores = ranking_scores(posterior, held_out, exclude=train, k=self.k, rows=tasks)
+        return score_over_tasks(self.name, scores.tasks, scores.per_task(self.name))
 
 
 class SquaredError:
@@ -113,9 +136,66 @@ class LogDensity:
         last = self._last
         if last is not None and last[0] is posterior.conditional and last[1] is held_out:
             return last[2]
-        found: Tensor = posterior.variance(held_out.rows, held_out.cols).double().cpu()
-        self._last = posterior.conditional, held_out, found
-        return found
+        variance: Tensor = posterior.variance(held_out.rows, held_out.cols).double().cpu()
+        self._last = posterior.conditional, held_out, variance
+        return variance
+
+
+class CustomMetric:
+    """A function of (posterior, train, held_out): a number, or (R,) numbers, one for each task (NaN for none)."""
+
+    def __init__(self, function: Callable[[Any, Data, Data], Any]) -> None:
+        self.function = function
+        self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
+
+    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
+        """What the function says."""
+        values = as_tensor(self.function(posterior, train, held_out), self.name)
+        if values.dim() > 1 or values.is_complex():
+            raise InputError(f"{self.name}: expected a number or one for each task, got shape {tuple(values.shape)}")
+        if values.dim() == 1:
+            return score_over_tasks(self.name, torch.arange(len(values)), values.double())
+        if not bool(torch.isfinite(values)):
+            raise InputError(f"{self.name}: expected a finite number, got {values.item()}")
+        return Score(float(values), math.nan)
+
+
+def score_over_tasks(name: str, tasks: Tensor, values: Tensor, weights: Tensor | None = None) -> Score:
+    """The average over tasks, those with NaN left out.
+
+    With weights its standard error treats the sum over a task as one draw: it is that of a ratio of two sums.
+
+    :param name: of the metric, for messages.
+    :param tasks: (R,).
+    :param values: (R,).
+    :param weights: (R,) positive; all 1 when left out.
+    """
+    kept = ~torch.isnan(values)
+    if not bool(kept.any()):
+        raise InputError(f"{name}: expected at least one held-out task with a value, got none of {len(values)}")
+    tasks, values = tasks[kept].cpu(), values[kept].double().cpu()
+    weights = torch.ones_like(values) if weights is None else weights[kept].double().cpu()
+    total, count = weights.sum(), len(values)
+    value = (weights * values).sum() / total
+    error = math.nan
+    if count > 1:
+        error = float(((weights * (values - value)).square().sum() * count / (count - 1)).sqrt() / total)
+    if not math.isfinite(value):
+        raise InputError(f"{name}: expected a finite value, got {float(value)}")
+    return Score(float(value), error, tasks, values)
+
+
+def score_over_rows(name: str, rows: Tensor, values: Tensor, weights: Tensor) -> Score:
+    """The weighted average over entries, each row a task.
+
+    :param rows: (Q,) of each entry.
+    :param values: (Q,).
+    :param weights: (Q,) positive.
+    """
+    tasks, task = rows.cpu().unique(return_inverse=True)
+    sums = torch.zeros(2, len(tasks), dtype=torch.float64)
+    sums.index_add_(1, task, torch.stack([weights * values, weights]).double().cpu())
+    return score_over_tasks(name, tasks, sums[0] / sums[1], sums[1])
 
 
 def _check_gaussian(name: str, likelihood: Likelihood, data: Data) -> None:
@@ -132,83 +212,3 @@ def _entries(name: str, posterior: Any, held_out: Data) -> tuple[Tensor, Tensor,
     values = held_out.values.double().cpu()
     weights = torch.ones_like(values) if held_out.weights is None else held_out.weights.double().cpu()
     return values, weights, posterior.mean(held_out.rows, held_out.cols).double().cpu()
-
-
-class Metric(Protocol):
-    """How well a posterior does on held-out data; larger is better.
-
-    :param name: what tables call it.
-    """
-
-    name: str
-
-    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
-        """The score of a posterior that was fitted to ``train``."""
-        ...
-
-
-class RankingMetric:
-    """A figure of merit of :func:`~mvgp.metrics.ranking_scores`: held-out positives among all but training positives.
-
-    :param name: ``AUC``, or ``P@10``, ``R@10``, ``MAP@10``, ``nDCG@10``, or any other k.
-    :param likelihood: that of the model; with a Gaussian one the data have to be labels all the same.
-    :param data: all of it.
-    """
-
-    def __init__(self, name: str, likelihood: Likelihood, data: Data) -> None:
-        match = re.fullmatch(r"auc|(?:p|r|ap|map|ndcg)@([1-9]\d*)", name.lower())
-        if match is None:
-            raise InputError(
-                "metric: expected 'AUC', or P, R, MAP or nDCG with a place, as 'MAP@100', or '-MSE', 'log density', "
-                f"or a function, got {name!r}"
-            )
-        self.name, self.k = name, int(match[1] or 1)
-        if isinstance(likelihood, GaussianLikelihood) and isinstance(data, ObservedMatrix):
-            kinds = len(data.values.unique())
-            if kinds > 2:
-                raise InputError(
-                    f"metric: {self.name!r} ranks positives, but the data hold {kinds} different numbers and the "
-                    "likelihood is Gaussian; use '-MSE', 'log density' or a function"
-                )
-
-    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
-        """Averaged over tasks with a held-out positive."""
-        tasks = positive_pairs(held_out, held_out.shape, "held_out")[0].unique()
-        if len(tasks) == 0:
-            raise InputError(
-                f"{self.name}: expected a held-out positive, got none among {len(held_out)} held-out pairs"
-            )
-        found = ranking_scores(posterior, held_out, exclude=train, k=self.k, rows=tasks)
-        return score_over_tasks(self.name, found.tasks, found.per_task(self.name))
-
-
-class CustomMetric:
-    """A function of (posterior, train, held_out): a number, or (R,) numbers, one for each task (NaN for none)."""
-
-    def __init__(self, function: Callable[[Any, Data, Data], Any]) -> None:
-        self.function = function
-        self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
-
-    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
-        """What the function says."""
-        found = as_tensor(self.function(posterior, train, held_out), self.name)
-        if found.dim() > 1 or found.is_complex():
-            raise InputError(f"{self.name}: expected a number or one for each task, got shape {tuple(found.shape)}")
-        if found.dim() == 1:
-            return score_over_tasks(self.name, torch.arange(len(found)), found.double())
-        if not bool(torch.isfinite(found)):
-            raise InputError(f"{self.name}: expected a finite number, got {found.item()}")
-        return Score(float(found), math.nan)
-
-
-def resolve_metric(metric: str | Callable[[Any, Data, Data], Any], likelihood: Likelihood, data: Data) -> Metric:
-    """By name, or from a function; refuses what makes no sense for the likelihood or the data."""
-    if isinstance(metric, str):
-        if metric.lower() == "-mse":
-            return SquaredError(likelihood, data)
-        return (
-            LogDensity(likelihood, data) if metric.lower() == "log density" else RankingMetric(metric, likelihood, data)
-        )
-    if not callable(metric):
-        raise InputError(f"metric: expected a name or a function (posterior, train, held_out), got {metric!r}")
-    return CustomMetric(metric)

@@ -83,9 +83,9 @@ def split_rows(data: Data, *, folds: int | None = None, share: float | None = No
 
     """
     check_data(data)
-    rows, place = data.rows.unique(return_inverse=True)
+    rows, row = data.rows.unique(return_inverse=True)
     fold, count = _assign(len(rows), folds, share, seed, "rows")
-    return _splits(data, fold.to(place.device)[place], count)
+    return _splits(data, fold.to(row.device)[row], count)
 
 
 def make_splits(data: Data, by: str, folds: int | Sequence[Split], share: float, seed: int) -> list[Split]:
@@ -95,7 +95,7 @@ def make_splits(data: Data, by: str, folds: int | Sequence[Split], share: float,
     check_choice(by, "by", ("pairs", "rows"))
     number = whole(folds)
     if number is None:
-        return _given(data, folds)
+        return _checked_splits(data, folds)
     folds = number
     split = split_pairs if by == "pairs" else split_rows
     return split(data, share=share, seed=seed) if folds == 1 else split(data, folds=folds, seed=seed)
@@ -106,11 +106,11 @@ def check_data(data: Any, name: str = "data") -> None:
     check_instance(data, name, (ObservedMatrix, PositiveUnlabelled), "an ObservedMatrix or PositiveUnlabelled")
 
 
-def _given(data: Data, splits: Any) -> list[Split]:
-    found = list(splits) if isinstance(splits, Sequence) else []
-    if not found or not all(isinstance(split, Split) for split in found):
+def _checked_splits(data: Data, splits: Any) -> list[Split]:
+    checked = list(splits) if isinstance(splits, Sequence) else []
+    if not checked or not all(isinstance(split, Split) for split in checked):
         raise InputError(f"folds: expected a positive whole number or a list of Split, got {shown(splits)}")
-    for at, split in enumerate(found):
+    for at, split in enumerate(checked):
         for name, part in (("train", split.train), ("held_out", split.held_out)):
             if type(part) is not type(data) or part.shape != data.shape:
                 raise InputError(
@@ -122,7 +122,7 @@ def _given(data: Data, splits: Any) -> list[Split]:
         if len(both):
             pair = (int(both[0]) // data.shape[1], int(both[0]) % data.shape[1])
             raise InputError(f"folds[{at}]: expected parts without a common pair, got {pair} in both")
-    return found
+    return checked
 
 
 def _assign(count: int, folds: Any, share: Any, seed: Any, what: str) -> tuple[Tensor, int]:

@@ -1,10 +1,4 @@
-r"""Learning hyperparameters of the trace-constrained GP: warm-started fits inside L-BFGS.
-
-Maximised is :math:`\mathcal{L} - \mu \|B\|_*`, the bound less its penalty, over B (the fit) and the
-hyperparameters; mu is held fixed, and with it the trade between the bound and the trace norm.
-The Hilbert part of the penalty follows the noise, form (4).
-
-The evidence bound of the trace-constrained posterior, with gradients to the hyperparameters.
+r"""The evidence bound of the trace-constrained posterior, with gradients to the hyperparameters, and learning by it.
 
 For a posterior with mean psi and the covariance of equation (3) the bound is
 
@@ -18,22 +12,22 @@ is that at fixed B. With :math:`dG = \tfrac12 dK\, G^{-T}` for the roots (anothe
 sees) and :math:`B = G_M^T A G_N`,
 
 .. math:: d\psi = db + \tfrac12 (dK_M\, A\, K_N + K_M\, A\, dK_N).
+
+Learning maximises :math:`\mathcal{L} - \mu \|B\|_*` over B (a warm-started fit) and the hyperparameters (L-BFGS). The
+multiplier mu is fixed, and with it the trade between bound and trace norm. The Hilbert part of the penalty follows the
+noise, form (4).
 """
 
 from __future__ import annotations
 
 import copy
 import math
-import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
-from scipy.optimize import minimize
 from torch import Tensor
-from tqdm import tqdm
 
 from ..checks import (
     check_flag,
@@ -46,7 +40,6 @@ from ..checks import (
 )
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
-from ..likelihoods.data_loss import model_retargeting
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.pair_operator import PairLinearOperator
 from ..mean.certificate import MeanSolution
@@ -56,31 +49,10 @@ from ..models.trace_gp import trace_posterior, trace_problem
 from ..posteriors.fitted import TracePosterior
 from ..priors.matrix_gp import MatrixGP
 from .derivative import first_order
-from .marginal import noise_of, pair_log_marginal
-from .parameters import ParameterVector
+from .marginal import MarginalSettings, noise_of, pair_log_marginal
+from .parameters import LearningResult, Objective, ParameterVector
 
 MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part counts as the noise
-
-
-@dataclass(frozen=True)
-class TraceBound:
-    r"""The bound and its parts.
-
-    :param value: (), with gradients to the parameters of kernels, noise and mean, and to inputs, weights and (under
-        Gaussian noise) values that require them.
-    :param standard_error: of the value, from probes of the log determinant; 0 where that is exact.
-    :param misfit: :math:`\sum_t (r_t - \psi_t)^2 / d_t`.
-    :param norm: :math:`\|B\|_F^2`.
-    :param trace_norm: :math:`\|B\|_*`.
-    :param log_det: :math:`\log\det(K_{TT} + D)`.
-    """
-
-    value: Tensor
-    standard_error: float
-    misfit: float
-    norm: float
-    trace_norm: float
-    log_det: float
 
 
 def trace_bound(
@@ -98,7 +70,7 @@ def trace_bound(
     :param likelihood: Gaussian, or a ranking likelihood.
     :param data: T observed pairs.
     :param posterior: fitted to them, of :class:`mvgp.TraceGP`.
-    :param options: of :func:`~mvgp.hyperparameters.marginal.pair_log_marginal`.
+    :param options: ``method``, ``tolerance`` and so on, as in :func:`~mvgp.hyperparameters.log_marginal`.
     """
     check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
     check_instance(likelihood, "likelihood", (GaussianLikelihood, RankingLikelihood), "a likelihood")
@@ -122,7 +94,7 @@ def trace_bound(
     if isinstance(likelihood, RankingLikelihood):
         refuse_gradient(targets, "data.values")
         weights = None if data.weights is None else data.weights.detach().to(psi)
-        targets = model_retargeting(likelihood, targets, pairs.rows, weights)(psi)
+        targets = likelihood.fit_retargeting(targets, pairs.rows, weights)(psi)
     gap = (targets - psi).detach()
     fixed = noise.detach()
     theta = gap / fixed  # (T,)
@@ -132,113 +104,32 @@ def trace_bound(
     by_cols = (col_op @ mean.right) * (sparse_t @ (mean.left_image * mean.values))
     moving = (by_rows.sum() + by_cols.sum()) / 2 + (theta * (offset - targets)).sum() - (gap.square() / noise).sum() / 2
     misfit, norm = float((gap * theta).sum()), float(mean.values.double().square().sum())
-    rest = pair_log_marginal(PairLinearOperator(row_op, col_op, pairs), torch.zeros_like(psi), noise, **options)
+    rest = pair_log_marginal(
+        PairLinearOperator(row_op, col_op, pairs), torch.zeros_like(psi), noise, MarginalSettings(**options)
+    )
     value = rest.value - 0.5 * (misfit + norm) + first_order(moving)
     return TraceBound(value, rest.standard_error, misfit, norm, float(mean.values.double().sum()), rest.log_det)
 
 
-def _noise(likelihood: Any, data: ObservedMatrix, prior: MatrixGP) -> Tensor:
-    """() or (T,), differentiable."""
-    like = prior.mean_module.zero
-    if isinstance(likelihood, RankingLikelihood):
-        noise = likelihood.noise.to(like).reshape(())
-        return noise if data.weights is None else noise / data.weights.to(like)
-    return noise_of(likelihood, like, data.weights)
-
-
-def _check_penalty(posterior: TracePosterior, noise: float) -> None:
-    """A mean that maximises another function has no envelope theorem."""
-    if torch.is_grad_enabled() and not math.isclose(posterior.penalty.ridge, noise, rel_tol=MATCH):
-        raise InputError(
-            f"posterior: expected a penalty whose Hilbert part is the noise, {noise:.6g}, got "
-            f"{posterior.penalty.ridge:.6g}; fit with penalty=SpectralElasticNet.from_noise(noise, mu), or ask for the "
-            "value alone under torch.no_grad()"
-        )
-
-
 @dataclass(frozen=True)
-class LearnedTrace:
-    r"""The outcome of :func:`learn_trace`; the parameters themselves were changed in place.
+class TraceBound:
+    r"""The bound and its parts.
 
-    :param parameters: constrained value of each parameter, by name.
-    :param posterior: the one at the end.
-    :param bound: the evidence bound at the end.
-    :param history: :math:`\mathcal{L} - \mu \|B\|_*` after each step.
-    :param converged: whether ``gradient`` is within ``tolerance``.
-    :param gradient: largest derivative by a raw parameter, divided by the root of T.
-    :param tolerance: what was asked for.
-    :param evaluations: how many fits there were.
+    :param value: (), with gradients to the parameters of kernels, noise and mean, and to inputs, weights and (under
+        Gaussian noise) values that require them.
+    :param standard_error: of the value, from probes of the log determinant; 0 where that is exact.
+    :param misfit: :math:`\sum_t (r_t - \psi_t)^2 / d_t`.
+    :param norm: :math:`\|B\|_F^2`.
+    :param trace_norm: :math:`\|B\|_*`.
+    :param log_det: :math:`\log\det(K_{TT} + D)`.
     """
 
-    parameters: dict[str, Tensor]
-    posterior: TracePosterior
-    bound: TraceBound
-    history: list[float]
-    converged: bool
-    gradient: float
-    tolerance: float
-    evaluations: int
-
-
-@dataclass
-class TraceObjective:
-    """The objective and its gradient in raw parameters; every call is a fit that starts from the one before.
-
-    :param prior: in place.
-    :param likelihood: in place.
-    :param mu: multiplier of the trace norm.
-    :param fit_tolerance: relative duality gap of the fits; the gradient is off by about its root.
-    """
-
-    prior: MatrixGP
-    likelihood: Any
-    data: ObservedMatrix
-    mu: float
-    vector: ParameterVector
-    fit_tolerance: float
-    max_iterations: int
-    options: dict[str, Any]
-    evaluations: int = 0
-    posterior: TracePosterior | None = None
-    bound: TraceBound | None = None
-    history: list[float] = field(default_factory=list)
-
-    def fit(self) -> TracePosterior:
-        """The posterior at the parameters as they are."""
-        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(())
-        given = trace_problem(
-            self.prior, self.data, self.likelihood, noise, row_bias=None, col_bias=None, tolerance=1e-8
-        )
-        start = copy.copy(self.posterior)
-        if start is not None:
-            before = start.solution
-            assert isinstance(before, MeanSolution)
-            start.solution = carried_over(before, given.problem)
-        penalty = SpectralElasticNet.from_noise(float(noise), self.mu)
-        return trace_posterior(
-            given,
-            penalty,
-            solver="proximal",
-            tolerance=self.fit_tolerance,
-            max_iterations=self.max_iterations,
-            strict=False,
-            start=start,
-        )
-
-    def both(self, raw: Tensor) -> tuple[float, Tensor]:
-        """The objective and its gradient (n,) at ``raw`` (n,)."""
-        self.vector.set(raw)
-        for parameter in self.vector.raw:
-            parameter.grad = None
-        self.posterior = self.fit()
-        with torch.enable_grad():
-            self.bound = trace_bound(self.prior, self.likelihood, self.data, self.posterior, **self.options)
-            self.bound.value.backward()
-        self.evaluations += 1
-        gradient = self.vector.gradient()
-        for parameter in self.vector.raw:
-            parameter.grad = None
-        return float(self.bound.value.detach()) - self.mu * self.bound.trace_norm, gradient
+    value: Tensor
+    standard_error: float
+    misfit: float
+    norm: float
+    trace_norm: float
+    log_det: float
 
 
 def learn_trace(
@@ -265,13 +156,12 @@ def learn_trace(
     :param fit_tolerance: relative duality gap of the fits on the way.
     :param max_iterations: of a fit.
     :param progress: show a progress bar.
-    :param options: of :func:`~mvgp.hyperparameters.marginal.pair_log_marginal`.
+    :param options: ``method``, ``tolerance`` and so on, as in :func:`~mvgp.hyperparameters.log_marginal`.
     """
     prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
     if not isinstance(prior, MatrixGP) or not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
         raise InputError(f"model: expected mvgp.TraceGP, or a recipe with a prior and a likelihood, got {shown(model)}")
-    if not isinstance(data, ObservedMatrix):
-        raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     refuse_gradient(data, "data")
     prior.refuse_gradients()
     mu = check_positive(mu, "mu (without a trace norm use learn)")
@@ -282,44 +172,104 @@ def learn_trace(
         likelihood.to(prior.dtype)
     vector = ParameterVector({"": prior, "likelihood": likelihood})
     objective = TraceObjective(prior, likelihood, data, mu, vector, fit_tolerance, max_iterations, options)
-    root = len(data) ** 0.5
-
-    def minus(raw: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = objective.both(torch.from_numpy(np.array(raw)))
-        return -value / root, -gradient.numpy() / root
-
-    with tqdm(total=max_steps, disable=not progress, desc="evidence bound", leave=False) as bar:
-
-        def note(intermediate_result: Any) -> None:
-            objective.history.append(-root * float(intermediate_result.fun))
-            bar.update()
-
-        found = minimize(
-            minus,
-            vector.get().numpy(),
-            jac=True,
-            method="L-BFGS-B",
-            callback=note,
-            options={"maxiter": max_steps, "gtol": tolerance, "ftol": 1e-12, "maxls": 30},
-        )
-    _, gradient = objective.both(torch.from_numpy(np.asarray(found.x)))
-    steepest = float(gradient.abs().max()) / root
-    if steepest > tolerance:
-        warnings.warn(
-            f"the largest derivative is {steepest:.1e} after {objective.evaluations} fits, the tolerance is "
-            f"{tolerance:.1e}; allow more steps, or tighten fit_tolerance",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    objective.maximise(
+        max_steps=max_steps,
+        goal=tolerance * len(data) ** 0.5,
+        unit=len(data) ** 0.5,
+        precision=1e-12,
+        searches=30,
+        label="evidence bound",
+        progress=progress,
+    )
+    fields = objective.result_fields(tolerance, len(data))
     assert objective.posterior is not None
     assert objective.bound is not None
-    return LearnedTrace(
-        vector.constrained(),
-        objective.posterior,
-        objective.bound,
-        objective.history,
-        steepest <= tolerance,
-        steepest,
-        tolerance,
-        objective.evaluations,
-    )
+    result = LearnedTrace(**fields, posterior=objective.posterior, bound=objective.bound)
+    result.warn_unless_converged("allow more steps, or tighten fit_tolerance")
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedTrace(LearningResult):
+    r"""The outcome of :func:`learn_trace`; its objective is :math:`\mathcal{L} - \mu \|B\|_*`.
+
+    :param posterior: the one at the end.
+    :param bound: the evidence bound at the end.
+    """
+
+    posterior: TracePosterior
+    bound: TraceBound
+
+
+class TraceObjective(Objective):
+    """The bound less its penalty; every evaluation is a fit that starts from the one before.
+
+    :param prior: in place.
+    :param likelihood: in place.
+    :param mu: multiplier of the trace norm.
+    :param fit_tolerance: relative duality gap of the fits; the gradient is off by about its root.
+    """
+
+    def __init__(
+        self,
+        prior: MatrixGP,
+        likelihood: Any,
+        data: ObservedMatrix,
+        mu: float,
+        vector: ParameterVector,
+        fit_tolerance: float,
+        max_iterations: int,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__(vector)
+        self.prior, self.likelihood, self.data, self.mu = prior, likelihood, data, mu
+        self.fit_tolerance, self.max_iterations, self.options = fit_tolerance, max_iterations, options
+        self.posterior: TracePosterior | None = None
+        self.bound: TraceBound | None = None
+
+    def fit(self) -> TracePosterior:
+        """The posterior at the parameters as they are."""
+        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(())
+        problem = trace_problem(
+            self.prior, self.data, self.likelihood, noise, row_bias=None, col_bias=None, tolerance=1e-8
+        )
+        start = copy.copy(self.posterior)
+        if start is not None:
+            before = start.solution
+            assert isinstance(before, MeanSolution)
+            start.solution = carried_over(before, problem.problem)
+        penalty = SpectralElasticNet.from_noise(float(noise), self.mu)
+        return trace_posterior(
+            problem,
+            penalty,
+            solver="proximal",
+            tolerance=self.fit_tolerance,
+            max_iterations=self.max_iterations,
+            strict=False,
+            start=start,
+        )
+
+    def evaluate(self) -> tuple[Tensor, float]:
+        """See :class:`Objective`."""
+        self.posterior = self.fit()
+        self.bound = trace_bound(self.prior, self.likelihood, self.data, self.posterior, **self.options)
+        return self.bound.value, float(self.bound.value.detach()) - self.mu * self.bound.trace_norm
+
+
+def _noise(likelihood: Any, data: ObservedMatrix, prior: MatrixGP) -> Tensor:
+    """() or (T,), differentiable."""
+    like = prior.mean_module.zero
+    if isinstance(likelihood, RankingLikelihood):
+        noise = likelihood.noise.to(like).reshape(())
+        return noise if data.weights is None else noise / data.weights.to(like)
+    return noise_of(likelihood, like, data.weights)
+
+
+def _check_penalty(posterior: TracePosterior, noise: float) -> None:
+    """A mean that maximises another function has no envelope theorem."""
+    if torch.is_grad_enabled() and not math.isclose(posterior.penalty.ridge, noise, rel_tol=MATCH):
+        raise InputError(
+            f"posterior: expected a penalty whose Hilbert part is the noise, {noise:.6g}, got "
+            f"{posterior.penalty.ridge:.6g}; fit with penalty=SpectralElasticNet.from_noise(noise, mu), or ask for the "
+            "value alone under torch.no_grad()"
+        )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from ..checks import check_flag, check_list, check_seed, check_share, check_whole_number, shown
+from ..checks import check_flag, check_instance, check_list, check_seed, check_share, check_whole_number, shown
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP, path_strengths
@@ -37,122 +37,6 @@ from .splits import Split, check_data, make_splits
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Choice:
-    """Strength and trace share, chosen by validation. From :func:`choose`.
-
-    :param records: the table: every point of every finished path, by trace share, then fold, then strength.
-    :param trace_shares: that were asked for.
-    :param settings: what all paths have in common.
-    :param one_standard_error: whether :attr:`chosen` follows the one-standard-error rule.
-    :param model: the recipe as it was.
-    """
-
-    records: tuple[PathRecord, ...]
-    trace_shares: tuple[float, ...]
-    settings: Settings
-    one_standard_error: bool
-    model: TraceGP
-
-    @cached_property
-    def finished(self) -> frozenset[tuple[float, int]]:
-        """The paths that were walked to their end: (trace share, fold)."""
-        return frozenset((record.trace_share, record.fold) for record in self.records)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every path is there."""
-        return len(self.finished) == len(self.trace_shares) * self.settings.num_folds
-
-    @cached_property
-    def points(self) -> tuple[Point, ...]:
-        """Mean and standard error of each trace share and strength that every fold has reached."""
-        return summarise(self.records, self.settings.num_folds)
-
-    @property
-    def best(self) -> Point:
-        """The largest mean."""
-        if not self.complete:
-            total = len(self.trace_shares) * self.settings.num_folds
-            raise InputError(
-                f"expected all {total} paths, got {len(self.finished)}: finish with choose(..., resume=this)"
-            )
-        return best_of(self.points)
-
-    @property
-    def best_one_standard_error(self) -> Point:
-        """The strongest penalty whose mean is within one standard error of the best, its trace share the same.
-
-        Penalties of one trace share are ordered by strength; those of different shares have no order.
-        """
-        best = self.best
-        if math.isnan(best.standard_error):
-            raise InputError(
-                f"{self.settings.metric}: expected at least two folds, or a metric with a value for each of at least "
-                "two tasks, got neither: there is no standard error"
-            )
-        return strongest_within(self.points, best)
-
-    @property
-    def chosen(self) -> Point:
-        """One of the two, as was asked for."""
-        return self.best_one_standard_error if self.one_standard_error else self.best
-
-    @property
-    def recipe(self) -> TraceGP:
-        """The model with the chosen strength and trace share."""
-        found = with_share(self.model, self.chosen.trace_share)
-        found.strength = self.chosen.strength
-        return found
-
-    def refit(self, data: Data) -> TracePosterior | AveragedRanker:
-        """The posterior given ``data`` at the chosen point, by way of the stronger ones.
-
-        With several sets of negatives, drawn anew for ``data``, it is a ranker with their average scores.
-        """
-        chosen = self.chosen
-        check_data(data)
-        negatives = check_negatives(self.settings.negatives, data)
-        recipe = with_share(self.model, chosen.trace_share)
-        strengths = [strength for strength in self.settings.strengths if strength >= chosen.strength]
-        posteriors = []
-        for one in fitted_sets(data, negatives, self.settings.seed, 0):
-            *_, last = recipe.path(one, strengths)
-            posteriors.append(last.posterior)
-        return joined(posteriors, negatives)
-
-    def to_frame(self) -> pd.DataFrame:
-        """The table as a pandas frame, one line for each record; the metric under its own name."""
-        import pandas as pd
-
-        columns = ("trace_share", "strength", "fold", "rank", "relative_gap", "iterations", "seconds")
-        frame = pd.DataFrame([{name: getattr(one, name) for name in columns} for one in self.records])
-        frame.insert(3, self.settings.metric, [one.score.value for one in self.records])
-        frame.insert(4, "standard_error", [one.score.standard_error for one in self.records])
-        return frame
-
-    def __repr__(self) -> str:
-        if not self.complete:
-            total = len(self.trace_shares) * self.settings.num_folds
-            return f"Choice({len(self.finished)} of {total} paths)"
-        best = self.best
-        return (
-            f"Choice(best: trace_share {best.trace_share:g}, strength {best.strength:.3g}, {self.settings.metric} "
-            f"{best.mean:.4g} +- {best.standard_error:.2g}; {len(self.records)} fits)"
-        )
-
-
-class ChoiceInterrupted(KeyboardInterrupt):
-    """A choice was interrupted.
-
-    :param partial: its finished paths; give it to :func:`choose` as ``resume``.
-    """
-
-    def __init__(self, partial: Choice) -> None:
-        super().__init__(f"{partial!r} in .partial, to be given to choose as resume=")
-        self.partial = partial
 
 
 def choose(
@@ -211,7 +95,7 @@ def choose(
 
     """
     check_model(model)
-    wanted = _check_shares(trace_shares)
+    shares = _check_shares(trace_shares)
     seed, progress = check_seed(seed), check_flag(progress, "progress")
     one_standard_error = check_flag(one_standard_error, "one_standard_error")
     splits = make_splits(data, by, folds, share, seed)
@@ -230,11 +114,11 @@ def choose(
     )
     finished = _finished(resume, settings)
 
-    def found() -> Choice:
-        paths = [finished[key] for key in _keys(wanted, splits) if key in finished]
-        return Choice(tuple(one for path in paths for one in path), wanted, settings, one_standard_error, model)
+    def result() -> Choice:
+        paths = [finished[key] for key in _keys(shares, splits) if key in finished]
+        return Choice(tuple(record for path in paths for record in path), shares, settings, one_standard_error, model)
 
-    todo = [key for key in _keys(wanted, splits) if key not in finished]
+    todo = [key for key in _keys(shares, splits) if key not in finished]
     try:
         with tqdm(total=len(todo) * len(settings.strengths), desc="choose", disable=not progress) as bar:
             for trace_share, fold in todo:
@@ -245,8 +129,124 @@ def choose(
                 finished[trace_share, fold] = path
                 bar.update(len(settings.strengths) - len(path))  # what an early end has saved
     except KeyboardInterrupt:
-        raise ChoiceInterrupted(found()) from None
-    return found()
+        raise ChoiceInterrupted(result()) from None
+    return result()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Choice:
+    """Strength and trace share, chosen by validation. From :func:`choose`.
+
+    :param records: the table: every point of every finished path, by trace share, then fold, then strength.
+    :param trace_shares: those requested.
+    :param settings: what all paths have in common.
+    :param one_standard_error: whether :attr:`chosen` follows the one-standard-error rule.
+    :param model: the recipe as it was.
+    """
+
+    records: tuple[PathRecord, ...]
+    trace_shares: tuple[float, ...]
+    settings: Settings
+    one_standard_error: bool
+    model: TraceGP
+
+    @cached_property
+    def finished(self) -> frozenset[tuple[float, int]]:
+        """The paths that were walked to their end: (trace share, fold)."""
+        return frozenset((record.trace_share, record.fold) for record in self.records)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every path is finished."""
+        return len(self.finished) == len(self.trace_shares) * self.settings.num_folds
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """Mean and standard error of each trace share and strength that every fold has reached."""
+        return summarise(self.records, self.settings.num_folds)
+
+    @property
+    def best(self) -> Point:
+        """The largest mean."""
+        if not self.complete:
+            total = len(self.trace_shares) * self.settings.num_folds
+            raise InputError(
+                f"expected all {total} paths, got {len(self.finished)}: finish with choose(..., resume=this)"
+            )
+        return best_of(self.points)
+
+    @property
+    def best_one_standard_error(self) -> Point:
+        """The strongest penalty whose mean is within one standard error of the best, its trace share the same.
+
+        Penalties of one trace share are ordered by strength; those of different shares have no order.
+        """
+        best = self.best
+        if math.isnan(best.standard_error):
+            raise InputError(
+                f"{self.settings.metric}: expected at least two folds, or a metric with a value for each of at least "
+                "two tasks, got neither: there is no standard error"
+            )
+        return strongest_within(self.points, best)
+
+    @property
+    def chosen(self) -> Point:
+        """One of the two, as requested."""
+        return self.best_one_standard_error if self.one_standard_error else self.best
+
+    @property
+    def recipe(self) -> TraceGP:
+        """The model with the chosen strength and trace share."""
+        model = with_share(self.model, self.chosen.trace_share)
+        model.strength = self.chosen.strength
+        return model
+
+    def refit(self, data: Data) -> TracePosterior | AveragedRanker:
+        """The posterior given ``data`` at the chosen point, by way of the stronger ones.
+
+        With several sets of negatives, drawn anew for ``data``, it is a ranker with their average scores.
+        """
+        chosen = self.chosen
+        check_data(data)
+        negatives = check_negatives(self.settings.negatives, data)
+        recipe = with_share(self.model, chosen.trace_share)
+        strengths = [strength for strength in self.settings.strengths if strength >= chosen.strength]
+        posteriors = []
+        for labelled in fitted_sets(data, negatives, self.settings.seed, 0):
+            *_, last = recipe.path(labelled, strengths)
+            posteriors.append(last.posterior)
+        return joined(posteriors, negatives)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table as a pandas frame, one line for each record; the metric under its own name."""
+        import pandas as pd
+
+        columns = ("trace_share", "strength", "fold", "rank", "relative_gap", "iterations", "seconds")
+        frame = pd.DataFrame([{name: getattr(record, name) for name in columns} for record in self.records])
+        frame.insert(3, self.settings.metric, [record.score.value for record in self.records])
+        frame.insert(4, "standard_error", [record.score.standard_error for record in self.records])
+        return frame
+
+    def __repr__(self) -> str:
+        if not self.complete:
+            total = len(self.trace_shares) * self.settings.num_folds
+            return f"Choice({len(self.finished)} of {total} paths)"
+        best = self.best
+        return (
+            f"Choice(best: trace_share {best.trace_share:g}, strength {best.strength:.3g}, {self.settings.metric} "
+            f"{best.mean:.4g} +- {best.standard_error:.2g}; {len(self.records)} fits)"
+        )
+
+
+class ChoiceInterrupted(KeyboardInterrupt):
+    """A choice was interrupted.
+
+    :param partial: its finished paths; give it to :func:`choose` as ``resume``.
+    """
+
+    def __init__(self, partial: Choice) -> None:
+        super().__init__(f"{partial!r} in .partial, to be given to choose as resume=")
+        self.partial = partial
 
 
 def _keys(trace_shares: Sequence[float], splits: Sequence[Split]) -> list[tuple[float, int]]:
@@ -254,40 +254,38 @@ def _keys(trace_shares: Sequence[float], splits: Sequence[Split]) -> list[tuple[
 
 
 def _finished(resume: Choice | None, settings: Settings) -> dict[tuple[float, int], list[PathRecord]]:
-    found: dict[tuple[float, int], list[PathRecord]] = {}
+    paths: dict[tuple[float, int], list[PathRecord]] = {}
     if resume is None:
-        return found
-    if not isinstance(resume, Choice):
-        raise InputError(f"resume: expected a Choice, got {type(resume).__name__}")
+        return paths
+    check_instance(resume, "resume", Choice, "a Choice")
     settings.check_same(resume.settings)
     for record in resume.records:
-        found.setdefault((record.trace_share, record.fold), []).append(record)
-    return found
+        paths.setdefault((record.trace_share, record.fold), []).append(record)
+    return paths
 
 
 def check_model(model: Any) -> None:
     """A recipe whose strength is relative."""
-    if not isinstance(model, TraceGP):
-        raise InputError(f"model: expected mvgp.TraceGP, got {type(model).__name__}")
+    check_instance(model, "model", TraceGP, "mvgp.TraceGP")
     if model.penalty is not None:
         raise InputError("model: strengths are relative, a model with an absolute penalty has none; leave penalty out")
     model.prior.refuse_gradients()
 
 
 def _check_shares(trace_shares: Any) -> tuple[float, ...]:
-    given = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
-    found = tuple(check_share(one, f"trace_shares[{at}]") for at, one in enumerate(given))
-    if not found or len(set(found)) < len(found):
-        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(given)}")
-    return found
+    entries = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
+    shares = tuple(check_share(entry, f"trace_shares[{at}]") for at, entry in enumerate(entries))
+    if not shares or len(set(shares)) < len(shares):
+        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(entries)}")
+    return shares
 
 
 def _check_strengths(strengths: Any, lowest: float) -> tuple[float, ...]:
-    found = tuple(path_strengths(strengths, lowest))
-    if len(set(found)) < len(found):
-        raise InputError(f"strengths: expected different numbers, got {list(found)}")
-    return found
+    checked = tuple(path_strengths(strengths, lowest))
+    if len(set(checked)) < len(checked):
+        raise InputError(f"strengths: expected different numbers, got {list(checked)}")
+    return checked
 
 
-def _check_limit(given: Any, name: str) -> int | None:
-    return None if given is None else check_whole_number(given, name)
+def _check_limit(value: Any, name: str) -> int | None:
+    return None if value is None else check_whole_number(value, name)

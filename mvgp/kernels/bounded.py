@@ -45,25 +45,25 @@ class BoundedParameters(gpytorch.Module):
         self._set_parameter(name, value, may_be_zero=may_be_zero)
 
     def _get_parameter(self, name: str) -> Tensor:
-        found: Tensor = getattr(self, f"raw_{name}_constraint").transform(getattr(self, f"raw_{name}"))
-        return found
+        value: Tensor = getattr(self, f"raw_{name}_constraint").transform(getattr(self, f"raw_{name}"))
+        return value
 
     def _set_parameter(self, name: str, value: Any, *, may_be_zero: bool = False) -> None:
         """Give a parameter a value, which is copied and checked."""
         raw, constraint = getattr(self, f"raw_{name}"), getattr(self, f"raw_{name}_constraint")
         if isinstance(self, RandomModuleMixin):  # gpytorch's random modules hold samples, with their gradient
-            wanted = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
-            self.initialize(**{f"raw_{name}": constraint.inverse_transform(wanted)})
+            expanded = torch.as_tensor(value, dtype=raw.dtype, device=raw.device).expand(raw.shape)
+            self.initialize(**{f"raw_{name}": constraint.inverse_transform(expanded)})
             return
-        given = as_reals(value, name, raw.dtype).to(raw.device)
-        bad = (given < 0) if may_be_zero else (given <= 0)
-        refuse_where(bad, given, name, f"a finite number that is {'not negative' if may_be_zero else 'positive'}")
+        numbers = as_reals(value, name, raw.dtype).to(raw.device)
+        bad = (numbers < 0) if may_be_zero else (numbers <= 0)
+        refuse_where(bad, numbers, name, f"a finite number that is {'not negative' if may_be_zero else 'positive'}")
         try:
-            wanted = given.expand(raw.shape)
+            expanded = numbers.expand(raw.shape)
         except RuntimeError:
             shape = f"one number, or shape {tuple(raw.shape)}" if raw.dim() else "one number"
-            raise InputError(f"{name}: expected {shape}, got shape {tuple(given.shape)}") from None
-        self.initialize(**{f"raw_{name}": _raw(wanted, constraint, name)})
+            raise InputError(f"{name}: expected {shape}, got shape {tuple(numbers.shape)}") from None
+        self.initialize(**{f"raw_{name}": _raw(expanded, constraint, name)})
 
     def initialize(self, **kwargs: Any) -> Self:
         """Set parameters, as gpytorch does; those that leave an end of their constraint are learned again."""
@@ -87,31 +87,47 @@ class BoundedParameters(gpytorch.Module):
             self._parameters[name].requires_grad_(name not in now)
 
 
-def _raw(wanted: Tensor, constraint: Interval, name: str) -> Tensor:
+def bounded_parameter(name: str, meaning: str, *, may_be_zero: bool = False) -> Any:
+    """A property of :class:`BoundedParameters`: the value of ``raw_<name>``, with a setter that checks.
+
+    :param meaning: its docstring.
+    """
+
+    def get(self: BoundedParameters) -> Tensor:
+        return self._get_parameter(name)
+
+    def put(self: BoundedParameters, value: Any) -> None:
+        self._set_parameter(name, value, may_be_zero=may_be_zero)
+
+    get.__doc__ = meaning
+    return property(get, put, doc=meaning)
+
+
+def _raw(values: Tensor, constraint: Interval, name: str) -> Tensor:
     """The raw numbers of values under a constraint; infinite at its ends."""
-    low, high = (_beside(wanted, bound) for bound in (constraint.lower_bound, constraint.upper_bound))
+    low, high = (_side_of_bound(values, bound) for bound in (constraint.lower_bound, constraint.upper_bound))
     if bool((low < 0).any()) or bool((high > 0).any()):
-        raise InputError(f"{name}: expected a value that fulfils {constraint!r}, got {wanted.tolist()!r}")
+        raise InputError(f"{name}: expected a value that fulfils {constraint!r}, got {values.tolist()!r}")
     at_end = (low == 0) | (high == 0)
     if not constraint.enforced or not bool(at_end.any()):
-        raw = torch.as_tensor(constraint.inverse_transform(wanted)).to(wanted).clone()
+        raw = torch.as_tensor(constraint.inverse_transform(values)).to(values).clone()
         # gpytorch's inverse of softplus overflows where softplus is the identity: from about 700 on
-        raw = torch.where(torch.isfinite(raw), raw, wanted - constraint.lower_bound.to(wanted))
-        back = torch.as_tensor(constraint.transform(raw)).to(wanted)
-        if not bool(torch.isclose(back, wanted, rtol=1e-3, atol=0.0).all()):
-            raise InputError(f"{name}: expected a value that {constraint!r} can represent, got {wanted.tolist()!r}")
+        raw = torch.where(torch.isfinite(raw), raw, values - constraint.lower_bound.to(values))
+        back = torch.as_tensor(constraint.transform(raw)).to(values)
+        if not bool(torch.isclose(back, values, rtol=1e-3, atol=0.0).all()):
+            raise InputError(f"{name}: expected a value that {constraint!r} can represent, got {values.tolist()!r}")
         return raw
     if not bool(at_end.all()):
         raise InputError(
             f"{name}: expected values inside {constraint!r}, or all at an end of it, where they are constants, "
-            f"got {wanted.tolist()!r}"
+            f"got {values.tolist()!r}"
         )
-    return torch.where(low == 0, -torch.inf, torch.full_like(wanted, torch.inf))
+    return torch.where(low == 0, -torch.inf, torch.full_like(values, torch.inf))
 
 
-def _beside(wanted: Tensor, bound: Tensor) -> Tensor:
+def _side_of_bound(values: Tensor, bound: Tensor) -> Tensor:
     """-1, 0 or 1: below, at or above a bound; in the bound's precision, in which a number may have become the bound."""
-    bound = bound.to(wanted.device)
-    rounded = wanted.to(bound.dtype)
-    exact = torch.sign(wanted - bound.to(wanted.dtype))
+    bound = bound.to(values.device)
+    rounded = values.to(bound.dtype)
+    exact = torch.sign(values - bound.to(values.dtype))
     return torch.where((rounded == bound) & (bound != 0) & torch.isfinite(bound), 0.0, exact)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..checks import as_reals, check_dtype, check_positive
 from ..errors import InputError
 from ..linalg.stacked import Features, GramLinearOperator
-from .bounded import BoundedParameters
+from .bounded import BoundedParameters, bounded_parameter
 from .graph_kernels import both_node_numbers, check_options, is_everything
 
 
@@ -62,14 +62,7 @@ class FeatureKernel(BoundedParameters, Kernel):
         """N: valid inputs are 0, ..., N - 1."""
         return self._features.shape[0]
 
-    @property
-    def variance(self) -> Tensor:
-        """(...,) v."""
-        return self._get_parameter("variance")
-
-    @variance.setter
-    def variance(self, value: Any) -> None:
-        self._set_parameter("variance", value)
+    variance = bounded_parameter("variance", "(...,) v.")
 
     def operator(self) -> GramLinearOperator:
         """K over all items, (..., N, N), lazy."""
@@ -83,11 +76,7 @@ class FeatureKernel(BoundedParameters, Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor | LinearOperator:
         """The kernel between items ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
-        if params.pop("last_dim_is_batch", False):
-            raise InputError("a kernel on items has one input column: last_dim_is_batch does not apply")
-        if params:
-            raise InputError(f"expected no further arguments of a kernel on items, got {', '.join(params)}")
-        first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag, params)
         if not diag and is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
             return self.operator()
         left, right = self.features.rows(first), self.features.rows(second)  # (..., n, D), (..., m, D)
@@ -98,22 +87,22 @@ class FeatureKernel(BoundedParameters, Kernel):
 
 def _checked(features: Any, dtype: torch.dtype) -> Any:
     """(N, D): a scipy sparse array or a tensor, all finite."""
-    found = _sparse(features, dtype) if sparse.issparse(features) else _dense(features, dtype)
-    shape = tuple(found.shape)
+    matrix = _sparse(features, dtype) if sparse.issparse(features) else _dense(features, dtype)
+    shape = tuple(matrix.shape)
     if len(shape) != 2 or 0 in shape:
         raise InputError(f"features: expected shape (N, D) with N and D at least 1, got {shape}")
-    return found
+    return matrix
 
 
 def _sparse(features: Any, dtype: torch.dtype) -> Any:
-    found = sparse.csr_array(features) if features.ndim == 2 else sparse.csr_array(np.zeros((0, 0)))
-    as_reals(found.data, "features: stored entries", dtype, booleans=True)
-    found = found.astype(np.float32 if dtype == torch.float32 else np.float64)
-    found.sum_duplicates()
-    as_reals(found.data, "features: summed entries", dtype)
-    return found
+    csr = sparse.csr_array(features) if features.ndim == 2 else sparse.csr_array(np.zeros((0, 0)))
+    as_reals(csr.data, "features: stored entries", dtype, booleans=True)
+    csr = csr.astype(np.float32 if dtype == torch.float32 else np.float64)
+    csr.sum_duplicates()
+    as_reals(csr.data, "features: summed entries", dtype)
+    return csr
 
 
 def _dense(features: Any, dtype: torch.dtype) -> Tensor:
-    found = as_reals(features, "features", dtype, booleans=True).clone()
-    return found.unsqueeze(1) if found.dim() == 1 else found
+    matrix = as_reals(features, "features", dtype, booleans=True).clone()
+    return matrix.unsqueeze(1) if matrix.dim() == 1 else matrix

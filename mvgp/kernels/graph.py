@@ -13,7 +13,7 @@ from ..checks import as_reals, as_tensor, check_device, check_dtype, check_matri
 from ..errors import InputError, SizeError
 from ..linalg.patterns import SymmetricCSR
 
-EIGEN_LIMIT = 16384  # nodes beyond which dense eigenpairs are refused
+EIGEN_LIMIT = 16384  # nodes up to which dense eigenpairs are computed
 
 
 class Graph:
@@ -36,10 +36,10 @@ class Graph:
     """
 
     def __init__(self, edges: Any, num_nodes: int, weights: Any = None) -> None:
-        count = check_whole_number(num_nodes, "num_nodes", most=2**31 - 1)
+        count = check_whole_number(num_nodes, "num_nodes", maximum=2**31 - 1)
         ends = _edge_array(edges, count)  # (E, 2)
-        given = _edge_weights(weights, len(ends))  # (E,)
-        adjacency = sparse.coo_array((given, (ends[:, 0], ends[:, 1])), shape=(count, count))
+        each = _edge_weights(weights, len(ends))  # (E,)
+        adjacency = sparse.coo_array((each, (ends[:, 0], ends[:, 1])), shape=(count, count))
         self._build(adjacency.tocsr())
 
     @classmethod
@@ -49,24 +49,24 @@ class Graph:
             adjacency = check_matrix(adjacency, "adjacency", torch.float64, booleans=True).cpu().numpy()
         if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1] or adjacency.shape[0] == 0:
             raise InputError(f"adjacency: expected a square matrix, got shape {adjacency.shape}")
-        given = sparse.csr_array(adjacency)
-        as_reals(given.data, "adjacency: stored weights", torch.float64, booleans=True)
-        given = given.astype(np.float64)
-        coo = given.tocoo()
+        weights = sparse.csr_array(adjacency)
+        as_reals(weights.data, "adjacency: stored weights", torch.float64, booleans=True)
+        weights = weights.astype(np.float64)
+        coo = weights.tocoo()
         bad = ~np.isfinite(coo.data) | (coo.data < 0)
         if bad.any():
             at = int(bad.argmax())
             where = f"adjacency[{coo.row[at]}, {coo.col[at]}]"
             raise InputError(f"{where}: expected a finite weight that is not negative, got {coo.data[at]}")
-        skew = abs(given - given.T).tocoo()
+        skew = abs(weights - weights.T).tocoo()
         if skew.nnz and skew.data.max() > 1e-12 * max(abs(coo.data).max(), 1e-300):
             at = int(skew.data.argmax())
             i, j = int(skew.row[at]), int(skew.col[at])
             raise InputError(
-                f"adjacency[{i}, {j}]: expected a symmetric matrix, got {given[i, j]} against {given[j, i]}"
+                f"adjacency[{i}, {j}]: expected a symmetric matrix, got {weights[i, j]} against {weights[j, i]}"
             )
         upper = sparse.triu(coo, k=1)
-        return cls(np.stack([upper.row, upper.col], axis=1), given.shape[0], upper.data)
+        return cls(np.stack([upper.row, upper.col], axis=1), weights.shape[0], upper.data)
 
     def _build(self, directed: Any) -> None:
         directed.setdiag(0)
@@ -127,15 +127,17 @@ class Graph:
             self._converted[key] = self._shifted.to(dtype, device)
         return self._converted[key]
 
-    def eigenpairs(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Eigenvalues (N,) of L in [0, 2] and eigenvectors (N, N); computed once."""
+    def eigenpairs(
+        self, dtype: torch.dtype, device: torch.device, *, max_nodes: int = EIGEN_LIMIT
+    ) -> tuple[Tensor, Tensor]:
+        """Eigenvalues (N,) of L in [0, 2] and eigenvectors (N, N); computed once, up to ``max_nodes``."""
         key = (check_dtype(dtype), check_device(device))
         if key not in self._eigen:
-            if self.num_nodes > EIGEN_LIMIT:
-                raise SizeError(f"eigenpairs of a graph with {self.num_nodes} nodes: the limit is {EIGEN_LIMIT}")
+            if self.num_nodes > max_nodes:
+                raise SizeError(f"eigenpairs of a graph with {self.num_nodes} nodes: the limit is {max_nodes}")
             values, vectors = torch.linalg.eigh(self._shifted.tensor.to_dense())
-            found = ((values + 1).clamp(0, 2), vectors)
-            self._eigen[key] = tuple(part.to(dtype=dtype, device=device) for part in found)
+            pairs = ((values + 1).clamp(0, 2), vectors)
+            self._eigen[key] = tuple(part.to(dtype=dtype, device=device) for part in pairs)
         return self._eigen[key]
 
     def __repr__(self) -> str:
@@ -150,27 +152,27 @@ class Graph:
 
 def _edge_array(edges: Any, count: int) -> np.ndarray:
     """(E, 2) int64 node numbers in [0, count)."""
-    given = as_tensor(edges, "edges", "node numbers")
-    if given.numel() == 0:
+    ends = as_tensor(edges, "edges", "node numbers")
+    if ends.numel() == 0:
         return np.zeros((0, 2), dtype=np.int64)
-    if given.dim() != 2 or given.shape[1] != 2:
-        raise InputError(f"edges: expected pairs of nodes, shape (E, 2), got shape {tuple(given.shape)}")
-    if given.dtype == torch.bool:
+    if ends.dim() != 2 or ends.shape[1] != 2:
+        raise InputError(f"edges: expected pairs of nodes, shape (E, 2), got shape {tuple(ends.shape)}")
+    if ends.dtype == torch.bool:
         raise InputError("edges: expected node numbers, got booleans")
-    bad = ~((given >= 0) & (given < count) & (given == given.floor())).all(1)  # (E,); NaN is nowhere
+    bad = ~((ends >= 0) & (ends < count) & (ends == ends.floor())).all(1)  # (E,); NaN is nowhere
     if bad.any():
         at = int(bad.nonzero()[0])
-        raise InputError(f"edges[{at}]: expected two nodes in [0, {count}), got {tuple(given[at].tolist())}")
-    return given.long().cpu().numpy()
+        raise InputError(f"edges[{at}]: expected two nodes in [0, {count}), got {tuple(ends[at].tolist())}")
+    return ends.long().cpu().numpy()
 
 
 def _edge_weights(weights: Any, count: int) -> np.ndarray:
     """(E,) finite weights that are not negative."""
     if weights is None:
         return np.ones(count)
-    given = as_tensor(weights, "weights")
-    if given.shape != (count,):
-        raise InputError(f"weights: expected {count} numbers, one for each of edges, got shape {tuple(given.shape)}")
-    found = as_reals(given, "weights", torch.float64)
-    refuse_where(found < 0, found, "weights", "a finite number that is not negative")
-    return found.cpu().numpy()
+    tensor = as_tensor(weights, "weights")
+    if tensor.shape != (count,):
+        raise InputError(f"weights: expected {count} numbers, one for each of edges, got shape {tuple(tensor.shape)}")
+    reals = as_reals(tensor, "weights", torch.float64)
+    refuse_where(reals < 0, reals, "weights", "a finite number that is not negative")
+    return reals.cpu().numpy()

@@ -1,4 +1,4 @@
-"""The regularised Laplacian kernel of a graph."""
+"""Kernels that are functions of a graph's Laplacian, and what all kernels on numbered items check."""
 
 from __future__ import annotations
 
@@ -27,62 +27,8 @@ from ..errors import InputError
 from ..linalg import chebyshev
 from ..linalg.chebyshev import ChebyshevLinearOperator
 from ..linalg.spectra import SpectralLinearOperator
-from .bounded import BoundedParameters
+from .bounded import BoundedParameters, bounded_parameter
 from .graph import Graph
-
-
-def check_options(batch_shape: Any, active_dims: Any, **constraints: Any) -> None:
-    """What gpytorch's kernels are made with: sizes, numbers of input columns, and constraints; each may be None."""
-    for name, given in (("batch_shape", batch_shape), ("active_dims", active_dims)):
-        for size in [] if given is None else check_list(given, name, "whole numbers"):
-            check_whole_number(size, name, 0)
-    for name, given in constraints.items():
-        if given is not None:
-            check_instance(given, name, Interval, "a constraint of gpytorch")
-
-
-def check_eigenvalues(given: Any) -> Tensor:
-    """(n,) eigenvalues of a Laplacian: a tensor of float32 or float64."""
-    check_instance(given, "eigenvalues", Tensor, "a tensor")
-    return check_float_tensor(given, "eigenvalues", (None,) * given.dim(), finite=True)
-
-
-def both_node_numbers(x1: Any, x2: Any, count: int, diag: Any) -> tuple[Tensor, Tensor]:
-    """The nodes of both arguments of a kernel, whose batches fit together, and whose lengths do on the diagonal."""
-    first, second = node_numbers(x1, count, "x1"), node_numbers(x2, count, "x2")
-    if check_flag(diag, "diag") and first.shape[-1] != second.shape[-1]:
-        raise InputError(f"x2: expected {first.shape[-1]} nodes as in x1, for the diagonal, got {second.shape[-1]}")
-    try:
-        torch.broadcast_shapes(first.shape[:-1], second.shape[:-1])
-    except RuntimeError:
-        shapes = f"{tuple(first.shape[:-1])} and {tuple(second.shape[:-1])}"
-        raise InputError(f"x1, x2: expected batches that fit together, got {shapes}") from None
-    return first, second
-
-
-def node_numbers(inputs: Any, count: int, name: str = "inputs") -> Tensor:
-    """(..., n) int64 node numbers from kernel inputs (..., n, 1), which gpytorch may hold as floats."""
-    if not isinstance(inputs, Tensor):
-        raise InputError(f"{name}: expected a tensor of node numbers, got {type(inputs).__name__}")
-    inputs = as_tensor(inputs, name)
-    if inputs.dim() < 2 or inputs.dtype == torch.bool:
-        came = f"{inputs.dtype} of shape {tuple(inputs.shape)}"
-        raise InputError(f"{name}: expected node numbers of shape (..., n, 1), got {came}")
-    if inputs.shape[-1] != 1:
-        raise InputError(f"a kernel on nodes takes one input column, the node's number, got {inputs.shape[-1]}")
-    numbers = inputs.squeeze(-1)
-    found = numbers.round().long() if numbers.is_floating_point() else numbers.long()
-    bad = (found != numbers) | (found < 0) | (found >= count)
-    if bad.any():
-        raise InputError(f"expected node numbers in [0, {count}), got {numbers[bad][0].item()}")
-    return found
-
-
-def is_everything(numbers: Tensor, count: int) -> bool:
-    """Whether the node numbers are 0, ..., count - 1 in order."""
-    everything = torch.arange(count, device=numbers.device)
-    return numbers.dim() == 1 and len(numbers) == count and torch.equal(numbers, everything)
-
 
 EIGEN_SIZE = 1500  # nodes up to which eigenpairs are computed once and kept
 
@@ -122,14 +68,7 @@ class GraphKernel(BoundedParameters, Kernel):
         self._parameter_dtype = check_dtype(dtype)
         self._add_parameter("shift", shift, shift_constraint, may_be_zero=True)
 
-    @property
-    def shift(self) -> Tensor:
-        """(...,) weight of the identity."""
-        return self._get_parameter("shift")
-
-    @shift.setter
-    def shift(self, value: Any) -> None:
-        self._set_parameter("shift", value, may_be_zero=True)
+    shift = bounded_parameter("shift", "(...,) weight of the identity.", may_be_zero=True)
 
     @property
     def num_nodes(self) -> int:
@@ -163,11 +102,7 @@ class GraphKernel(BoundedParameters, Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor | LinearOperator:
         """The kernel between nodes ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
-        if params.pop("last_dim_is_batch", False):
-            raise InputError("a kernel on nodes has one input column: last_dim_is_batch does not apply")
-        if params:
-            raise InputError(f"expected no further arguments of a kernel on nodes, got {', '.join(params)}")
-        first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag, params, "nodes")
         op = self.operator()
         batch = torch.broadcast_shapes(op.batch_shape, first.shape[:-1], second.shape[:-1])
         if diag:
@@ -224,14 +159,7 @@ class DiffusionKernel(GraphKernel):
         super().__init__(graph, shift=shift, **options)
         self._add_parameter("time", time, time_constraint)
 
-    @property
-    def time(self) -> Tensor:
-        """(...,) diffusion time."""
-        return self._get_parameter("time")
-
-    @time.setter
-    def time(self, value: Any) -> None:
-        self._set_parameter("time", value)
+    time = bounded_parameter("time", "(...,) diffusion time.")
 
     def spectrum(self, eigenvalues: Tensor) -> Tensor:
         """exp(-time x)"""
@@ -264,23 +192,9 @@ class GraphMaternKernel(GraphKernel):
         self._add_parameter("nu", nu, nu_constraint)
         self._add_parameter("reach", reach, reach_constraint)
 
-    @property
-    def nu(self) -> Tensor:
-        """(...,) smoothness."""
-        return self._get_parameter("nu")
+    nu = bounded_parameter("nu", "(...,) smoothness.")
 
-    @nu.setter
-    def nu(self, value: Any) -> None:
-        self._set_parameter("nu", value)
-
-    @property
-    def reach(self) -> Tensor:
-        """(...,) lengthscale along links."""
-        return self._get_parameter("reach")
-
-    @reach.setter
-    def reach(self, value: Any) -> None:
-        self._set_parameter("reach", value)
+    reach = bounded_parameter("reach", "(...,) lengthscale along links.")
 
     def spectrum(self, eigenvalues: Tensor) -> Tensor:
         """(1 + reach^2 x / (2 nu))^-nu"""
@@ -307,15 +221,71 @@ class RegularizedLaplacianKernel(GraphKernel):
         super().__init__(graph, shift=shift, **options)
         self._add_parameter("scale", scale, scale_constraint)
 
-    @property
-    def scale(self) -> Tensor:
-        """(...,) strength of the smoothing."""
-        return self._get_parameter("scale")
-
-    @scale.setter
-    def scale(self, value: Any) -> None:
-        self._set_parameter("scale", value)
+    scale = bounded_parameter("scale", "(...,) strength of the smoothing.")
 
     def spectrum(self, eigenvalues: Tensor) -> Tensor:
         """1 / (1 + scale x)"""
         return 1 / (1 + self.scale.unsqueeze(-1) * check_eigenvalues(eigenvalues))
+
+
+def check_options(batch_shape: Any, active_dims: Any, **constraints: Any) -> None:
+    """What gpytorch's kernels are made with: sizes, numbers of input columns, and constraints; each may be None."""
+    for name, option in (("batch_shape", batch_shape), ("active_dims", active_dims)):
+        for size in [] if option is None else check_list(option, name, "whole numbers"):
+            check_whole_number(size, name, 0)
+    for name, option in constraints.items():
+        if option is not None:
+            check_instance(option, name, Interval, "a constraint of gpytorch")
+
+
+def check_eigenvalues(eigenvalues: Any) -> Tensor:
+    """(n,) eigenvalues of a Laplacian: a tensor of float32 or float64."""
+    check_instance(eigenvalues, "eigenvalues", Tensor, "a tensor")
+    return check_float_tensor(eigenvalues, "eigenvalues", (None,) * eigenvalues.dim(), finite=True)
+
+
+def both_node_numbers(
+    x1: Any, x2: Any, count: int, diag: Any, params: dict[str, Any], kind: str = "items"
+) -> tuple[Tensor, Tensor]:
+    """The nodes of both arguments of a kernel, whose batches fit together, and whose lengths do on the diagonal.
+
+    :param params: further arguments of gpytorch's ``forward``, of which a kernel on numbered items knows none.
+    :param kind: what the message calls the items.
+    """
+    if params.pop("last_dim_is_batch", False):
+        raise InputError(f"a kernel on {kind} has one input column: last_dim_is_batch does not apply")
+    if params:
+        raise InputError(f"expected no further arguments of a kernel on {kind}, got {', '.join(params)}")
+    first, second = node_numbers(x1, count, "x1"), node_numbers(x2, count, "x2")
+    if check_flag(diag, "diag") and first.shape[-1] != second.shape[-1]:
+        raise InputError(f"x2: expected {first.shape[-1]} nodes as in x1, for the diagonal, got {second.shape[-1]}")
+    try:
+        torch.broadcast_shapes(first.shape[:-1], second.shape[:-1])
+    except RuntimeError:
+        shapes = f"{tuple(first.shape[:-1])} and {tuple(second.shape[:-1])}"
+        raise InputError(f"x1, x2: expected batches that fit together, got {shapes}") from None
+    return first, second
+
+
+def node_numbers(inputs: Any, count: int, name: str = "inputs") -> Tensor:
+    """(..., n) int64 node numbers from kernel inputs (..., n, 1), which gpytorch may hold as floats."""
+    if not isinstance(inputs, Tensor):
+        raise InputError(f"{name}: expected a tensor of node numbers, got {type(inputs).__name__}")
+    inputs = as_tensor(inputs, name)
+    if inputs.dim() < 2 or inputs.dtype == torch.bool:
+        came = f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+        raise InputError(f"{name}: expected node numbers of shape (..., n, 1), got {came}")
+    if inputs.shape[-1] != 1:
+        raise InputError(f"a kernel on nodes takes one input column, the node's number, got {inputs.shape[-1]}")
+    numbers = inputs.squeeze(-1)
+    nodes = numbers.round().long() if numbers.is_floating_point() else numbers.long()
+    bad = (nodes != numbers) | (nodes < 0) | (nodes >= count)
+    if bad.any():
+        raise InputError(f"expected node numbers in [0, {count}), got {numbers[bad][0].item()}")
+    return nodes
+
+
+def is_everything(numbers: Tensor, count: int) -> bool:
+    """Whether the node numbers are 0, ..., count - 1 in order."""
+    everything = torch.arange(count, device=numbers.device)
+    return numbers.dim() == 1 and len(numbers) == count and torch.equal(numbers, everything)

@@ -11,7 +11,6 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..checks import check_matrix
-from ..errors import InputError
 from ..linalg.spectra import check_covariance
 from .graph_kernels import both_node_numbers, check_options, is_everything
 
@@ -35,10 +34,10 @@ class PrecomputedKernel(Kernel):
     ) -> None:
         check_options(batch_shape, active_dims)
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        given = check_matrix(matrix, "matrix").clone()
-        check_covariance(given, "matrix")
-        given = (given + given.mT) / 2  # takes out the rounding that the check lets through
-        self.register_buffer("matrix", given.expand(*self.batch_shape, *given.shape), persistent=False)
+        checked = check_matrix(matrix, "matrix").clone()
+        check_covariance(checked, "matrix")
+        checked = (checked + checked.mT) / 2  # takes out the rounding that the check lets through
+        self.register_buffer("matrix", checked.expand(*self.batch_shape, *checked.shape), persistent=False)
 
     @property
     def num_nodes(self) -> int:
@@ -48,24 +47,20 @@ class PrecomputedKernel(Kernel):
     @property
     def dtype(self) -> torch.dtype:
         """Of the matrix; gpytorch would guess it from parameters, of which there are none."""
-        found = {self.matrix.dtype, *(p.dtype for p in self.parameters())}
-        if len(found) > 1:
-            raise RuntimeError(f"The kernel's parameters have multiple dtypes: {found}.")
-        return found.pop()
+        dtypes = {self.matrix.dtype, *(p.dtype for p in self.parameters())}
+        if len(dtypes) > 1:
+            raise RuntimeError(f"The kernel's parameters have multiple dtypes: {dtypes}.")
+        return dtypes.pop()
 
     @property
     def device(self) -> torch.device:
         """Of the matrix."""
-        found: torch.device = self.matrix.device
-        return found
+        device: torch.device = self.matrix.device
+        return device
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor | LinearOperator:
         """The entries at items ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
-        if params.pop("last_dim_is_batch", False):
-            raise InputError("a kernel on items has one input column: last_dim_is_batch does not apply")
-        if params:
-            raise InputError(f"expected no further arguments of a kernel on items, got {', '.join(params)}")
-        first, second = both_node_numbers(x1, x2, self.num_nodes, diag)
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag, params)
         if not diag and is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
             return self.matrix
         rows, cols = (first, second) if diag else (first.unsqueeze(-1), second.unsqueeze(-2))

@@ -1,119 +1,111 @@
-"""The loss of the data given a likelihood: what the mean has to fit."""
+"""The loss of the data under a likelihood, as a function of psi less the prior mean: what the mean has to fit.
+
+A likelihood of ours has a method ``data_loss`` (:class:`~mvgp.likelihoods.RankingLikelihood`); gpytorch's
+``GaussianLikelihood``, which has none, is served by :func:`gaussian_loss`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from torch import Tensor
 
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..priors.matrix_gp import MatrixGP
-from ..priors.means import ZeroMean
-from .losses import BiasedSquaredLoss, Loss, RetargetedLoss, SquaredLoss
-from .ranking import BipartiteRankingLikelihood, GradedRankingLikelihood, RankingLikelihood, most_derived, overridden
-from .targets import OrderCone
-from .whole_lists import WholeListRankingLoss, WholeListRetargetedLoss, WholeListSquaredLoss
+from ..priors.means import MatrixMean, ZeroMean
+from .losses import BiasedSquaredLoss, Loss, SquaredLoss
+from .whole_lists import WholeListSquaredLoss
 
 Data = ObservedMatrix | PositiveUnlabelled
+GAUSSIAN_METHODS = ("forward", "marginal", "expected_log_prob", "log_marginal", "_shaped_noise_covar", "__call__")
 
 
-def make_loss(
-    prior: MatrixGP,
-    data: Data,
-    likelihood: Likelihood,
-    device: torch.device,
-    *,
-    row_bias: float | None = None,
-    col_bias: float | None = None,
+def data_loss(
+    likelihood: Any, data: Data, mean: MatrixMean, *, row_bias: float | None = None, col_bias: float | None = None
 ) -> Loss:
-    """The loss of psi minus the prior mean at the observed pairs, whatever else is in it optimised out.
+    """The loss of psi less the prior mean at the observed pairs, whatever else is in it optimised out.
 
-    A Gaussian likelihood gives the squared loss; a ranking likelihood equation (9), each row a task.
-
-    :param device: that of the kernels.
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or one with a method ``data_loss``.
+    :param mean: of the prior; the loss has its precision and device.
+    :param row_bias: penalty of a bias of each row, Gaussian only; None for no bias.
+    :param col_bias: penalty of a bias of each column, Gaussian only; None for no bias.
     """
-    ranking = isinstance(likelihood, RankingLikelihood)
-    if (row_bias, col_bias) != (None, None) and (ranking or isinstance(data, PositiveUnlabelled)):
+    is_gaussian = isinstance(likelihood, GaussianLikelihood)
+    if (row_bias, col_bias) != (None, None) and not (is_gaussian and isinstance(data, ObservedMatrix)):
         raise InputError(
             "row_bias, col_bias: only with a Gaussian likelihood on an ObservedMatrix; a ranking is blind to an offset "
             "of a whole row, and popularity of columns can be given as the prior mean"
         )
+    if is_gaussian:
+        return gaussian_loss(data, mean, row_bias, col_bias)
+    loss: Loss = likelihood.data_loss(data, mean)
+    return loss
+
+
+def gaussian_loss(data: Data, mean: MatrixMean, row_bias: float | None, col_bias: float | None) -> Loss:
+    """The squared loss; on whole lists the targets are 1 for known links and 0 for the rest."""
     if isinstance(data, PositiveUnlabelled):
-        return _whole_list_loss(prior, data, likelihood, device)
-    rows, cols = data.rows.to(device), data.cols.to(device)
-    values = data.values.to(dtype=prior.dtype, device=device)
-    weights = None if data.weights is None else data.weights.to(values)
-    offset = prior.mean_module(rows, cols)
-    if isinstance(likelihood, RankingLikelihood):
-        retarget = model_retargeting(likelihood, values, rows, weights)
-        return RetargetedLoss(_shifted(retarget, offset), weights)
+        return WholeListSquaredLoss(data.positions.to(mean.zero.device), data.weight, whole_list_offset(data, mean))
+    rows, cols, values, weights = observed_parts(data, mean)
+    targets = values - mean(rows, cols)
     if row_bias is None and col_bias is None:
-        return SquaredLoss(values - offset, weights)
-    return BiasedSquaredLoss(values - offset, weights, rows, cols, data.shape, row_bias, col_bias)
+        return SquaredLoss(targets, weights)
+    return BiasedSquaredLoss(targets, weights, rows, cols, data.shape, row_bias, col_bias)
 
 
-def _shifted(retarget: Callable[[Tensor], Tensor], offset: Tensor) -> Callable[[Tensor], Tensor]:
-    """Retargeting of psi + offset, as psi sees it."""
-    if not bool((offset != 0).any()):
-        return retarget
-    return lambda psi: retarget(psi + offset) - offset
+def observed_parts(data: ObservedMatrix, mean: MatrixMean) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Rows, columns, values and weights, (T,) each, in the precision and on the device of the prior."""
+    device = mean.zero.device
+    weights = None if data.weights is None else data.weights.to(mean.zero)
+    return data.rows.to(device), data.cols.to(device), data.values.to(mean.zero), weights
 
 
-def _whole_list_loss(prior: MatrixGP, data: PositiveUnlabelled, likelihood: Likelihood, device: torch.device) -> Loss:
-    positions = data.positions.to(device)
-    offset: Tensor | None = None
-    if not isinstance(prior.mean_module, ZeroMean):
-        chosen, cols = data.pattern.chosen.to(device), torch.arange(data.shape[1], device=device)
-        block = prior.mean_module.block(chosen, cols).to(prior.dtype)
-        offset = block.expand(len(chosen), len(cols)).reshape(-1).contiguous()
-    if isinstance(likelihood, GaussianLikelihood):
-        return WholeListSquaredLoss(positions, data.weight, offset)
-    if not isinstance(likelihood, RankingLikelihood):
-        raise InputError(f"likelihood: expected a ranking likelihood, got {type(likelihood).__name__}")
-    if has_closed_form(likelihood):
-        target = likelihood.target
-        assert isinstance(target, OrderCone)
-        return WholeListRankingLoss(positions, data.shape[1], data.weight, target.margin, offset)
-
-    def retargeting_of(positive: Tensor, task: Tensor, weight: Tensor | None) -> Callable[[Tensor], Tensor]:
-        label, other = likelihood.binary_labels
-        labels = torch.where(positive, label, other).to(prior.dtype)
-        return model_retargeting(likelihood, labels, task, weight)
-
-    return WholeListRetargetedLoss(positions, data.shape[1], data.num_cells, data.weight, retargeting_of, offset)
+def whole_list_offset(data: PositiveUnlabelled, mean: MatrixMean) -> Tensor | None:
+    """(A N,) the prior mean at every cell of the lists; None for 0."""
+    if isinstance(mean, ZeroMean):
+        return None
+    device = mean.zero.device
+    chosen, cols = data.pattern.chosen.to(device), torch.arange(data.shape[1], device=device)
+    block = mean.block(chosen, cols).to(mean.zero.dtype)
+    return block.expand(len(chosen), len(cols)).reshape(-1).contiguous()
 
 
-def model_retargeting(
-    likelihood: RankingLikelihood, labels: Tensor, task: Tensor, weight: Tensor | None
-) -> Callable[[Tensor], Tensor]:
-    """The map psi (T,) -> r (T,) that a fit uses: ``retargeting``, or ``retarget`` where that is what a user overrides.
+def overridden(instance: Any, base: type, *names: str) -> list[str]:
+    """Those of the methods ``names`` that ``instance`` does not take from ``base``, in the order of the names."""
+    own = vars(instance) if hasattr(instance, "__dict__") else {}
+    return [name for name in names if name in own or getattr(type(instance), name, None) is not getattr(base, name)]
 
-    A fit minimises equation (9), whose targets these two give. A likelihood with a ``loss`` of its own is refused,
-    since there would be no certificate for it.
+
+def most_derived(instance: Any, *names: str) -> str:
+    """The attribute among ``names`` that is defined furthest down among the classes; the first of equals."""
+    own = vars(instance) if hasattr(instance, "__dict__") else {}
+    for members in (own, *(vars(cls) for cls in type(instance).__mro__)):
+        for name in names:
+            if name in members:
+                return name
+    return names[0]
+
+
+def check_gaussian(likelihood: Any, user: str) -> None:
+    """Refuse everything but Gaussian noise of one variance, read from ``likelihood.noise``.
+
+    :param user: for the message: who uses the likelihood.
     """
-    if overridden(likelihood, RankingLikelihood, "loss"):
+    if not isinstance(likelihood, GaussianLikelihood):
         raise InputError(
-            f"likelihood: {type(likelihood).__name__} overrides loss, which a fit would ignore: it minimises equation "
-            "(9) with the targets of retargeting. Override retargeting, retarget or lists, or give a target set"
+            f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
+            "(for known noise of each entry, give the data weights)"
         )
-    if most_derived(likelihood, "retargeting", "retarget") == "retarget":
-        return lambda psi: likelihood.retarget(psi, labels, task, weight)
-    return likelihood.retargeting(labels, task, weight)
-
-
-def has_closed_form(likelihood: RankingLikelihood) -> bool:
-    """Whether the order cone's threshold search over whole lists is what the likelihood's own methods would give."""
-    target = likelihood.target
-    if not isinstance(target, OrderCone) or overridden(target, OrderCone, "projection"):
-        return False
-    own = [
-        name
-        for base in (BipartiteRankingLikelihood, GradedRankingLikelihood)
-        if isinstance(likelihood, base)
-        for name in overridden(likelihood, base, "lists", "retargeting", "retarget", "loss")
-    ]
-    return not own and isinstance(likelihood, BipartiteRankingLikelihood | GradedRankingLikelihood)
+    changed = overridden(likelihood, GaussianLikelihood, *GAUSSIAN_METHODS)
+    noise_model = type(likelihood.noise_covar)
+    if changed or noise_model is not HomoskedasticNoise:
+        reason = f"overrides {', '.join(changed)}" if changed else f"has the noise model {noise_model.__name__}"
+        raise InputError(
+            f"likelihood: {user} uses one noise variance, likelihood.noise, and nothing else of a GaussianLikelihood; "
+            f"{type(likelihood).__name__} {reason}, which would be ignored. Override the property noise, or give the "
+            "data weights for noise that differs between entries"
+        )

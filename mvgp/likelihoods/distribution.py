@@ -9,10 +9,8 @@ Given the counts of step 2 the labels are the only ones that agree with the orde
 paper's likelihood (nonzero if and only if every positive is at least every negative), normalised.
 So :math:`\log p(y \mid \psi) = \log p(counts) + \log P(r \text{ has the order of } y)`.
 
-The probability that noisy scores come out in the right order: positives over negatives, exactly.
-
-With :math:`r_t \sim N(\psi_t, s_t^2)` independent, the event "every positive is at least every negative" is one
-integral over the place t of the highest negative:
+**Two levels.** The event "every positive is at least every negative" is one integral over the position t of the highest
+negative, with :math:`r_t \sim N(\psi_t, s_t^2)`:
 
 .. math:: P = \int \frac{d}{dt}\Big[\prod_{neg} \Phi\big(\tfrac{t - \psi}{s}\big)\Big]
           \prod_{pos} \Phi\big(\tfrac{\psi - t}{s}\big)\, dt
@@ -20,17 +18,15 @@ integral over the place t of the highest negative:
 The integrand is smooth and dies off on both sides, so the trapezoidal rule converges faster than any power: with
 the nodes here to about 12 digits. All in logarithms; one integral for each list, all lists at once.
 
-The probability that noisy scores of several levels come out in the right order.
-
-Going up from the lowest level, let :math:`f_k(t)` be the density of "levels 0 to k are in order, and the highest
-score of level k is at t":
+**Several levels.** Going up from the lowest level, let :math:`f_k(t)` be the density of "levels 0 to k are in order,
+and the highest score of level k is at t":
 
 .. math:: f_k(t) = \int_{-\infty}^{t} f_{k-1}(u)\, \frac{d}{dt} \prod_{j \in k} \big[\Phi_j(t) - \Phi_j(u)\big]\, du
 
-The top level closes the chain as in :mod:`~mvgp.likelihoods.distribution`. On a grid of Q places a list with
-n entries takes :math:`Q^2 n` operations for each step between levels: this is for lists of tens of entries. The
-inner integral ends where its integrand need not vanish; four corrected weights at that end (Gregory's rule) bring
-the error down to the order of (step / s)^5, about six digits.
+The top level closes the chain as above. On a grid of Q points a list with n entries takes :math:`Q^2 n` operations for
+each step between levels: this is for lists of tens of entries. The inner integral ends where its integrand need not
+vanish; four corrected weights at that end (Gregory's rule) bring the error down to the order of (step / s)^5, about
+six digits.
 """
 
 from __future__ import annotations
@@ -47,10 +43,17 @@ from ..checks import check_index, check_instance, check_sizes, check_weights, ch
 from ..errors import InputError, SizeError
 from .lists import check_labels, check_many_scores
 
+# Two levels
 NODES = 96  # of the trapezoidal rule
-ZOOM = 17  # places tried in each round of the search for the peak
+ZOOM = 17  # points tried in each round of the search for the peak
 ROUNDS = 8  # of that search: each narrows the range 8 times
 DROP = 40.0  # the integrand is followed until it is e^-40 of its peak
+# Several levels
+FINENESS = 5  # grid points for each standard deviation
+REACH = 7.0  # standard deviations beyond the outermost scores
+MAX_GRID = 4_000  # grid points
+GREGORY = (251 / 720, 897 / 720, 633 / 720, 739 / 720)  # weights of the last points of the trapezoidal rule
+BLOCK_CELLS = 2**22  # numbers in one temporary array
 
 
 def log_normal_density(standard: Tensor) -> Tensor:
@@ -105,7 +108,7 @@ def log_probability_in_order(scores: Tensor, scale: Tensor, positive: Tensor, su
     mixed = (kinds[0] > 0) & (kinds[1] > 0)  # (..., L)
 
     def integrand(at: Tensor, scores: Tensor, scale: Tensor) -> Tensor:
-        """(..., L) logarithm of the integrand at places ``at`` (..., L)."""
+        """(..., L) logarithm of the integrand at points ``at`` (..., L)."""
         standard = sign * (scores - sums.spread(at)) / scale
         below = torch.special.log_ndtr(standard)
         hazard = log_normal_density(standard) - below - scale.log()
@@ -126,7 +129,7 @@ def log_probability_in_order(scores: Tensor, scale: Tensor, positive: Tensor, su
 def _find_peak(
     function: Callable[[Tensor], Tensor], left: Tensor, right: Tensor
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-    """Place and height of the peak between ``left`` and ``right``, and these two."""
+    """Position and height of the peak between ``left`` and ``right``, and these two."""
     ends = left, right
     peak, top = left, function(left)
     for _ in range(ROUNDS):
@@ -141,20 +144,13 @@ def _find_peak(
 
 
 def _find_drop(function: Callable[[Tensor], Tensor], inside: Tensor, outside: Tensor, height: Tensor) -> Tensor:
-    """A place between the two where the function is a little below ``height``, or ``outside``."""
+    """A point between the two where the function is a little below ``height``, or ``outside``."""
     inner, outer = inside, outside
     for _ in range(12):
         middle = (inner + outer) / 2
         low = function(middle) < height
         inner, outer = torch.where(low, inner, middle), torch.where(low, middle, outer)
     return outer
-
-
-FINENESS = 5  # places on the grid for each standard deviation
-REACH = 7.0  # standard deviations beyond the outermost scores
-LARGEST_GRID = 4_000
-GREGORY = (251 / 720, 897 / 720, 633 / 720, 739 / 720)  # weights of the last places of the trapezoidal rule
-AT_ONCE = 2**22  # numbers in one temporary array
 
 
 def log_chain_probability(scores: Tensor, scale: Tensor, level: Tensor) -> Tensor:
@@ -170,14 +166,14 @@ def log_chain_probability(scores: Tensor, scale: Tensor, level: Tensor) -> Tenso
     with torch.no_grad():
         widest, narrowest = float(scale.max()), float(scale.min())
         left, right = float(scores.min()) - REACH * widest, float(scores.max()) + REACH * widest
-    places = int((right - left) / narrowest * FINENESS) + 2
-    if places > LARGEST_GRID:
+    points = int((right - left) / narrowest * FINENESS) + 2
+    if points > MAX_GRID:
         raise SizeError(
-            f"a list with scores over {right - left:.3g} and noise {narrowest:.3g} needs a grid of {places} "
-            f"places, more than {LARGEST_GRID}; with two levels there is no such limit"
+            f"a list with scores over {right - left:.3g} and noise {narrowest:.3g} needs a grid of {points} "
+            f"points, more than {MAX_GRID}; with two levels there is no such limit"
         )
-    grid = torch.linspace(left, right, places, dtype=scores.dtype, device=scores.device)
-    block = max(1, AT_ONCE // (places * places * max(group.numel() for group in groups)))
+    grid = torch.linspace(left, right, points, dtype=scores.dtype, device=scores.device)
+    block = max(1, BLOCK_CELLS // (points * points * max(group.numel() for group in groups)))
     return torch.cat([_chain(some, scale, groups, grid) for some in scores.split(block)])
 
 
@@ -218,8 +214,7 @@ def _log_difference(larger: Tensor, smaller: Tensor) -> Tensor:
     """log(exp(larger) - exp(smaller)) where that is positive, and a very low number elsewhere."""
     ratio = (smaller - larger).clamp(max=-1e-30)
     positive = smaller < larger
-    found = larger + torch.log(-torch.expm1(torch.where(positive, ratio, -1.0)))
-    return torch.where(positive, found, -1e5)
+    return torch.where(positive, larger + torch.log(-torch.expm1(torch.where(positive, ratio, -1.0))), -1e5)
 
 
 class RankedLevels(Distribution):
@@ -294,13 +289,13 @@ class RankedLevels(Distribution):
             return self._levels(self._ranks(noisy), self._draw_counts(shape)).to(self.scores.dtype)
 
     def _ranks(self, noisy: Tensor) -> Tensor:
-        """(..., T) place of each entry in its list, 0 for the lowest score."""
+        """(..., T) rank of each entry in its list, 0 for the lowest score."""
         by_score = noisy.argsort(-1)
         by_list = self.list_of[by_score].argsort(dim=-1, stable=True)
         order = by_score.gather(-1, by_list)  # lists one after the other, ascending within
         start = self._sizes.cumsum(0) - self._sizes
-        place = torch.arange(noisy.shape[-1], device=noisy.device) - start[self.list_of[order]]
-        return torch.empty_like(place).scatter_(-1, order, place)
+        rank = torch.arange(noisy.shape[-1], device=noisy.device) - start[self.list_of[order]]
+        return torch.empty_like(rank).scatter_(-1, order, rank)
 
     def _draw_counts(self, shape: torch.Size) -> Tensor:
         """(..., L, K) entries of each level; when none are given, all ways to write n as a sum of K are alike."""
@@ -344,14 +339,14 @@ class RankedLevels(Distribution):
             return log_probability_in_order(scores, self.scale, level > 0, self._sums)
         flat = scores.reshape(-1, scores.shape[-1])
         rows, row_of = torch.unique(level.expand(scores.shape).reshape(flat.shape), dim=0, return_inverse=True)
-        found = flat.new_zeros(flat.shape[0], self.num_lists)
+        log_order = flat.new_zeros(flat.shape[0], self.num_lists)
         for number in range(self.num_lists):
             own = (self.list_of == number).nonzero().squeeze(1)
             for row, levels in enumerate(rows):  # samples that share their labels go together
                 some = (row_of == row).nonzero().squeeze(1)
                 value = log_chain_probability(flat[some][:, own], self.scale[own], levels[own])
-                found = found.index_put((some, torch.full_like(some, number)), value)
-        return found.reshape(*scores.shape[:-1], self.num_lists)
+                log_order = log_order.index_put((some, torch.full_like(some, number)), value)
+        return log_order.reshape(*scores.shape[:-1], self.num_lists)
 
     def _log_counts(self, level: Tensor) -> Tensor:
         """(..., L) log p(counts): 0 or -inf when they are given, else minus log of how many there could be."""

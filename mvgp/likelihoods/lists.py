@@ -1,9 +1,8 @@
 """RankingLists: T entries grouped by task and by relevance level, once, for any number of projections.
 
-Runs: long vectors are worked on piece by piece, each small enough for the cache and for a single thread.
-
-Elementwise work on a few hundred thousand numbers is so short that waking other threads costs more than it saves,
-above all when another process keeps the cores busy. On other devices than a CPU a vector is one piece.
+Long vectors are worked on in segments, each small enough for the cache and for a single thread: elementwise work on a
+few hundred thousand numbers is so short that waking other threads costs more than it saves, above all when another
+process keeps the cores busy. On other devices than a CPU a vector is one segment.
 """
 
 from __future__ import annotations
@@ -31,46 +30,46 @@ def check_level(level: Any, task: Tensor) -> Tensor:
 
 def check_positive_entries(positive: Any, task: Tensor) -> Tensor:
     """(T,) bool."""
-    given = as_tensor(positive, "positive", "booleans")
-    if given.dtype != torch.bool and given.numel():
-        raise InputError(f"positive: expected booleans, got {given.dtype} (labels in {{+1, -1}}: positive=labels > 0)")
-    return _same_length(check_vector(given.bool(), "positive").to(task.device), task, "positive")
+    values = as_tensor(positive, "positive", "booleans")
+    if values.dtype != torch.bool and values.numel():
+        raise InputError(f"positive: expected booleans, got {values.dtype} (labels in {{+1, -1}}: positive=labels > 0)")
+    return _same_length(check_vector(values.bool(), "positive").to(task.device), task, "positive")
 
 
 def check_labels_of_lists(labels: Any, task: Tensor) -> Tensor:
     """(T,) bool from labels in {+1, -1}."""
-    given = _same_length(check_vector(as_tensor(labels, "labels"), "labels").to(task.device), task, "labels")
-    if given.dtype == torch.bool:
+    values = _same_length(check_vector(as_tensor(labels, "labels"), "labels").to(task.device), task, "labels")
+    if values.dtype == torch.bool:
         raise InputError("labels: expected +1 and -1, got booleans")
-    refuse_where((given != 1) & (given != -1), given, "labels", "+1 or -1")
-    return given > 0
+    refuse_where((values != 1) & (values != -1), values, "labels", "+1 or -1")
+    return values > 0
 
 
 def check_scores(scores: Any, length: int) -> Tensor:
     """(T,) floating-point scores on which gradients may flow; that they are finite is seen by the search."""
-    given = _floating(scores, "scores")
-    if given.dim() != 1 or given.numel() != length:
-        raise InputError(f"scores: expected shape ({length},), one for each entry of task, got {tuple(given.shape)}")
-    return given
+    values = _floating(scores, "scores")
+    if values.dim() != 1 or values.numel() != length:
+        raise InputError(f"scores: expected shape ({length},), one for each entry of task, got {tuple(values.shape)}")
+    return values
 
 
 def check_many_scores(scores: Any, name: str = "scores") -> Tensor:
     """(..., T) finite floating-point scores on which gradients may flow, T at least 1."""
-    given = _floating(scores, name)
-    if given.dim() == 0 or given.shape[-1] == 0:
-        raise InputError(f"{name}: expected shape (..., T) with T at least 1, got {tuple(given.shape)}")
-    refuse_where(~torch.isfinite(given), given, name, "a finite number")
-    return given
+    values = _floating(scores, name)
+    if values.dim() == 0 or values.shape[-1] == 0:
+        raise InputError(f"{name}: expected shape (..., T) with T at least 1, got {tuple(values.shape)}")
+    refuse_where(~torch.isfinite(values), values, name, "a finite number")
+    return values
 
 
 def check_labels(labels: Any, length: int, name: str = "labels") -> Tensor:
     """(..., T) numbers."""
-    given = as_tensor(labels, name)
-    if given.dim() == 0 or given.shape[-1] != length:
-        raise InputError(f"{name}: expected {length} of them, got shape {tuple(given.shape)}")
-    if given.dtype == torch.bool:
+    values = as_tensor(labels, name)
+    if values.dim() == 0 or values.shape[-1] != length:
+        raise InputError(f"{name}: expected {length} of them, got shape {tuple(values.shape)}")
+    if values.dtype == torch.bool:
         raise InputError(f"{name}: expected numbers, got booleans")
-    return given
+    return values
 
 
 def check_weight(weight: Any, length: int, *, keep_gradient: bool = False) -> Tensor | None:
@@ -80,38 +79,38 @@ def check_weight(weight: Any, length: int, *, keep_gradient: bool = False) -> Te
     return check_weights(weight, length, name="weight", each="entry", keep_gradient=keep_gradient)
 
 
-def check_targets(found: Any, scores: Tensor) -> Tensor:
+def check_targets(targets: Any, scores: Tensor) -> Tensor:
     """(T,) what a target set made of ``scores`` (T,): finite numbers in the same form."""
-    if not isinstance(found, Tensor):
-        raise InputError(f"retarget: expected targets as a tensor, got {shown(found)}")
-    if found.shape != scores.shape:
-        raise InputError(f"retarget: expected targets of shape {tuple(scores.shape)}, got {tuple(found.shape)}")
-    if found.dtype != scores.dtype or found.device != scores.device:
-        wanted, came = (f"{one.dtype} on {one.device}" for one in (scores, found))
-        raise InputError(f"retarget: expected targets of {wanted}, as the scores are, got {came}")
-    plain = plain_tensor(found, "retarget").detach()
+    if not isinstance(targets, Tensor):
+        raise InputError(f"retarget: expected targets as a tensor, got {shown(targets)}")
+    if targets.shape != scores.shape:
+        raise InputError(f"retarget: expected targets of shape {tuple(scores.shape)}, got {tuple(targets.shape)}")
+    if targets.dtype != scores.dtype or targets.device != scores.device:
+        expected, actual = (f"{tensor.dtype} on {tensor.device}" for tensor in (scores, targets))
+        raise InputError(f"retarget: expected targets of {expected}, as the scores are, got {actual}")
+    plain = plain_tensor(targets, "retarget").detach()
     refuse_where(~torch.isfinite(plain), plain, "retarget", "a finite target")
-    return found
+    return targets
 
 
 def _floating(scores: Any, name: str) -> Tensor:
-    given = plain_tensor(scores, name) if isinstance(scores, Tensor) else as_tensor(scores, name)
-    return given if given.is_floating_point() else as_reals(given, name)
+    values = plain_tensor(scores, name) if isinstance(scores, Tensor) else as_tensor(scores, name)
+    return values if values.is_floating_point() else as_reals(values, name)
 
 
-def _same_length(given: Tensor, task: Tensor, name: str) -> Tensor:
-    if given.numel() != task.numel():
-        raise InputError(f"{name}: expected {task.numel()} entries, one for each of task, got {given.numel()}")
-    return given
+def _same_length(values: Tensor, task: Tensor, name: str) -> Tensor:
+    if values.numel() != task.numel():
+        raise InputError(f"{name}: expected {task.numel()} entries, one for each of task, got {values.numel()}")
+    return values
 
 
-RUN = 32_767  # torch hands vectors from 32,768 entries on to several threads
+SEGMENT = 32_767  # torch hands vectors from 32,768 entries on to several threads
 
 
-def pieces(vector: Tensor) -> Iterator[slice]:
+def segments(vector: Tensor) -> Iterator[slice]:
     """Slices that cover ``vector`` (n,)."""
     size = vector.numel()
-    length = RUN if vector.device.type == "cpu" else max(size, 1)
+    length = SEGMENT if vector.device.type == "cpu" else max(size, 1)
     for at in range(0, size, length):
         yield slice(at, min(at + length, size))
 
@@ -119,31 +118,31 @@ def pieces(vector: Tensor) -> Iterator[slice]:
 def is_ascending(vector: Tensor) -> bool:
     """Whether no entry is smaller than the one before it."""
     later, earlier = vector[1:], vector[:-1]
-    return all(bool((later[piece] >= earlier[piece]).all()) for piece in pieces(later))
+    return all(bool((later[segment] >= earlier[segment]).all()) for segment in segments(later))
 
 
-def split_places(mask: Tensor) -> tuple[Tensor, Tensor]:
+def split_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Where ``mask`` (n,) is true and where it is not, each ascending; several times quicker than ``nonzero``."""
     ones, zeros = [], []
-    for piece in pieces(mask):
-        here = mask[piece].long()
+    for segment in segments(mask):
+        here = mask[segment].long()
         rank = here.cumsum(0)  # true entries up to and including each
         count, own = int(rank[-1]), torch.arange(here.numel(), device=mask.device)
         behind = own - rank + count  # a false entry goes behind all true ones
         target = behind + here * (rank - 1 - behind)
-        order = torch.empty_like(own).scatter_(0, target, own + piece.start)
+        order = torch.empty_like(own).scatter_(0, target, own + segment.start)
         ones.append(order[:count])
         zeros.append(order[count:])
     return _joined(ones, mask), _joined(zeros, mask)
 
 
 def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
-    found = torch.empty(sum(part.numel() for part in parts), dtype=torch.long, device=like.device)
+    joined = torch.empty(sum(part.numel() for part in parts), dtype=torch.long, device=like.device)
     first = 0
     for part in parts:
-        found[first : first + part.numel()] = part
+        joined[first : first + part.numel()] = part
         first += part.numel()
-    return found
+    return joined
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ class RankingLists:
     :param list_of: (T,) the list of each entry.
     :param cell: (T,) the cell of each entry.
     :param cell_list: (C,) the list of each cell.
-    :param cell_level: (C,) the relevance of each cell: 0 and 1, or the levels as given.
+    :param cell_level: (C,) the relevance of each cell: 0 and 1, or the levels as they were passed.
     :param below_cell: (C,) the threshold under each cell; K where there is none.
     :param above_cell: (C,) the threshold over each cell; K where there is none.
     :param threshold_list: (K,) the list of each threshold.
@@ -213,12 +212,12 @@ class RankingLists:
         lists = torch.arange(count, device=task.device)
         none = torch.full_like(lists, count)
         in_order = positive if order is None else positive[order]
-        top, bottom = split_places(in_order)
+        top, bottom = split_indices(in_order)
         if order is not None:
             top, bottom = order[top], order[bottom]
         cell = torch.empty_like(list_of)  # cells 2l and 2l + 1, some of them empty
-        for piece in pieces(cell):
-            torch.add(positive[piece], list_of[piece], alpha=2, out=cell[piece])
+        for segment in segments(cell):
+            torch.add(positive[segment], list_of[segment], alpha=2, out=cell[segment])
         return cls(
             task_ids=task_ids,
             list_of=list_of,

@@ -1,21 +1,8 @@
-r"""A row bias and a column bias, estimated jointly with the rest: squared loss with the biases optimised out.
+r"""Losses on the observed pairs: functions of :math:`\psi_T` that a solver of the mean can minimise.
 
-.. math:: f(\psi) = \min_{a, c} \tfrac12 \sum_t w_t (\psi_t + a_{m_t} + c_{n_t} - r_t)^2
-          + \tfrac{\rho}{2} \|a\|^2 + \tfrac{\gamma}{2} \|c\|^2
-
-By the envelope theorem its gradient is that of the inner function at the best biases.
-
-Losses on the observed pairs.
-
-Every loss here is :math:`f(\psi) = \tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2 + \text{extra}`: a squared distance
-to targets that may themselves depend on :math:`\psi`, because something (a bias, a ranking) has been
-optimised out. Its gradient is :math:`\theta = w (\psi - r(\psi))`, and :math:`w`-Lipschitz.
-
-The loss of a ranking with its targets optimised out: half the squared distance to a set, equation (9).
-
-.. math:: f(\psi) = \min_{r \in C} \tfrac12 \sum_t w_t (\psi_t - r_t)^2
-
-It is convex and smooth; by the envelope theorem its gradient is that of the squared loss at the nearest r.
+Every loss here is :math:`f(\psi) = \tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2 + \text{extra}`: a squared distance to
+targets that may themselves depend on :math:`\psi`, because something (a bias, a ranking) has been optimised out. By the
+envelope theorem its gradient is :math:`\theta = w (\psi - r(\psi))`, and :math:`w`-Lipschitz.
 """
 
 from __future__ import annotations
@@ -26,6 +13,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from ..checks import check_callable, check_float_tensor, check_not_negative, check_positive, check_shape, refuse_where
 from ..errors import InputError
@@ -64,7 +52,7 @@ class Loss(Protocol):
         """Lipschitz constant of the gradient: the largest weight."""
         ...
 
-    def bend(self, step: Tensor) -> float:
+    def quadratic_bound(self, step: Tensor) -> float:
         """A bound on the second derivative along ``step`` (T,): sum of w step^2."""
         ...
 
@@ -86,18 +74,40 @@ def check_psi(psi: Tensor, length: int | None, name: str = "psi") -> Tensor:
     return check_float_tensor(psi, name, (length,), finite=True)
 
 
-def weighted_square(step: Tensor, weights: Tensor | None) -> float:
-    """Sum of w step^2, in double precision."""
-    check_psi(step, None if weights is None else len(weights), "step")
-    return long_dot(step, step if weights is None else weights * step)
-
-
 def long_dot(a: Tensor, b: Tensor) -> float:
     """<a, b> in double precision, in pieces that stay in cache."""
     return sum(float(x.double() @ y.double()) for x, y in zip(a.split(PIECE), b.split(PIECE), strict=True))
 
 
-class SquaredLoss:
+class WeightedLoss(Loss):
+    """What losses with a weight for each pair share.
+
+    :param weights: (T,) w, or None for 1.
+    :param length: T, or None where any length will do.
+    """
+
+    weights: Tensor | None
+    length: int | None
+
+    @property
+    @override
+    def curvature(self) -> float:
+        return 1.0 if self.weights is None else float(self.weights.max())
+
+    @override
+    def quadratic_bound(self, step: Tensor) -> float:
+        check_psi(step, self.length, "step")
+        return long_dot(step, step if self.weights is None else self.weights * step)
+
+    def _distance(self, psi: Tensor, targets: Tensor) -> LossValue:
+        """The loss for fixed targets (T,)."""
+        off = psi - targets
+        gradient = off if self.weights is None else self.weights * off
+        square = float((gradient.double() * off.double()).sum())
+        return LossValue(square / 2, gradient, float((gradient.double() * targets.double()).sum()), square)
+
+
+class SquaredLoss(WeightedLoss):
     r""":math:`f(\psi) = \tfrac12 \sum_t w_t (\psi_t - r_t)^2`.
 
     :param targets: (T,) r.
@@ -106,52 +116,17 @@ class SquaredLoss:
 
     def __init__(self, targets: Tensor, weights: Tensor | None = None) -> None:
         self.targets = check_float_tensor(targets, "targets", (None,), finite=True)
-        self.weights = check_loss_weights(weights, len(targets))
+        self.length, self.weights = len(targets), check_loss_weights(weights, len(targets))
 
-    @property
-    def curvature(self) -> float:
-        """See :class:`Loss`."""
-        return 1.0 if self.weights is None else float(self.weights.max())
-
-    def bend(self, step: Tensor) -> float:
-        """See :class:`Loss`."""
-        check_psi(step, len(self.targets), "step")
-        return weighted_square(step, self.weights)
-
+    @override
     def __call__(self, psi: Tensor) -> LossValue:
-        """See :class:`Loss`."""
-        off = check_psi(psi, len(self.targets)) - self.targets
-        gradient = off if self.weights is None else self.weights * off
-        square = float((gradient.double() * off.double()).sum())
-        return LossValue(square / 2, gradient, float((gradient.double() * self.targets.double()).sum()), square)
+        return self._distance(check_psi(psi, self.length), self.targets)
 
 
-class SingleLoss:
-    """A loss of double precision behind a face of single precision.
+class RetargetedLoss(WeightedLoss):
+    r"""Equation (9): half the squared distance to a closed convex set, known by its projection.
 
-    :param loss: takes and gives double precision.
-    """
-
-    def __init__(self, loss: Loss) -> None:
-        self.loss = loss
-
-    @property
-    def curvature(self) -> float:
-        """See :class:`Loss`."""
-        return self.loss.curvature
-
-    def bend(self, step: Tensor) -> float:
-        """See :class:`Loss`."""
-        return self.loss.bend(step.double())
-
-    def __call__(self, psi: Tensor) -> LossValue:
-        """See :class:`Loss`."""
-        found = self.loss(psi.double())
-        return replace(found, gradient=found.gradient.float())
-
-
-class RetargetedLoss:
-    r"""Equation (9) for any closed convex set, known by its projection.
+    .. math:: f(\psi) = \min_{r \in C} \tfrac12 \sum_t w_t (\psi_t - r_t)^2
 
     Its conjugate is half of :math:`\sum \theta^2 / w` plus the support function of the set, which at
     :math:`\theta = w (\psi - r(\psi))` is :math:`\langle\theta, r\rangle`, and linear along the ray through theta;
@@ -172,32 +147,42 @@ class RetargetedLoss:
     def __init__(self, retarget: Callable[[Tensor], Tensor], weights: Tensor | None = None) -> None:
         self.retarget = check_callable(retarget, "retarget", "a function psi (T,) -> r (T,)")
         self.weights = check_loss_weights(weights)
-
-    @property
-    def curvature(self) -> float:
-        """See :class:`~mvgp.likelihoods.losses.Loss`."""
-        return 1.0 if self.weights is None else float(self.weights.max())
-
-    def bend(self, step: Tensor) -> float:
-        """See :class:`~mvgp.likelihoods.losses.Loss`."""
-        return weighted_square(step, self.weights)
+        self.length = None if weights is None else len(weights)
 
     def targets(self, psi: Tensor) -> Tensor:
         """(T,) r(psi), equation (8)."""
-        check_psi(psi, None if self.weights is None else len(self.weights))
-        return check_targets(self.retarget(psi.detach()), psi)
+        return check_targets(self.retarget(check_psi(psi, self.length).detach()), psi)
 
+    @override
     def __call__(self, psi: Tensor) -> LossValue:
-        """See :class:`~mvgp.likelihoods.losses.Loss`."""
-        targets = self.targets(psi)
-        off = psi - targets
-        gradient = off if self.weights is None else self.weights * off
-        square = float((gradient.double() * off.double()).sum())
-        linear = float((gradient.double() * targets.double()).sum())
-        return LossValue(square / 2, gradient, linear, square)
+        return self._distance(psi, self.targets(psi))
 
 
-class BiasedSquaredLoss:
+class SinglePrecisionLoss(Loss):
+    """A loss of double precision behind an interface of single precision.
+
+    :param loss: takes and gives double precision.
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+    @property
+    @override
+    def curvature(self) -> float:
+        return self.loss.curvature
+
+    @override
+    def quadratic_bound(self, step: Tensor) -> float:
+        return self.loss.quadratic_bound(step.double())
+
+    @override
+    def __call__(self, psi: Tensor) -> LossValue:
+        at = self.loss(psi.double())
+        return replace(at, gradient=at.gradient.float())
+
+
+class BiasedSquaredLoss(WeightedLoss):
     r"""Squared loss less what the best biases :math:`a_m, c_n` explain.
 
     .. math:: f(\psi) = \min_{a, c} \tfrac12 \sum_t w_t (\psi_t + a_{m_t} + c_{n_t} - r_t)^2
@@ -211,6 +196,8 @@ class BiasedSquaredLoss:
     :param row_penalty: rho >= 0, or None for no row bias. 0 is the paper's.
     :param col_penalty: gamma > 0, or None for no column bias.
     """
+
+    weights: Tensor
 
     def __init__(
         self,
@@ -233,21 +220,12 @@ class BiasedSquaredLoss:
         if not len(rows) == len(cols) == len(targets):
             lengths = f"{len(rows)}, {len(cols)} and {len(targets)}"
             raise InputError(f"rows, cols, targets: expected the same length, got {lengths}")
-        self.weights = torch.ones_like(targets) if weights is None else weights
+        self.length, self.weights = len(targets), torch.ones_like(targets) if weights is None else weights
         self.row_penalty, self.col_penalty = row_penalty, col_penalty
         self._row_mass = self._by_row(self.weights) + (row_penalty or 0.0)
         self._row_mass[self._row_mass == 0] = 1.0  # rows without a pair keep bias 0
         self._col_mass = self._by_col(self.weights) + (col_penalty or 0.0)
         self._col_mass[self._col_mass == 0] = 1.0
-
-    @property
-    def curvature(self) -> float:
-        """See :class:`~mvgp.likelihoods.losses.Loss`."""
-        return float(self.weights.max())
-
-    def bend(self, step: Tensor) -> float:
-        """See :class:`~mvgp.likelihoods.losses.Loss`."""
-        return weighted_square(step, self.weights)
 
     def _by_row(self, values: Tensor) -> Tensor:
         return values.new_zeros(self.shape[0]).index_add_(0, self.rows, values)
@@ -279,15 +257,13 @@ class BiasedSquaredLoss:
         row_bias = (row_sums - self._by_row(self.weights * col_bias[self.cols])) / row_mass
         return row_bias, col_bias
 
+    @override
     def __call__(self, psi: Tensor) -> LossValue:
-        """See :class:`~mvgp.likelihoods.losses.Loss`."""
         row_bias, col_bias = self.biases(psi)
-        off = psi + row_bias[self.rows] + col_bias[self.cols] - self.targets
-        gradient = self.weights * off
-        square = float((gradient.double() * off.double()).sum())
+        at = self._distance(psi + row_bias[self.rows] + col_bias[self.cols], self.targets)
         # at the best biases the gradient sums to -penalty x bias along rows and columns; the conjugate of an
         # optimised-out bias is its squared sum over twice the penalty
         penalty = (self.row_penalty or 0.0) * float(row_bias.double().square().sum())
         penalty += (self.col_penalty or 0.0) * float(col_bias.double().square().sum())
-        linear = float((gradient.double() * self.targets.double()).sum())
-        return LossValue((square + penalty) / 2, gradient, linear, square + penalty)
+        square = at.quadratic + penalty
+        return LossValue(square / 2, at.gradient, at.linear, square)

@@ -1,21 +1,19 @@
-r"""The projections of equation (8) as pure functions of tensors: all tasks at once, exact, differentiable.
+r"""The projections of equation (8): all tasks at once, exact, differentiable.
 
-Each groups the entries anew; to project many times, make an :class:`~mvgp.likelihoods.OrderProjection` (or one of its
-kin) once and call it.
-
-Projection onto ordered scores: the retargeting of equation (8) for the order cone with a margin.
+**Order cone with a margin**, :class:`LevelProjection`:
 
 .. math:: r_m = \arg\min_r \tfrac12 \sum_t w_t (r_t - \psi_t)^2
           \quad\text{with every entry of a level at least every entry of a lower level plus d for each step}
 
 Once the thresholds are known each entry is clamped between the one under its level and the one over it.
 
-Projection onto ordered scores that are not negative and sum to a total: the paper's target set.
+**Ordered simplex**, :class:`SimplexProjection`, the paper's target set: ordered scores that are not negative and sum to
+a total. The order cone first, then one shift for each list, :math:`r = (z - \tau)_+` with :math:`\sum r = c`: the
+composition is the projection onto the intersection. A margin d is taken off the positives and the total beforehand and
+put back afterwards. The shift is found by Newton's method from below (Michelot's): the support only shrinks, and when
+it does not the shift is exact.
 
-The order cone first, then one shift for each list, :math:`r = (z - \tau)_+` with :math:`\sum r = c`: the composition
-is the projection onto the intersection. A margin d is taken off the positives and the total beforehand and put back
-afterwards. The shift is found by Newton's method from below (Michelot's): the support only shrinks, and when it
-does not the shift is exact.
+The functions ``project_*`` group the entries anew; to project many times, make a projection once and call it.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..checks import check_instance, check_not_negative, check_positive
+from ..checks import check_instance, check_not_negative, check_positive, check_whole_number
 from ..errors import InputError
-from .lists import RankingLists, check_scores, check_weight, pieces
+from .lists import SEGMENT, RankingLists, check_scores, check_weight, segments
 from .thresholds import Thresholds, ThresholdSearch
 
 
@@ -114,8 +112,7 @@ class _WithJacobian(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        found: Tensor = ctx.jacobian.apply(tangents[0])
-        return found
+        return ctx.jacobian.apply(tangents[0])
 
 
 def is_differentiated(scores: Tensor) -> bool:
@@ -126,8 +123,7 @@ def is_differentiated(scores: Tensor) -> bool:
 
 def with_jacobian(scores: Tensor, value: Tensor, jacobian: Jacobian) -> Tensor:
     """``value`` (T,) as a differentiable function of ``scores`` (T,): backward and forward mode."""
-    found: Tensor = _WithJacobian.apply(scores, value, jacobian)
-    return found
+    return _WithJacobian.apply(scores, value, jacobian)
 
 
 class LevelProjection:
@@ -140,6 +136,7 @@ class LevelProjection:
     :param lists: the T entries, grouped.
     :param margin: d >= 0, for each step between levels (levels 1 and 3 are 2 d apart even where 2 is missing).
     :param weight: (T,) positive, or None for 1. A list's weights should stay within a factor of 1e150 of each other.
+    :param group_size: entries that are worked on at a time; see :func:`~mvgp.likelihoods.thresholds.padded_groups`.
 
     Example:
         >>> import torch
@@ -150,7 +147,9 @@ class LevelProjection:
 
     """
 
-    def __init__(self, lists: RankingLists, margin: float = 0.0, weight: Any = None) -> None:
+    def __init__(
+        self, lists: RankingLists, margin: float = 0.0, weight: Any = None, *, group_size: int = SEGMENT
+    ) -> None:
         self.lists = check_instance(lists, "lists", RankingLists, "mvgp.likelihoods.RankingLists")
         self.margin = check_not_negative(margin, "margin")
         self.weight = check_weight(weight, len(lists))
@@ -159,19 +158,20 @@ class LevelProjection:
         if self._cell_shift is not None:
             two_levels = lists.num_thresholds == lists.num_lists and bool(((lists.cell_level | 1) == 1).all())
             shift = self.margin if two_levels else self._cell_shift[lists.cell]
-        self._search = ThresholdSearch(lists, shift, self.weight)
+        group_size = check_whole_number(group_size, "group_size")
+        self._search = ThresholdSearch(lists, shift, self.weight, group_size)
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Let the next call start cold; it changes the time, not the result."""
-        self._search.forget()
+        self._search.reset_warm_start()
 
     def __call__(self, scores: Any) -> Tensor:
         """(T,) the nearest ordered scores."""
         scores = check_scores(scores, len(self.lists))
-        found, thresholds, low, high = self._solve(scores)
+        projected, thresholds, low, high = self._solve(scores)
         if is_differentiated(scores):
-            return with_jacobian(scores, found, self._jacobian(scores.detach(), thresholds, low, high))
-        return found
+            return with_jacobian(scores, projected, self._jacobian(scores.detach(), thresholds, low, high))
+        return projected
 
     def jacobian(self, scores: Any) -> PoolJacobian:
         """The derivative of the projection at ``scores`` (T,), as an operator."""
@@ -181,19 +181,21 @@ class LevelProjection:
 
     def _solve(self, scores: Tensor) -> tuple[Tensor, Thresholds, Tensor, Tensor]:
         """The projection (T,), the thresholds, and the bounds (C,), (C,) that they put on each cell."""
-        most = torch.finfo(scores.dtype).max / 4
-        if self._cell_shift is not None and len(self._cell_shift) and float(self._cell_shift.abs().max()) > most:
+        limit = torch.finfo(scores.dtype).max / 4
+        if self._cell_shift is not None and len(self._cell_shift) and float(self._cell_shift.abs().max()) > limit:
             raise InputError(f"margin: expected one within the range of {scores.dtype}, got {self.margin:g}")
         with torch.no_grad():
             scores = scores.detach()
             thresholds = self._search(scores)
             low = self._bounds(thresholds, self.lists.below_cell, -torch.inf).to(scores.dtype)
             high = self._bounds(thresholds, self.lists.above_cell, torch.inf).to(scores.dtype)
-            found = torch.empty_like(scores)
-            for piece in pieces(scores):
-                cell = self.lists.cell[piece]
-                torch.clamp(scores[piece], low.index_select(0, cell), high.index_select(0, cell), out=found[piece])
-        return found, thresholds, low, high
+            projected = torch.empty_like(scores)
+            for segment in segments(scores):
+                cell = self.lists.cell[segment]
+                torch.clamp(
+                    scores[segment], low.index_select(0, cell), high.index_select(0, cell), out=projected[segment]
+                )
+        return projected, thresholds, low, high
 
     def _bounds(self, thresholds: Thresholds, edge: Tensor, none: float) -> Tensor:
         """(C,) the bound of each cell at one of its edges; ``none`` where no threshold moves anything."""
@@ -272,9 +274,9 @@ class SimplexProjection:
         upper = lists.below_cell[lists.cell] < lists.num_thresholds  # (T,) positives
         self._shift = (margins[lists.list_of] * upper) if self.margin else None
 
-    def forget(self) -> None:
+    def reset_warm_start(self) -> None:
         """Let the next call start cold."""
-        self._order.forget()
+        self._order.reset_warm_start()
 
     def __call__(self, scores: Any) -> Tensor:
         """(T,) the nearest point of the set."""

@@ -1,4 +1,8 @@
-"""GradedRankingLikelihood: several levels of relevance in each task."""
+"""Ranking likelihoods: labels say which items of a task are to be ranked above which, and nothing else.
+
+A fit uses :meth:`RankingLikelihood.data_loss`, equation (9); the generative model is in
+:mod:`~mvgp.likelihoods.distribution`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from typing import Any
 import torch
 from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood
-from gpytorch.likelihoods.noise_models import HomoskedasticNoise
+from gpytorch.likelihoods import Likelihood
 from gpytorch.settings import num_likelihood_samples
 from torch import Tensor
 
@@ -22,53 +25,17 @@ from ..checks import (
     check_whole_number,
     refuse_gradient,
 )
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels.bounded import BoundedParameters
+from ..priors.means import MatrixMean
+from .data_loss import Data, most_derived, observed_parts, overridden, whole_list_offset
 from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists, check_labels, check_many_scores, check_scores, check_targets, check_task, check_weight
+from .losses import Loss, RetargetedLoss
 from .targets import GradedOrder, OrderCone, Retargeting, TargetSet
-
-GAUSSIAN_METHODS = ("forward", "marginal", "expected_log_prob", "log_marginal", "_shaped_noise_covar", "__call__")
-
-
-def overridden(given: Any, base: type, *names: str) -> list[str]:
-    """Those of the methods ``names`` that ``given`` does not take from ``base``, in the order of the names."""
-    own = vars(given) if hasattr(given, "__dict__") else {}
-    return [name for name in names if name in own or getattr(type(given), name, None) is not getattr(base, name)]
-
-
-def most_derived(given: Any, *names: str) -> str:
-    """The one of the methods ``names`` that is defined furthest down among the classes; the first of equals."""
-    own = vars(given) if hasattr(given, "__dict__") else {}
-    for name in names:
-        if name in own:
-            return name
-    for cls in type(given).__mro__:
-        for name in names:
-            if name in vars(cls):
-                return name
-    return names[0]
-
-
-def check_gaussian(likelihood: Any, what: str) -> None:
-    """Refuse everything but Gaussian noise of one variance, read from ``likelihood.noise``.
-
-    :param what: for the message: who asks.
-    """
-    if not isinstance(likelihood, GaussianLikelihood):
-        raise InputError(
-            f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
-            "(for known noise of each entry, give the data weights)"
-        )
-    changed = overridden(likelihood, GaussianLikelihood, *GAUSSIAN_METHODS)
-    noise_model = type(likelihood.noise_covar)
-    if changed or noise_model is not HomoskedasticNoise:
-        reason = f"overrides {', '.join(changed)}" if changed else f"has the noise model {noise_model.__name__}"
-        raise InputError(
-            f"likelihood: {what} uses one noise variance, likelihood.noise, and nothing else of a GaussianLikelihood; "
-            f"{type(likelihood).__name__} {reason}, which would be ignored. Override the property noise, or give the "
-            "data weights for noise that differs between entries"
-        )
+from .whole_lists import WholeListRankingLoss, WholeListRetargetedLoss
 
 
 class _Loss(torch.autograd.Function):
@@ -120,6 +87,7 @@ class RankingLikelihood(BoundedParameters, Likelihood):
 
     has_analytic_marginal = False
     binary_labels: tuple[float, float] = (1.0, -1.0)  # of known links and of other items, where data have no labels
+    closed_form = False  # whether ``lists`` puts known links over other items; next to ``lists``, where it is so
 
     def __init__(
         self, target: TargetSet, noise: float, list_sizes: Any = None, noise_constraint: Interval | None = None
@@ -176,8 +144,58 @@ class RankingLikelihood(BoundedParameters, Likelihood):
         retarget = self.retargeting(labels, task, weight.detach() if isinstance(weight, Tensor) else weight)
         scores = check_scores(scores, len(check_task(task)))
         checked = check_weight(weight, scores.numel(), keep_gradient=True)
-        found: Tensor = _Loss.apply(scores, None if checked is None else checked.to(scores), retarget)[0]
-        return found
+        return _Loss.apply(scores, None if checked is None else checked.to(scores), retarget)[0]
+
+    # The loss of a fit ---------------------------------------------------------------------------
+
+    def data_loss(self, data: Data, mean: MatrixMean) -> Loss:
+        """Equation (9) on any kind of data, each row a task, as a function of psi less the prior mean.
+
+        :param mean: of the prior; the loss has its precision and device.
+        """
+        return self.whole_list_loss(data, mean) if isinstance(data, PositiveUnlabelled) else self.pair_loss(data, mean)
+
+    def pair_loss(self, data: ObservedMatrix, mean: MatrixMean) -> Loss:
+        """:meth:`data_loss` of labelled pairs."""
+        rows, cols, labels, weights = observed_parts(data, mean)
+        retarget, offset = self.fit_retargeting(labels, rows, weights), mean(rows, cols)
+        if bool((offset != 0).any()):
+            return RetargetedLoss(lambda psi: retarget(psi + offset) - offset, weights)
+        return RetargetedLoss(retarget, weights)
+
+    def whole_list_loss(self, data: PositiveUnlabelled, mean: MatrixMean) -> Loss:
+        """:meth:`data_loss` of whole lists: in closed form for the order cone, else by the target set's projection.
+
+        The closed form stands in for methods of this likelihood and of its target set. It is used unless one of them
+        has been overridden below the class that declares ``closed_form``.
+        """
+        self._check_loss()
+        positions, offset = data.positions.to(mean.zero.device), whole_list_offset(data, mean)
+        own = most_derived(self, "closed_form", "lists", "retargeting", "retarget", "fit_retargeting")
+        if own == most_derived(self.target, "closed_form", "projection") == "closed_form" and self.closed_form:
+            margin: float = self.target.margin  # type: ignore[attr-defined]
+            return WholeListRankingLoss(positions, data.shape[1], data.weight, margin, offset)
+
+        def retargeting_of(positive: Tensor, task: Tensor, weight: Tensor | None) -> Retargeting:
+            labels = torch.where(positive, *self.binary_labels).to(mean.zero.dtype)
+            return self.fit_retargeting(labels, task, weight)
+
+        return WholeListRetargetedLoss(positions, data.shape[1], data.num_cells, data.weight, retargeting_of, offset)
+
+    def fit_retargeting(self, labels: Tensor, task: Tensor, weight: Tensor | None) -> Retargeting:
+        """The map psi (T,) -> r (T,) that a fit uses: of ``retargeting`` and ``retarget`` the one a user overrides."""
+        self._check_loss()
+        if most_derived(self, "retargeting", "retarget") == "retarget":
+            return lambda psi: self.retarget(psi, labels, task, weight)
+        return self.retargeting(labels, task, weight)
+
+    def _check_loss(self) -> None:
+        """Refuse a ``loss`` of a user's own: there would be no certificate for it."""
+        if overridden(self, RankingLikelihood, "loss"):
+            raise InputError(
+                f"likelihood: {type(self).__name__} overrides loss, which a fit would ignore: it minimises equation "
+                "(9) with the targets of retargeting. Override retargeting, retarget or lists, or give a target set"
+            )
 
     # The generative model ------------------------------------------------------------------------
 
@@ -188,9 +206,8 @@ class RankingLikelihood(BoundedParameters, Likelihood):
         labellings would not sum to 1.
         """
         scores = check_many_scores(scores)
-        given = check_labels(labels, scores.shape[-1])
-        found: Tensor = self.forward(scores, task=task, weight=weight, counts=counts).log_prob(given)
-        return found
+        labels = check_labels(labels, scores.shape[-1])
+        return self.forward(scores, task=task, weight=weight, counts=counts).log_prob(labels)
 
     def expected_log_prob(
         self, observations: Tensor, function_dist: MultivariateNormal, *params: Any, **lists: Any
@@ -234,22 +251,18 @@ class RankingLikelihood(BoundedParameters, Likelihood):
                     "all data so that batches can be checked, or complete_lists=True to this call"
                 )
             return
-        given = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
-        found, sizes = torch.unique(given, return_counts=True)
-        for number, size in zip(found.tolist(), sizes.tolist(), strict=True):
-            wanted = int(self.list_sizes[number]) if 0 <= number < len(self.list_sizes) else 0
-            if size != wanted:
-                raise InputError(
-                    f"task {number}: expected its whole list of {wanted} entries, got {size} in this batch"
-                )
+        task = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
+        for number, size in zip(*(part.tolist() for part in torch.unique(task, return_counts=True)), strict=True):
+            whole = int(self.list_sizes[number]) if 0 <= number < len(self.list_sizes) else 0
+            if size != whole:
+                raise InputError(f"task {number}: expected its whole list of {whole} entries, got {size} in this batch")
 
     def _draw_likelihood_samples(
         self, function_dist: MultivariateNormal, *params: Any, sample_shape: Any = None, **lists: Any
     ) -> RankedLevels:
         # gpytorch's own draws entries independently while training; within a list their covariance matters
         shape = torch.Size([num_likelihood_samples.value()]) if sample_shape is None else torch.Size(sample_shape)
-        found: RankedLevels = self.forward(function_dist.rsample(shape), *params, **lists)
-        return found
+        return self.forward(function_dist.rsample(shape), *params, **lists)
 
     @abstractmethod
     def forward(
@@ -265,14 +278,23 @@ class RankingLikelihood(BoundedParameters, Likelihood):
     def _grouping(self, scores: Tensor, task: Any, weight: Any) -> tuple[Tensor, int, Tensor]:
         """The list of each entry (T,), their number, and the standard deviation of each score (T,)."""
         length = scores.shape[-1]
-        given = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
-        if given.numel() != length:
-            raise InputError(f"task: expected {length} entries, one for each score, got {given.numel()}")
-        task_ids, list_of = torch.unique(given.to(scores.device), return_inverse=True)
+        task = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
+        if task.numel() != length:
+            raise InputError(f"task: expected {length} entries, one for each score, got {task.numel()}")
+        task_ids, list_of = torch.unique(task.to(scores.device), return_inverse=True)
         checked = check_weight(weight, length, keep_gradient=True)
         variance = self.noise.to(scores).expand(length)
         scale = (variance if checked is None else variance / checked.to(scores)).sqrt()
         return list_of, int(task_ids.numel()), scale
+
+
+def _target_or_cone(target: TargetSet | None, margin: float, cone: type[OrderCone]) -> TargetSet:
+    """The target set, or the default one with this margin; not both."""
+    if target is None:
+        return cone(margin)
+    if check_not_negative(margin, "margin") != 1.0:
+        raise InputError(f"margin: a target set has its own; give one of the two, got margin {margin!r} and a target")
+    return target
 
 
 class BipartiteRankingLikelihood(RankingLikelihood):
@@ -301,6 +323,8 @@ class BipartiteRankingLikelihood(RankingLikelihood):
 
     """
 
+    closed_form = True
+
     def __init__(
         self,
         margin: float = 1.0,
@@ -310,11 +334,7 @@ class BipartiteRankingLikelihood(RankingLikelihood):
         list_sizes: Any = None,
         noise_constraint: Interval | None = None,
     ) -> None:
-        if target is not None and check_not_negative(margin, "margin") != 1.0:
-            raise InputError(
-                f"margin: a target set has its own; give one of the two, got margin {margin!r} and a target"
-            )
-        super().__init__(OrderCone(margin) if target is None else target, noise, list_sizes, noise_constraint)
+        super().__init__(_target_or_cone(target, margin, OrderCone), noise, list_sizes, noise_constraint)
 
     def lists(self, labels: Any, task: Any) -> RankingLists:
         """The entries grouped by ``task`` (T,) and ``labels`` (T,) in {+1, -1}."""
@@ -336,11 +356,11 @@ class BipartiteRankingLikelihood(RankingLikelihood):
         if counts is not None:
             refuse_gradient(counts, "counts")
             sizes = torch.bincount(list_of, minlength=num_lists)
-            given = check_whole(counts, "counts").to(sizes.device)
-            if tuple(given.shape) not in ((), (1,), (num_lists,)):
-                shape = tuple(given.shape)
+            counts = check_whole(counts, "counts").to(sizes.device)
+            if tuple(counts.shape) not in ((), (1,), (num_lists,)):
+                shape = tuple(counts.shape)
                 raise InputError(f"counts: expected a number, or one for each of {num_lists} lists, got shape {shape}")
-            positives = given.expand(num_lists)
+            positives = counts.expand(num_lists)
             bad = (positives < 0) | (positives > sizes)
             if bad.any():
                 at = int(bad.nonzero()[0])
@@ -372,6 +392,7 @@ class GradedRankingLikelihood(RankingLikelihood):
     """
 
     binary_labels = (1.0, 0.0)
+    closed_form = True
 
     def __init__(
         self,
@@ -384,11 +405,7 @@ class GradedRankingLikelihood(RankingLikelihood):
         noise_constraint: Interval | None = None,
     ) -> None:
         num_levels = check_whole_number(num_levels, "num_levels", 2)
-        if target is not None and check_not_negative(margin, "margin") != 1.0:
-            raise InputError(
-                f"margin: a target set has its own; give one of the two, got margin {margin!r} and a target"
-            )
-        super().__init__(GradedOrder(margin) if target is None else target, noise, list_sizes, noise_constraint)
+        super().__init__(_target_or_cone(target, margin, GradedOrder), noise, list_sizes, noise_constraint)
         self.num_levels = num_levels
 
     def lists(self, labels: Any, task: Any) -> RankingLists:
@@ -411,13 +428,12 @@ class GradedRankingLikelihood(RankingLikelihood):
         """
         function_samples = check_many_scores(function_samples, "function_samples")
         list_of, num_lists, scale = self._grouping(function_samples, task, weight)
-        given = None
         if counts is not None:
-            given = check_whole(counts, "counts").to(function_samples.device)
-            fits = given.dim() in (1, 2) and given.shape[-1] == self.num_levels and given.shape[0] in (1, num_lists)
-            if not (fits or tuple(given.shape) == (self.num_levels,)) or bool((given < 0).any()):
-                raise InputError(
-                    f"counts: expected ({num_lists}, {self.num_levels}) counts, got shape {tuple(given.shape)}"
-                )
-            given = given.expand(num_lists, self.num_levels)
-        return RankedLevels(function_samples, list_of, num_lists, scale, self.num_levels, given)
+            counts = check_whole(counts, "counts").to(function_samples.device)
+            shape = tuple(counts.shape)
+            if shape not in [(self.num_levels,), (1, self.num_levels), (num_lists, self.num_levels)] or bool(
+                (counts < 0).any()
+            ):
+                raise InputError(f"counts: expected ({num_lists}, {self.num_levels}) counts, got shape {shape}")
+            counts = counts.expand(num_lists, self.num_levels)
+        return RankedLevels(function_samples, list_of, num_lists, scale, self.num_levels, counts)

@@ -61,6 +61,7 @@ class OrderCone:
     margin: float = 1.0
     supports_weights = True
     shift_invariant = True
+    closed_form = True  # whole lists need ``margin`` alone, not ``projection``: equation (10)
 
     def __post_init__(self) -> None:
         check_not_negative(self.margin, "margin")

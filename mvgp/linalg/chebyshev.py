@@ -1,15 +1,12 @@
-r"""ChebyshevLinearOperator: a smooth function of a sparse symmetric matrix.
+r"""Chebyshev series: a smooth function of a sparse symmetric matrix, applied without forming it.
 
-Chebyshev series: a function of a symmetric matrix, applied without forming it.
-
-For a symmetric matrix S with spectrum in [-1, 1] and a function f given by its values at the
-Chebyshev nodes :math:`x_i = \cos(\pi (i + 1/2) / n)`,
+For a symmetric matrix S with spectrum in [-1, 1] and a function f known by its values at the Chebyshev nodes
+:math:`x_i = \cos(\pi (i + 1/2) / n)`,
 
 .. math:: f(S) = \sum_{k=0}^{n-1} c_k T_k(S), \qquad
           c_k = \frac{2 - [k = 0]}{n} \sum_i f(x_i) \cos(\pi k (i + 1/2) / n).
 
-For f analytic around [-1, 1] the coefficients fall geometrically, so a handful of sparse products
-reaches double precision.
+For f analytic around [-1, 1] the coefficients fall geometrically, so a few sparse products reach double precision.
 """
 
 from __future__ import annotations
@@ -30,154 +27,6 @@ from ..errors import InputError, SizeError
 from .patterns import NARROW, SymmetricCSR
 
 MAX_NODES = 4096
-
-
-@lru_cache(maxsize=64)
-def _node_angles(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    steps = torch.arange(count, dtype=torch.float64, device=device)
-    return (math.pi * (steps + 0.5) / count).to(dtype)
-
-
-def nodes(count: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
-    """(count,) Chebyshev nodes in (-1, 1), descending."""
-    return torch.cos(_node_angles(count, torch.float64, device or torch.device("cpu"))).to(dtype)
-
-
-@lru_cache(maxsize=8)  # up to 100 MB each
-def _values_to_coefficients(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(count, count) matrix C with ``coefficients = values @ C``."""
-    angles = _node_angles(count, torch.float64, device)
-    matrix = torch.cos(angles.unsqueeze(1) * torch.arange(count, dtype=torch.float64, device=device)) * (2 / count)
-    matrix[:, 0] /= 2
-    return matrix.to(dtype)
-
-
-def coefficients(values: Tensor) -> Tensor:
-    """(..., n) series coefficients from (..., n) values at the nodes; differentiable."""
-    return values @ _values_to_coefficients(values.shape[-1], values.dtype, values.device)
-
-
-def evaluate(series: Tensor, points: Tensor) -> Tensor:
-    """(..., p): the series with coefficients (..., n) at ``points`` (p,) in [-1, 1]."""
-    orders = torch.arange(series.shape[-1], dtype=points.dtype, device=points.device)
-    return series @ torch.cos(torch.arccos(points) * orders.unsqueeze(1))
-
-
-def degree_needed(series: Tensor, tolerance: float) -> int:
-    """Smallest degree whose dropped tail sums to at most ``tolerance`` times the largest value bound.
-
-    :param series: (..., n) coefficients; the degree serves every batch entry.
-    """
-    size = series.detach().abs().reshape(-1, series.shape[-1])  # (B, n)
-    scale = size.sum(-1, keepdim=True).clamp_min(torch.finfo(size.dtype).tiny)
-    tail = (size / scale).flip(-1).cumsum(-1).flip(-1).amax(0)  # (n,) tail[k] = sum over j >= k
-    kept = (tail > tolerance).nonzero()
-    return int(kept[-1]) if len(kept) else 0
-
-
-def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
-    """Number of nodes with which ``function`` and its square root are both resolved to ``tolerance``.
-
-    :param function: maps nodes (n,) in [-1, 1] to values (..., n).
-    """
-    count = 16
-    while count <= MAX_NODES:
-        with torch.no_grad():
-            values = function(nodes(count))
-            # between the nodes and at the ends of [-1, 1], where a needle could hide
-            between = torch.cos(torch.linspace(0, math.pi, 2 * count + 1, dtype=torch.float64))
-            truth = function(between)
-            needed = 0
-            for at_nodes, at_between in ((values, truth), (values.clamp_min(0).sqrt(), truth.clamp_min(0).sqrt())):
-                series = _quick_coefficients(at_nodes)
-                error = (_quick_between(series) - at_between).abs().amax()
-                resolved = error <= max(tolerance, 1e-14 * count) * at_between.abs().amax()
-                needed = max(needed, degree_needed(series, tolerance) if resolved else count)
-        if needed < 0.75 * count:  # the rest of the coefficients are noise
-            return needed + 1
-        count *= 2
-    raise SizeError(
-        f"a Chebyshev series with {MAX_NODES} terms does not reach tolerance {tolerance:g}: the function of the "
-        "Laplacian (or its square root) varies too fast on [0, 2]; add a shift, shorten the time or the "
-        "lengthscale, or ask for method='eigen'"
-    )
-
-
-def _quick_coefficients(values: Tensor) -> Tensor:
-    """(..., n): as :func:`coefficients`, by a cosine transform: no n x n matrix for a series that may be refused."""
-    found = fft.dct(values.double().numpy(force=True), type=2) / values.shape[-1]
-    found[..., 0] /= 2
-    return torch.from_numpy(found)
-
-
-def _quick_between(series: Tensor) -> Tensor:
-    r"""(..., 2 n + 1): the series with coefficients (..., n) at :math:`\cos(\pi j / 2 n)`, likewise."""
-    count = series.shape[-1]
-    padded = np.zeros((*series.shape[:-1], 2 * count + 1))
-    padded[..., :count] = series.numpy() / 2
-    padded[..., 0] *= 2
-    return torch.from_numpy(fft.dct(padded, type=1))
-
-
-def polynomials(matrix: SymmetricCSR, dense: Tensor, degree: int) -> Iterator[Tensor]:
-    """T_0(S) X, T_1(S) X, ..., T_degree(S) X for X (N, C), by the three-term recurrence.
-
-    Two buffers take turns: a term stays valid until the next but one is asked for.
-    """
-    before = dense.clone(memory_format=torch.contiguous_format)
-    yield before
-    if degree < 1:
-        return
-    now = matrix @ before
-    yield now
-    for _ in range(degree - 1):
-        before.addmm_(matrix.tensor, now, beta=-1.0, alpha=2.0)
-        before, now = now, before
-        yield now
-
-
-def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
-    """(N, C): sum_k c_k T_k(S) X, in blocks of columns that stay in cache.
-
-    :param series: (n,) for all columns, or (n, C) with a series for each column.
-    :param dense: (N, C).
-    """
-    out = torch.empty_like(dense, memory_format=torch.contiguous_format)
-    # plain numbers are added faster than 0-dimensional tensors, which only gradients need
-    numbers = series.tolist() if series.dim() == 1 and not series.requires_grad else None
-    for start in range(0, dense.shape[1], NARROW):
-        part = slice(start, start + NARROW)
-        own = series[:, part] if series.dim() == 2 else series
-        total = dense.new_zeros(dense.shape[0], dense[:, part].shape[1])
-        for k, term in enumerate(polynomials(matrix, dense[:, part], len(series) - 1)):
-            if numbers is None:
-                total.addcmul_(term.clone(), own[k])  # gradients need the term later on
-            else:
-                total.add_(term, alpha=numbers[k])
-        out[:, part] = total
-    return out
-
-
-def diagonal_moments(matrix: SymmetricCSR, which: Tensor, count: int) -> Tensor:
-    r"""(Q, count): :math:`[T_k(S)]_{ii}` for k < count, at the nodes ``which`` (Q,).
-
-    Uses :math:`T_{2k} = 2 T_k T_k - T_0` and :math:`T_{2k+1} = 2 T_{k+1} T_k - T_1`: half the products.
-    """
-    moments = matrix.values.new_empty(len(which), count)
-    for start in range(0, len(which), NARROW):
-        chosen = which[start : start + NARROW]
-        picked = matrix.values.new_zeros(matrix.size, len(chosen))
-        picked[chosen, torch.arange(len(chosen), device=chosen.device)] = 1.0
-        out = moments[start : start + NARROW]
-        before = picked
-        for k, term in enumerate(polynomials(matrix, picked, count // 2)):
-            if 2 * k < count:
-                out[:, 2 * k] = 2 * (term * term).sum(0) - 1 if k else 1.0
-            if k and 2 * k - 1 < count:
-                cross = (term * before).sum(0)
-                out[:, 2 * k - 1] = cross if k == 1 else 2 * cross - out[:, 1]
-            before = term
-    return moments
 
 
 class ChebyshevLinearOperator(LinearOperator):
@@ -286,6 +135,154 @@ class ChebyshevLinearOperator(LinearOperator):
     def root(self) -> ChebyshevLinearOperator:
         r"""The symmetric square root :math:`f^{1/2}(S)`; f must not be negative."""
         return ChebyshevLinearOperator(self.values.clamp_min(0).sqrt(), self.matrix, self.tolerance)
+
+
+def nodes(count: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
+    """(count,) Chebyshev nodes in (-1, 1), descending."""
+    return torch.cos(_node_angles(count, torch.float64, device or torch.device("cpu"))).to(dtype)
+
+
+def coefficients(values: Tensor) -> Tensor:
+    """(..., n) series coefficients from (..., n) values at the nodes; differentiable."""
+    return values @ _values_to_coefficients(values.shape[-1], values.dtype, values.device)
+
+
+def evaluate(series: Tensor, points: Tensor) -> Tensor:
+    """(..., p): the series with coefficients (..., n) at ``points`` (p,) in [-1, 1]."""
+    orders = torch.arange(series.shape[-1], dtype=points.dtype, device=points.device)
+    return series @ torch.cos(torch.arccos(points) * orders.unsqueeze(1))
+
+
+def degree_needed(series: Tensor, tolerance: float) -> int:
+    """Smallest degree whose dropped tail sums to at most ``tolerance`` times the largest value bound.
+
+    :param series: (..., n) coefficients; the degree serves every batch entry.
+    """
+    size = series.detach().abs().reshape(-1, series.shape[-1])  # (B, n)
+    scale = size.sum(-1, keepdim=True).clamp_min(torch.finfo(size.dtype).tiny)
+    tail = (size / scale).flip(-1).cumsum(-1).flip(-1).amax(0)  # (n,) tail[k] = sum over j >= k
+    kept = (tail > tolerance).nonzero()
+    return int(kept[-1]) if len(kept) else 0
+
+
+def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
+    """Number of nodes with which ``function`` and its square root are both resolved to ``tolerance``.
+
+    :param function: maps nodes (n,) in [-1, 1] to values (..., n).
+    """
+    count = 16
+    while count <= MAX_NODES:
+        with torch.no_grad():
+            values = function(nodes(count))
+            # between the nodes and at the ends of [-1, 1], where a needle could hide
+            between = torch.cos(torch.linspace(0, math.pi, 2 * count + 1, dtype=torch.float64))
+            truth = function(between)
+            needed = 0
+            for at_nodes, at_between in ((values, truth), (values.clamp_min(0).sqrt(), truth.clamp_min(0).sqrt())):
+                series = _quick_coefficients(at_nodes)
+                error = (_quick_between(series) - at_between).abs().amax()
+                resolved = error <= max(tolerance, 1e-14 * count) * at_between.abs().amax()
+                needed = max(needed, degree_needed(series, tolerance) if resolved else count)
+        if needed < 0.75 * count:  # the rest of the coefficients are noise
+            return needed + 1
+        count *= 2
+    raise SizeError(
+        f"a Chebyshev series with {MAX_NODES} terms does not reach tolerance {tolerance:g}: the function of the "
+        "Laplacian (or its square root) varies too fast on [0, 2]; add a shift, shorten the time or the "
+        "lengthscale, or ask for method='eigen'"
+    )
+
+
+def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
+    """(N, C): sum_k c_k T_k(S) X, in blocks of columns that stay in cache.
+
+    :param series: (n,) for all columns, or (n, C) with a series for each column.
+    :param dense: (N, C).
+    """
+    out = torch.empty_like(dense, memory_format=torch.contiguous_format)
+    # plain numbers are added faster than 0-dimensional tensors, which only gradients need
+    numbers = series.tolist() if series.dim() == 1 and not series.requires_grad else None
+    for start in range(0, dense.shape[1], NARROW):
+        part = slice(start, start + NARROW)
+        own = series[:, part] if series.dim() == 2 else series
+        total = dense.new_zeros(dense.shape[0], dense[:, part].shape[1])
+        for k, term in enumerate(polynomials(matrix, dense[:, part], len(series) - 1)):
+            if numbers is None:
+                total.addcmul_(term.clone(), own[k])  # gradients need the term later on
+            else:
+                total.add_(term, alpha=numbers[k])
+        out[:, part] = total
+    return out
+
+
+def polynomials(matrix: SymmetricCSR, dense: Tensor, degree: int) -> Iterator[Tensor]:
+    """T_0(S) X, T_1(S) X, ..., T_degree(S) X for X (N, C), by the three-term recurrence.
+
+    Two buffers take turns: a term stays valid until the next but one is requested.
+    """
+    before = dense.clone(memory_format=torch.contiguous_format)
+    yield before
+    if degree < 1:
+        return
+    now = matrix @ before
+    yield now
+    for _ in range(degree - 1):
+        before.addmm_(matrix.tensor, now, beta=-1.0, alpha=2.0)
+        before, now = now, before
+        yield now
+
+
+def diagonal_moments(matrix: SymmetricCSR, which: Tensor, count: int) -> Tensor:
+    r"""(Q, count): :math:`[T_k(S)]_{ii}` for k < count, at the nodes ``which`` (Q,).
+
+    Uses :math:`T_{2k} = 2 T_k T_k - T_0` and :math:`T_{2k+1} = 2 T_{k+1} T_k - T_1`: half the products.
+    """
+    moments = matrix.values.new_empty(len(which), count)
+    for start in range(0, len(which), NARROW):
+        chosen = which[start : start + NARROW]
+        picked = matrix.values.new_zeros(matrix.size, len(chosen))
+        picked[chosen, torch.arange(len(chosen), device=chosen.device)] = 1.0
+        out = moments[start : start + NARROW]
+        before = picked
+        for k, term in enumerate(polynomials(matrix, picked, count // 2)):
+            if 2 * k < count:
+                out[:, 2 * k] = 2 * (term * term).sum(0) - 1 if k else 1.0
+            if k and 2 * k - 1 < count:
+                cross = (term * before).sum(0)
+                out[:, 2 * k - 1] = cross if k == 1 else 2 * cross - out[:, 1]
+            before = term
+    return moments
+
+
+@lru_cache(maxsize=64)
+def _node_angles(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    steps = torch.arange(count, dtype=torch.float64, device=device)
+    return (math.pi * (steps + 0.5) / count).to(dtype)
+
+
+@lru_cache(maxsize=8)  # up to 100 MB each
+def _values_to_coefficients(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(count, count) matrix C with ``coefficients = values @ C``."""
+    angles = _node_angles(count, torch.float64, device)
+    matrix = torch.cos(angles.unsqueeze(1) * torch.arange(count, dtype=torch.float64, device=device)) * (2 / count)
+    matrix[:, 0] /= 2
+    return matrix.to(dtype)
+
+
+def _quick_coefficients(values: Tensor) -> Tensor:
+    """(..., n): as :func:`coefficients`, by a cosine transform: no n x n matrix for a series that may be refused."""
+    series = fft.dct(values.double().numpy(force=True), type=2) / values.shape[-1]
+    series[..., 0] /= 2
+    return torch.from_numpy(series)
+
+
+def _quick_between(series: Tensor) -> Tensor:
+    r"""(..., 2 n + 1): the series with coefficients (..., n) at :math:`\cos(\pi j / 2 n)`, likewise."""
+    count = series.shape[-1]
+    padded = np.zeros((*series.shape[:-1], 2 * count + 1))
+    padded[..., :count] = series.numpy() / 2
+    padded[..., 0] *= 2
+    return torch.from_numpy(fft.dct(padded, type=1))
 
 
 def batch_into_columns(dense: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Bounds on :math:`b^T A^{-1} b` from conjugate gradients: what a variance needs, and when to stop.
+r"""Conjugate gradients: solutions of A x = b with a report, and bounds on :math:`b^T A^{-1} b`.
 
-The value at step k is Gauss quadrature and lies below the truth; with a lower bound mu on the eigenvalues of A,
-Gauss-Radau quadrature lies above it (Golub and Meurant; the update is Meurant and Tichy's). Both come from
-the coefficients of the iteration, at no cost. The error of the form is the square of that of the solution, so that
-a few products give it to one per cent.
+A variance needs the quadratic form only. Its value at step k is Gauss quadrature and lies below the truth; with a
+lower bound mu on the eigenvalues of A, Gauss-Radau quadrature lies above it (Golub and Meurant; the update is Meurant
+and Tichy's). Both come from the coefficients of the iteration, at no cost. The error of the form is the square of that
+of the solution, so a few products give it to one per cent.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from torch import Tensor
 from ..checks import check_callable, check_float_tensor, check_tolerance, check_whole_number, shown
 from ..errors import ConvergenceError, InputError
 
+RESTARTS = 4  # times the recurrence is begun anew from the true residual
+
 
 @dataclass(frozen=True)
 class SolveReport:
@@ -26,7 +28,7 @@ class SolveReport:
     :param method: ``cholesky``, ``spectral`` or ``cg``.
     :param residual: largest relative residual ||b - A x|| / ||b|| over the right-hand sides, measured
         on the answer itself, not taken from a recurrence.
-    :param tolerance: the relative residual that was asked for.
+    :param tolerance: the requested relative residual.
     :param iterations: products with the matrix (0 for a direct method).
     """
 
@@ -43,10 +45,10 @@ class SolveReport:
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer of a linear system, with its evidence.
+    """The solution of a linear system.
 
     :param value: (T, C).
-    :param solve_report: for it.
+    :param solve_report: how well it solves the system.
     """
 
     value: Tensor
@@ -59,21 +61,18 @@ class Solution:
 
         :param strict: False to warn instead.
         """
-        found = self.solve_report
-        if found.converged:
+        report = self.solve_report
+        if report.converged:
             return self
-        steps = f" after {found.iterations} iterations" if found.iterations else ""
+        steps = f" after {report.iterations} iterations" if report.iterations else ""
         message = (
-            f"{found.method} ended with relative residual {found.residual:.2e}{steps}, the tolerance is "
-            f"{found.tolerance:.2e}; raise the noise, allow more iterations, use float64, or accept a larger tolerance"
+            f"{report.method} ended with relative residual {report.residual:.2e}{steps}, the tolerance is "
+            f"{report.tolerance:.2e}; raise the noise, allow more iterations, use float64, or accept a larger tolerance"
         )
         if strict:
             raise ConvergenceError(message)
         warnings.warn(message, RuntimeWarning, stacklevel=2)
         return self
-
-
-RESTARTS = 4  # times the recurrence is begun anew from the true residual
 
 
 def conjugate_gradients(
@@ -94,11 +93,11 @@ def conjugate_gradients(
     :param tolerance: on ||b - A x|| / ||b||, for each column.
     :param max_iterations: products with A.
     :param preconditioner: maps (T, C) to an approximation of A^-1 times it.
-    :return: (T, C) with the evidence; the caller decides whether a miss is an error.
+    :return: (T, C) with a report; the caller decides whether a miss is an error.
 
     Example:
         >>> import torch
-        >>> from mvgp.linalg import conjugate_gradients
+        >>> from mvgp.linalg.conjugate_gradients import conjugate_gradients
         >>> found = conjugate_gradients(lambda x: 2 * x, torch.ones(3, 1), tolerance=1e-6)
         >>> found.value.flatten().tolist(), found.solve_report.converged
         ([0.5, 0.5, 0.5], True)
@@ -190,7 +189,7 @@ def quadratic_form(
     matmul: Callable[[Tensor], Tensor],
     rhs: Tensor,
     *,
-    least: float,
+    lowest_eigenvalue: float,
     allowed: Callable[[Tensor, Tensor], Tensor],
     preconditioner: Callable[[Tensor], Tensor] | None = None,
     max_iterations: int = 1000,
@@ -199,7 +198,8 @@ def quadratic_form(
 
     :param matmul: maps (T, C) to A times it.
     :param rhs: (T, C).
-    :param least: lower bound on the eigenvalues of A, or of :math:`M^{-1} A` with a preconditioner; positive.
+    :param lowest_eigenvalue: positive lower bound on the eigenvalues of A, or of :math:`M^{-1} A` with a
+        preconditioner.
     :param allowed: which columns (C',) and their lower bounds (C',) -> how far the upper ones may be above them.
     :param preconditioner: maps (T, C) to :math:`M^{-1}` times it.
 
@@ -207,7 +207,7 @@ def quadratic_form(
         >>> import torch
         >>> from mvgp.linalg.conjugate_gradients import quadratic_form
         >>> a, b = torch.tensor([[2.0, 1.0], [1.0, 2.0]]).double(), torch.ones(2, 1).double()
-        >>> found = quadratic_form(lambda x: a @ x, b, least=1.0, allowed=lambda which, low: 1e-9 * low)
+        >>> found = quadratic_form(lambda x: a @ x, b, lowest_eigenvalue=1.0, allowed=lambda which, low: 1e-9 * low)
         >>> bool((found.lower <= 2 / 3 + 1e-12) & (found.upper >= 2 / 3 - 1e-12))
         True
 
@@ -217,8 +217,8 @@ def quadratic_form(
     r = rhs
     z = preconditioner(r) if preconditioner else r
     rz = (r * z).sum(0)
-    upper[:] = rz / least
-    low, radau, p = lower.clone(), torch.full_like(rz, 1 / least), z
+    upper[:] = rz / lowest_eigenvalue
+    low, radau, p = lower.clone(), torch.full_like(rz, 1 / lowest_eigenvalue), z
     products = 0
     while True:
         over = radau * rz
@@ -231,7 +231,7 @@ def quadratic_form(
             r, p = r[:, stay], p[:, stay]
         ap = matmul(p)
         products += 1
-        # A is at least `least`, so the step is at most 1 / least, but for rounding
+        # no eigenvalue is below lowest_eigenvalue, so the step is at most its inverse, but for rounding
         rate = torch.minimum(rz / (p * ap).sum(0).clamp_min(torch.finfo(rz.dtype).tiny), radau)
         low = low + rate * rz
         r = r - rate * ap
@@ -239,6 +239,6 @@ def quadratic_form(
         rz_next = (r * z).sum(0)
         fall = rz_next / rz
         over_rate = radau - rate  # >= 0
-        radau = over_rate / (least * over_rate + fall).clamp_min(torch.finfo(rz.dtype).tiny)
+        radau = over_rate / (lowest_eigenvalue * over_rate + fall).clamp_min(torch.finfo(rz.dtype).tiny)
         p = z + fall * p
         rz = rz_next

@@ -67,8 +67,8 @@ class SpectralKroneckerLinearOperator(LinearOperator):
         check_float_tensor(col_vectors, "col_vectors", (None, None), like=row_vectors, half=True)
         check_operator(spectrum, "spectrum")
         if tuple(spectrum.shape[-2:]) != (row_vectors.shape[1], col_vectors.shape[1]):
-            wanted = (row_vectors.shape[1], col_vectors.shape[1])
-            raise InputError(f"spectrum: expected shape {wanted} as in the vectors, got {tuple(spectrum.shape)}")
+            shape = (row_vectors.shape[1], col_vectors.shape[1])
+            raise InputError(f"spectrum: expected shape {shape} as in the vectors, got {tuple(spectrum.shape)}")
         super().__init__(spectrum, row_vectors=row_vectors, col_vectors=col_vectors)
         self.spectrum, self.row_vectors, self.col_vectors = spectrum, row_vectors, col_vectors
 

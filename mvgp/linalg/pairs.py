@@ -71,12 +71,12 @@ class PairIndex:
 
     @property
     def local_rows(self) -> Tensor:
-        """(Q,) place of each pair's row among the active ones."""
+        """(Q,) position of each pair's row among the active ones."""
         return self._row_parts[1]
 
     @property
     def local_cols(self) -> Tensor:
-        """(Q,) place of each pair's column among the active ones."""
+        """(Q,) position of each pair's column among the active ones."""
         return self._col_parts[1]
 
     @property
@@ -101,13 +101,13 @@ class PairIndex:
 
     @cached_property
     def _distinct(self) -> tuple[Pattern, Tensor]:
-        """The pattern (M', N') of the distinct pairs, and (Q,) the place of each pair in it."""
+        """The pattern (M', N') of the distinct pairs, and (Q,) the position of each pair in it."""
         if self._ascending:
-            place = torch.arange(len(self), device=self.rows.device)
-            return Pattern(self.local_rows, self.local_cols, self.active_shape), place
-        cells, place = torch.unique(self.cells, return_inverse=True)
+            position = torch.arange(len(self), device=self.rows.device)
+            return Pattern(self.local_rows, self.local_cols, self.active_shape), position
+        cells, position = torch.unique(self.cells, return_inverse=True)
         width = self.active_shape[1]
-        return Pattern(cells // width, cells % width, self.active_shape), place
+        return Pattern(cells // width, cells % width, self.active_shape), position
 
     @property
     def pattern(self) -> Pattern:
@@ -119,8 +119,8 @@ class PairIndex:
         check_float_tensor(values, "values", (len(self),), finite=True)
         if self._ascending:
             return values
-        pattern, place = self._distinct
-        return values.new_zeros(len(pattern)).index_add_(0, place, values)
+        pattern, position = self._distinct
+        return values.new_zeros(len(pattern)).index_add_(0, position, values)
 
     def from_pattern(self, values: Tensor) -> Tensor:
         """(Q,) values on all pairs from (D,) values on the distinct ones."""

@@ -1,10 +1,8 @@
-"""CompleteRows: every entry of some rows of a matrix, with the interface of a sparse pattern.
+"""Where the entries of a matrix are: sparse patterns, whole rows, and symmetric sparse matrices.
 
-Sparse matrices in compressed-row form: the pattern of a matrix, and products in cache-sized blocks.
-
-torch's CSR products run up to three times faster on a few dozen columns at a time than on thousands,
-and faster with 32-bit than with 64-bit positions (``benchmarks/bench_rates.py``), so every wide
-product is cut into blocks and positions are 32-bit wherever they fit.
+torch's CSR products run up to three times faster on a few dozen columns at a time than on thousands, and faster with
+32-bit than with 64-bit positions (``benchmarks/bench_rates.py``). So every wide product is cut into blocks, and
+positions are 32-bit wherever they fit.
 """
 
 from __future__ import annotations
@@ -19,15 +17,6 @@ from torch import Tensor
 
 BLOCK = 64  # columns of a dense factor handled at once, so that a block of it stays in cache
 NARROW = 32  # the same for many passes over one block
-
-
-def csr_tensor(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
-    """A torch CSR tensor from its parts, without torch's once-per-process beta warning."""
-    if max(values.numel(), *shape) < 2**31:
-        crow, col = crow.int(), col.int()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(crow, col, values, size=shape, check_invariants=False)
 
 
 class Pattern:
@@ -84,44 +73,6 @@ class Pattern:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Pattern:
         return self  # immutable
-
-
-class SymmetricCSR:
-    """A symmetric sparse matrix (N, N) that can be moved between dtypes and devices. Immutable."""
-
-    def __init__(self, crow: Tensor, col: Tensor, values: Tensor) -> None:
-        self.crow, self.col, self.values = crow, col, values
-        self.size = int(crow.numel()) - 1
-        self.tensor = csr_tensor(crow, col, values, (self.size, self.size))
-        self.memory: dict[Any, Tensor] = {}  # what others derived from this matrix and want again
-
-    @property
-    def nnz(self) -> int:
-        """Number of stored entries."""
-        return int(self.values.numel())
-
-    def __matmul__(self, dense: Tensor) -> Tensor:
-        return self.tensor @ dense
-
-    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> SymmetricCSR:
-        """The same matrix in another dtype or on another device; itself when nothing changes."""
-        values = self.values.to(dtype=dtype, device=device)
-        if values is self.values:
-            return self
-        return SymmetricCSR(self.crow.to(device=device), self.col.to(device=device), values)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SymmetricCSR:
-        return self  # immutable
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SymmetricCSR, (self.crow, self.col, self.values)
-
-
-def _row_pointer(rows: Tensor, num_rows: int) -> Tensor:
-    """(num_rows + 1,): where each row starts among the sorted ``rows`` (T,)."""
-    crow = rows.new_zeros(num_rows + 1)
-    crow[1:] = torch.bincount(rows, minlength=num_rows).cumsum(0)
-    return crow
 
 
 class CompleteRows:
@@ -199,3 +150,50 @@ class RowBlock:
         out = dense.new_zeros(self.shape[0], dense.shape[1])
         out[self.chosen] = self.block @ dense
         return out
+
+
+class SymmetricCSR:
+    """A symmetric sparse matrix (N, N) that can be moved between dtypes and devices. Immutable."""
+
+    def __init__(self, crow: Tensor, col: Tensor, values: Tensor) -> None:
+        self.crow, self.col, self.values = crow, col, values
+        self.size = int(crow.numel()) - 1
+        self.tensor = csr_tensor(crow, col, values, (self.size, self.size))
+        self.memory: dict[Any, Tensor] = {}  # what others derived from this matrix and want again
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries."""
+        return int(self.values.numel())
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        return self.tensor @ dense
+
+    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> SymmetricCSR:
+        """The same matrix in another dtype or on another device; itself when nothing changes."""
+        values = self.values.to(dtype=dtype, device=device)
+        if values is self.values:
+            return self
+        return SymmetricCSR(self.crow.to(device=device), self.col.to(device=device), values)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SymmetricCSR:
+        return self  # immutable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SymmetricCSR, (self.crow, self.col, self.values)
+
+
+def csr_tensor(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    """A torch CSR tensor from its parts, without torch's once-per-process beta warning."""
+    if max(values.numel(), *shape) < 2**31:
+        crow, col = crow.int(), col.int()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(crow, col, values, size=shape, check_invariants=False)
+
+
+def _row_pointer(rows: Tensor, num_rows: int) -> Tensor:
+    """(num_rows + 1,): where each row starts among the sorted ``rows`` (T,)."""
+    crow = rows.new_zeros(num_rows + 1)
+    crow[1:] = torch.bincount(rows, minlength=num_rows).cumsum(0)
+    return crow

@@ -22,34 +22,28 @@ from .pair_operator import Factor
 from .pairs import PairIndex
 from .spectra import eigenpairs
 
-EXACT_LIMIT = 3072  # up to this size all eigenpairs are computed
-SKETCH = 384  # number of eigenpairs that are approximated above it
+GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
+MAX_RANK = 4096  # columns of F
+PAIR_BATCH = 8192  # observed pairs whose rows of F are formed at a time
 
 
-def leading_eigenpairs(factor: Factor, name: str) -> tuple[Tensor, Tensor]:
+def leading_eigenpairs(factor: Factor, name: str, limits: cost.Limits = cost.DEFAULT_LIMITS) -> tuple[Tensor, Tensor]:
     """Eigenvalues (R,), descending, and orthonormal vectors (N, R) of a square factor.
 
-    Exact and complete (up to zeros) for sizes up to ``EXACT_LIMIT``; beyond that the pairs of the best
+    Exact and complete (up to zeros) for sizes up to ``limits.eigenpairs``; beyond that the pairs of the best
     approximation in a random Krylov subspace, which is all that a preconditioner needs.
     """
-    if factor.out_size <= EXACT_LIMIT:
+    if factor.out_size <= limits.eigenpairs:
         return eigenpairs(factor.dense, name)
     lazily = not factor.dense_fits
     generator = torch.Generator().manual_seed(0)  # the same preconditioner every time
-    start = torch.randn(factor.out_size, SKETCH, generator=generator, dtype=torch.float64)
+    start = torch.randn(factor.out_size, limits.sketch, generator=generator, dtype=torch.float64)
     basis = start.to(factor.dtype).to(factor.device)
     for _ in range(3):
         basis = torch.linalg.qr(factor.apply(basis, lazily)).Q
     small = basis.mT @ factor.apply(basis, lazily)
     values, vectors = eigenpairs((small + small.mT) / 2, name)
     return values, basis @ vectors
-
-
-CUTOFF = 0.1  # products below this times the noise do not hurt conjugate gradients
-GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
-MAX_PAIRS = 4096
-GRAM_ENTRIES = 5 * 10**7  # largest intermediate matrix on the way to it
-CHUNK = 8192  # observed pairs whose rows of F are formed at a time
 
 
 class WoodburyPreconditioner:
@@ -59,23 +53,32 @@ class WoodburyPreconditioner:
     :param col_pairs: eigenvalues (S,) and vectors (N', S) of K_N on the active columns.
     :param pairs: the T observed cells.
     :param noise: (T,) diagonal of D, positive.
+    :param cutoff: products of eigenvalues below this times the noise are left out; they do not slow convergence.
+    :param gram_entries: largest intermediate matrix on the way to F^T D^-1 F.
     """
 
     def __init__(
-        self, row_pairs: tuple[Tensor, Tensor], col_pairs: tuple[Tensor, Tensor], pairs: PairIndex, noise: Tensor
+        self,
+        row_pairs: tuple[Tensor, Tensor],
+        col_pairs: tuple[Tensor, Tensor],
+        pairs: PairIndex,
+        noise: Tensor,
+        *,
+        cutoff: float = 0.1,
+        gram_entries: int = 5 * 10**7,
     ) -> None:
         (row_values, row_vectors), (col_values, col_vectors) = row_pairs, col_pairs
         products = row_values.unsqueeze(1) * col_values  # (R, S)
-        most = min(MAX_PAIRS, products.numel(), max(1, int((GRAM_SECONDS * cost.GEMM / len(pairs)) ** 0.5)))
-        values, order = products.flatten().topk(most)
-        order = order[values > CUTOFF * noise.min()]
+        affordable = max(1, int((GRAM_SECONDS * cost.GEMM / len(pairs)) ** 0.5))
+        values, order = products.flatten().topk(min(MAX_RANK, products.numel(), affordable))
+        order = order[values > cutoff * noise.min()]
         self.i, self.j = order // len(col_values), order % len(col_values)  # (k,)
         used_rows, used_cols = int(self.i.max()) + 1 if len(order) else 1, int(self.j.max()) + 1 if len(order) else 1
         self.u = row_vectors[:, :used_rows] * row_values[:used_rows].sqrt()  # (M', R')
         self.v = col_vectors[:, :used_cols] * col_values[:used_cols].sqrt()  # (N', S')
         self.pairs, self.noise = pairs, noise.unsqueeze(1)
         self.rank = len(order)
-        gram = self._gram()
+        gram = self._gram(gram_entries)
         gram.diagonal().add_(1)
         self.chol, info = torch.linalg.cholesky_ex(gram)
         if info > 0:
@@ -84,7 +87,7 @@ class WoodburyPreconditioner:
                 f"{self.rank}); the smallest noise variance is {noise.min().item():.3g}: raise it, or use float64"
             )
 
-    def _gram(self) -> Tensor:
+    def _gram(self, entries: int) -> Tensor:
         r"""(k, k): F^T D^-1 F, by the cheaper of two ways.
 
         On the grid, with W the observed 1 / noise, entry ((i, j), (i', j')) is
@@ -92,16 +95,16 @@ class WoodburyPreconditioner:
         """
         (height, r), (width, s) = self.u.shape, self.v.shape
         on_grid = height * s**2 * (width + r**2)
-        if on_grid < len(self.pairs) * self.rank**2 and max(r**2 * s**2, width * s**2) < GRAM_ENTRIES:
+        if on_grid < len(self.pairs) * self.rank**2 and max(r**2 * s**2, width * s**2) < entries:
             u_squares = (self.u.unsqueeze(2) * self.u.unsqueeze(1)).flatten(1)  # (M', r^2)
             v_squares = (self.v.unsqueeze(2) * self.v.unsqueeze(1)).flatten(1)  # (N', s^2)
             weight = self.pairs.scatter(1 / self.noise).squeeze(0)  # (M', N')
-            every = u_squares.mT @ (weight @ v_squares)  # (r^2, s^2)
+            gram = u_squares.mT @ (weight @ v_squares)  # (r^2, s^2)
             rows = self.i.unsqueeze(1) * r + self.i
-            return every[rows, self.j.unsqueeze(1) * s + self.j]
+            return gram[rows, self.j.unsqueeze(1) * s + self.j]
         gram = self.noise.new_zeros(self.rank, self.rank)
-        for start in range(0, len(self.pairs), CHUNK):
-            part = slice(start, start + CHUNK)
+        for start in range(0, len(self.pairs), PAIR_BATCH):
+            part = slice(start, start + PAIR_BATCH)
             rows = self.u[self.pairs.local_rows[part]][:, self.i] * self.v[self.pairs.local_cols[part]][:, self.j]
             rows /= self.noise[part].sqrt()
             gram.addmm_(rows.mT, rows)

@@ -1,4 +1,4 @@
-"""Dense pieces of a lazy operator: columns, blocks, and diagonal entries at chosen positions."""
+"""Roots of covariances, and dense pieces of a lazy operator: columns, blocks, diagonal entries."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from .chebyshev import ChebyshevLinearOperator
 from .spectra import SpectralLinearOperator, eigenpairs
 from .stacked import GramLinearOperator, HorizontalStackLinearOperator
 
-DENSE_LIMIT = 8192  # largest operator without structure whose dense eigenpairs are computed
 
-
-def root(op: LinearOperator) -> LinearOperator:
+def root(op: LinearOperator, *, max_size: int = 8192) -> LinearOperator:
     """G (N, D) with G G^T = ``op`` (N, N). D may be larger or smaller than N.
 
     A graph kernel gives the Chebyshev series of its square root; a sum gives the roots of its terms
     side by side; an operator without structure gives its eigenpairs, if it is small enough.
 
     :param op: (N, N), symmetric and positive semi-definite.
+    :param max_size: largest N of an operator without structure, whose dense eigenpairs are computed.
 
     Example:
         >>> import torch
@@ -47,21 +46,21 @@ def root(op: LinearOperator) -> LinearOperator:
     if isinstance(op, ChebyshevLinearOperator | SpectralLinearOperator):
         return op.root()
     if isinstance(op, GramLinearOperator):
-        return op.root(DENSE_LIMIT**2)
+        return op.root(max_size**2)
     if isinstance(op, DiagLinearOperator):
         return op.sqrt()
     if isinstance(op, RootLinearOperator):
         return op.root
     if isinstance(op, ConstantMulLinearOperator) and op.expanded_constant.numel() == 1:
-        return root(op.base_linear_op) * op.expanded_constant.sqrt().reshape(())
+        return root(op.base_linear_op, max_size=max_size) * op.expanded_constant.sqrt().reshape(())
     if isinstance(op, KroneckerProductLinearOperator) and not isinstance(op, TriangularLinearOperator):
-        return KroneckerProductLinearOperator(*[root(factor) for factor in op.linear_ops])
+        return KroneckerProductLinearOperator(*[root(factor, max_size=max_size) for factor in op.linear_ops])
     if isinstance(op, SumLinearOperator):
-        return HorizontalStackLinearOperator(*[root(term) for term in op.linear_ops])
-    if op.shape[-1] > DENSE_LIMIT:
+        return HorizontalStackLinearOperator(*[root(term, max_size=max_size) for term in op.linear_ops])
+    if op.shape[-1] > max_size:
         raise SizeError(
             f"the root of a {type(op).__name__} of size {op.shape[-1]} needs dense eigenpairs, which are computed up "
-            f"to size {DENSE_LIMIT}; use a graph kernel, a low-rank kernel, or fewer inputs"
+            f"to size {max_size}; use a graph kernel, a low-rank kernel, or fewer inputs"
         )
     dense = op.to_dense()
     values, vectors = eigenpairs(dense.detach(), "kernel matrix")
@@ -89,8 +88,8 @@ class _SymmetricRoot(torch.autograd.Function):
         both = (upstream[0] + upstream[0].mT) / 2
         seen = vectors.mT @ both  # (R, N)
         inner = (seen @ vectors) / (halves.unsqueeze(1) + halves)  # (R, R)
-        beside = (seen - (seen @ vectors) @ vectors.mT) / halves.unsqueeze(1)  # (R, N): one eigenvalue of the two zero
-        half = vectors @ beside
+        mixed = (seen - (seen @ vectors) @ vectors.mT) / halves.unsqueeze(1)  # (R, N): one eigenvalue of the two zero
+        half = vectors @ mixed
         return vectors @ inner @ vectors.mT + half + half.mT, None, None
 
 

@@ -15,13 +15,14 @@ from . import cost
 from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from .pair_operator import PairLinearOperator
 from .pairs import PairIndex
-from .preconditioner import EXACT_LIMIT, WoodburyPreconditioner, leading_eigenpairs
+from .preconditioner import WoodburyPreconditioner, leading_eigenpairs
 from .spectra import SpectralLinearOperator, eigenpairs, spectral_bounds
 
 Method = Literal["auto", "cholesky", "spectral", "cg"]
-CHOLESKY_LIMIT = 3000  # observed pairs up to which the dense factorisation is used
-DENSE_LIMIT = 12_000  # up to which it is used if there are many right-hand sides
+Map = Callable[[Tensor], Tensor]  # (T, C) to (T, C)
+Eigenpairs = tuple[Tensor, Tensor]  # values (R,) and vectors (N, R)
 PLAIN_CONDITION = 100.0  # condition number up to which plain conjugate gradients are quick
+REFINEMENTS = 4  # rounds of iterative refinement after a direct method that misses its tolerance
 
 
 class Solver(Protocol):
@@ -34,7 +35,49 @@ class Solver(Protocol):
         ...
 
 
-REFINEMENTS = 4  # rounds of iterative refinement after a direct method that misses its tolerance
+def make_solver(
+    row_op: LinearOperator,
+    col_op: LinearOperator,
+    pairs: PairIndex,
+    noise: Tensor,
+    *,
+    method: Method = "auto",
+    max_iterations: int = 1000,
+    limits: cost.Limits = cost.DEFAULT_LIMITS,
+) -> Solver:
+    r"""The solver of :math:`K_{TT} + D` that fits its size and structure.
+
+    :param row_op: K_M (M, M).
+    :param col_op: K_N (N, N).
+    :param pairs: the T observed cells, all distinct.
+    :param noise: () equal noise, or (T,) the diagonal of D; positive.
+    :param limits: up to which sizes direct methods are used.
+    """
+    op = PairLinearOperator(row_op, col_op, pairs)
+    each = noise.expand(len(pairs))
+    complete = len(pairs) == row_op.shape[-1] * col_op.shape[-1]
+    closed_form = complete and noise.dim() == 0
+    if method == "spectral" and not closed_form:
+        raise InputError("method='spectral' needs every cell observed, with equal weights")
+    small = max(pairs.active_shape) <= limits.eigenpairs
+    if method == "spectral" and not small:
+        raise InputError(
+            f"method='spectral' needs at most {limits.eigenpairs} rows and columns, got {pairs.active_shape}"
+        )
+    if method == "spectral" or (method == "auto" and closed_form and small):
+        return SpectralSolver(op, *_both_eigenpairs(op, limits), noise)
+    if method == "cholesky" or (method == "auto" and len(pairs) <= limits.cholesky):
+        return CholeskySolver(op, each)
+
+    row_low, row_high = spectral_bounds(row_op)
+    col_low, col_high = spectral_bounds(col_op)
+    condition = (row_high * col_high + float(each.max())) / (row_low * col_low + float(each.min()))
+    if condition <= PLAIN_CONDITION:
+        return ConjugateGradientSolver(op, each, None, max_iterations)
+    factor_pairs = _both_eigenpairs(op, limits)
+    preconditioner = WoodburyPreconditioner(*factor_pairs, pairs, each)
+    op = _compressed(op, *factor_pairs, limits)
+    return ConjugateGradientSolver(op, each, preconditioner, max_iterations)
 
 
 class CholeskySolver:
@@ -111,8 +154,8 @@ class SpectralSolver:
     def __init__(
         self,
         op: PairLinearOperator,
-        row_pairs: tuple[Tensor, Tensor],
-        col_pairs: tuple[Tensor, Tensor],
+        row_pairs: Eigenpairs,
+        col_pairs: Eigenpairs,
         noise: Tensor,
     ) -> None:
         self.op, self.row_pairs, self.col_pairs = op, row_pairs, col_pairs
@@ -178,67 +221,27 @@ class ConjugateGradientSolver:
         )
 
 
-def make_solver(
-    row_op: LinearOperator,
-    col_op: LinearOperator,
-    pairs: PairIndex,
-    noise: Tensor,
-    *,
-    method: Method = "auto",
-    max_iterations: int = 1000,
-) -> Solver:
-    r"""The solver of :math:`K_{TT} + D` that fits its size and structure.
-
-    :param row_op: K_M (M, M).
-    :param col_op: K_N (N, N).
-    :param pairs: the T observed cells, all distinct.
-    :param noise: () equal noise, or (T,) the diagonal of D; positive.
-    """
-    op = PairLinearOperator(row_op, col_op, pairs)
-    each = noise.expand(len(pairs))
-    complete = len(pairs) == row_op.shape[-1] * col_op.shape[-1]
-    closed_form = complete and noise.dim() == 0
-    if method == "spectral" and not closed_form:
-        raise InputError("method='spectral' needs every cell observed, with equal weights")
-    if method == "spectral" or (method == "auto" and closed_form and max(pairs.active_shape) <= EXACT_LIMIT):
-        if max(pairs.active_shape) > EXACT_LIMIT:
-            raise InputError(
-                f"method='spectral' needs at most {EXACT_LIMIT} rows and columns, got {pairs.active_shape}"
-            )
-        product = op.product
-        row_pairs = leading_eigenpairs(product.row, "row kernel")
-        return SpectralSolver(op, row_pairs, leading_eigenpairs(product.col, "column kernel"), noise)
-    if method == "cholesky" or (method == "auto" and len(pairs) <= CHOLESKY_LIMIT):
-        return CholeskySolver(op, each)
-
-    row_low, row_high = spectral_bounds(row_op)
-    col_low, col_high = spectral_bounds(col_op)
-    condition = (row_high * col_high + float(each.max())) / (row_low * col_low + float(each.min()))
-    if condition <= PLAIN_CONDITION:
-        return ConjugateGradientSolver(op, each, None, max_iterations)
-    row_pairs = leading_eigenpairs(op.product.row, "row kernel")
-    col_pairs = leading_eigenpairs(op.product.col, "column kernel")
-    preconditioner = WoodburyPreconditioner(row_pairs, col_pairs, pairs, each)
-    op = _compressed(op, row_pairs, col_pairs)
-    return ConjugateGradientSolver(op, each, preconditioner, max_iterations)
+def _both_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:
+    product = op.product
+    return (
+        leading_eigenpairs(product.row, "row kernel", limits),
+        leading_eigenpairs(product.col, "column kernel", limits),
+    )
 
 
 def _compressed(
-    op: PairLinearOperator, row_pairs: tuple[Tensor, Tensor], col_pairs: tuple[Tensor, Tensor]
+    op: PairLinearOperator, row_pairs: Eigenpairs, col_pairs: Eigenpairs, limits: cost.Limits
 ) -> PairLinearOperator:
     """The same operator on the active grid, each factor by its eigenpairs where few of them are not zero."""
     local = PairIndex(op.left.local_rows, op.left.local_cols, op.left.active_shape)
     factors: list[LinearOperator | Tensor] = []
     for factor, (values, vectors) in ((op.product.row, row_pairs), (op.product.col, col_pairs)):
-        exact = factor.out_size <= EXACT_LIMIT
+        exact = factor.out_size <= limits.eigenpairs
         low_rank = cost.product_seconds(SpectralLinearOperator(values, vectors), 64) < factor.cheapest_seconds(64)
         if not exact and not factor.dense_fits:
             return op
         factors.append(SpectralLinearOperator(values, vectors) if exact and low_rank else factor.dense)
     return PairLinearOperator(factors[0], factors[1], local)
-
-
-Map = Callable[[Tensor], Tensor]  # (T, C) to (T, C)
 
 
 def refine(solve: Map, times: Map, rhs: Tensor, tolerance: float) -> tuple[Tensor, float]:
@@ -270,8 +273,8 @@ def _better(first: Tensor, second: Tensor, times: Map, rhs: Tensor) -> tuple[Ten
     return value, residual
 
 
-def relative_residual(found: Tensor, wanted: Tensor) -> float:
+def relative_residual(product: Tensor, rhs: Tensor) -> float:
     """Largest relative residual over the columns; 0 for a zero right-hand side solved by zero."""
-    scale = wanted.norm(dim=0)
-    gap = (wanted - found).norm(dim=0)
-    return float(torch.where(scale > 0, gap / scale.clamp_min(torch.finfo(wanted.dtype).tiny), gap).max())
+    scale = rhs.norm(dim=0)
+    gap = (rhs - product).norm(dim=0)
+    return float(torch.where(scale > 0, gap / scale.clamp_min(torch.finfo(rhs.dtype).tiny), gap).max())

@@ -1,4 +1,4 @@
-"""HorizontalStackLinearOperator: operators next to one another, and stacked when transposed."""
+"""Gram matrices of features, and operators next to or below one another."""
 
 from __future__ import annotations
 
@@ -15,76 +15,6 @@ from ..checks import check_float_tensor, check_instance, check_whole_number
 from ..errors import SizeError
 from .chebyshev import batch_into_columns, columns_into_batch
 from .patterns import BLOCK, csr_tensor
-
-
-class Features:
-    """F (N, D), sparse or dense, with products from both sides. Immutable.
-
-    :param matrix: (N, D) tensor, or scipy sparse array.
-    """
-
-    def __init__(self, matrix: Any) -> None:
-        self._source = matrix
-        self.is_sparse = bool(sparse.issparse(matrix))
-        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
-        if self.is_sparse:
-            self._forward, self._backward = _csr(matrix), _csr(matrix.T)
-        else:
-            self._forward, self._backward = matrix, matrix.mT
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the entries."""
-        return self._forward.dtype
-
-    def times(self, right: Tensor) -> Tensor:
-        """(N, C): F @ ``right`` (D, C)."""
-        return self._product(self._forward, right)
-
-    def transposed_times(self, right: Tensor) -> Tensor:
-        """(D, C): F^T @ ``right`` (N, C)."""
-        return self._product(self._backward, right)
-
-    def _product(self, left: Tensor, right: Tensor) -> Tensor:
-        if not self.is_sparse or right.shape[1] <= BLOCK:
-            return left @ right
-        return torch.cat([left @ part.contiguous() for part in right.split(BLOCK, dim=1)], dim=1)
-
-    def rows(self, chosen: Tensor) -> Tensor:
-        """(..., D): dense rows of F."""
-        if not self.is_sparse:
-            return self._forward[chosen]
-        flat = self._source[chosen.reshape(-1).cpu().numpy()].toarray()
-        found = torch.from_numpy(flat).to(self._forward)
-        return found.reshape(*chosen.shape, self.shape[1])
-
-    def squared_norms(self) -> Tensor:
-        """(N,): the squared length of each row."""
-        if not self.is_sparse:
-            return self._forward.square().sum(-1)
-        total = np.asarray(self._source.multiply(self._source).sum(axis=1)).ravel()
-        return torch.from_numpy(total).to(self._forward)
-
-    def to(self, dtype: torch.dtype, device: torch.device) -> Features:
-        """The same features in another dtype or on another device; itself when nothing changes."""
-        if dtype == self.dtype and device == self._forward.device:
-            return self
-        if not self.is_sparse:
-            return Features(self._forward.to(dtype=dtype, device=device))
-        found = Features(self._source.astype(np.float32 if dtype == torch.float32 else np.float64))
-        found._forward, found._backward = found._forward.to(device), found._backward.to(device)
-        return found
-
-    @property
-    def source(self) -> Any:
-        """What it was made from."""
-        return self._source
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Features:
-        return self  # immutable
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Features, (self._source,)
 
 
 class GramLinearOperator(LinearOperator):
@@ -133,12 +63,12 @@ class GramLinearOperator(LinearOperator):
         scale = self.scale[batch_indices] if batch_indices else self.scale
         rows, cols = torch.broadcast_tensors(row_index, col_index)
         flat_rows, flat_cols = rows.reshape(-1), cols.reshape(-1)
-        found = torch.empty(len(flat_rows), dtype=self.dtype, device=self.device)
+        entries = torch.empty(len(flat_rows), dtype=self.dtype, device=self.device)
         size = max(1, 2**24 // self.features.shape[1])  # entries whose features are held at a time
-        for start in range(0, len(found), size):
+        for start in range(0, len(entries), size):
             part = slice(start, start + size)
-            found[part] = (self.features.rows(flat_rows[part]) * self.features.rows(flat_cols[part])).sum(-1)
-        return scale * found.reshape(rows.shape)
+            entries[part] = (self.features.rows(flat_rows[part]) * self.features.rows(flat_cols[part])).sum(-1)
+        return scale * entries.reshape(rows.shape)
 
     def _expand_batch(self, batch_shape: Any) -> GramLinearOperator:
         return GramLinearOperator(self.scale.expand(torch.Size(batch_shape)), self.features)
@@ -154,16 +84,86 @@ class GramLinearOperator(LinearOperator):
             raise SizeError(
                 f"the root of features {self.features.shape} is held densely: the limit is {most_cells} cells"
             )
-        every = self.features.rows(torch.arange(self.features.shape[0], device=self.device))
-        return DenseLinearOperator(self.scale.sqrt()[..., None, None] * every)
+        dense = self.features.rows(torch.arange(self.features.shape[0], device=self.device))
+        return DenseLinearOperator(self.scale.sqrt()[..., None, None] * dense)
+
+
+class Features:
+    """F (N, D), sparse or dense, with products from both sides. Immutable.
+
+    :param matrix: (N, D) tensor, or scipy sparse array.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        self._source = matrix
+        self.is_sparse = bool(sparse.issparse(matrix))
+        self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+        if self.is_sparse:
+            self._forward, self._backward = _csr(matrix), _csr(matrix.T)
+        else:
+            self._forward, self._backward = matrix, matrix.mT
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the entries."""
+        return self._forward.dtype
+
+    def times(self, right: Tensor) -> Tensor:
+        """(N, C): F @ ``right`` (D, C)."""
+        return self._product(self._forward, right)
+
+    def transposed_times(self, right: Tensor) -> Tensor:
+        """(D, C): F^T @ ``right`` (N, C)."""
+        return self._product(self._backward, right)
+
+    def _product(self, left: Tensor, right: Tensor) -> Tensor:
+        if not self.is_sparse or right.shape[1] <= BLOCK:
+            return left @ right
+        return torch.cat([left @ part.contiguous() for part in right.split(BLOCK, dim=1)], dim=1)
+
+    def rows(self, chosen: Tensor) -> Tensor:
+        """(..., D): dense rows of F."""
+        if not self.is_sparse:
+            return self._forward[chosen]
+        flat = self._source[chosen.reshape(-1).cpu().numpy()].toarray()
+        dense = torch.from_numpy(flat).to(self._forward)
+        return dense.reshape(*chosen.shape, self.shape[1])
+
+    def squared_norms(self) -> Tensor:
+        """(N,): the squared length of each row."""
+        if not self.is_sparse:
+            return self._forward.square().sum(-1)
+        total = np.asarray(self._source.multiply(self._source).sum(axis=1)).ravel()
+        return torch.from_numpy(total).to(self._forward)
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Features:
+        """The same features in another dtype or on another device; itself when nothing changes."""
+        if dtype == self.dtype and device == self._forward.device:
+            return self
+        if not self.is_sparse:
+            return Features(self._forward.to(dtype=dtype, device=device))
+        converted = Features(self._source.astype(np.float32 if dtype == torch.float32 else np.float64))
+        converted._forward, converted._backward = converted._forward.to(device), converted._backward.to(device)
+        return converted
+
+    @property
+    def source(self) -> Any:
+        """What it was made from."""
+        return self._source
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Features:
+        return self  # immutable
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Features, (self._source,)
 
 
 def _csr(matrix: Any) -> Tensor:
-    found = sparse.csr_array(matrix)
-    found.sort_indices()
-    starts, ends = (torch.from_numpy(part.astype(np.int64)) for part in (found.indptr, found.indices))
-    shape = (int(found.shape[0]), int(found.shape[1]))
-    return csr_tensor(starts, ends, torch.from_numpy(found.data.copy()), shape)
+    csr = sparse.csr_array(matrix)
+    csr.sort_indices()
+    starts, ends = (torch.from_numpy(part.astype(np.int64)) for part in (csr.indptr, csr.indices))
+    shape = (int(csr.shape[0]), int(csr.shape[1]))
+    return csr_tensor(starts, ends, torch.from_numpy(csr.data.copy()), shape)
 
 
 class HorizontalStackLinearOperator(LinearOperator):

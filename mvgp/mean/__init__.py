@@ -1,8 +1,8 @@
 """Solvers of the posterior mean: a loss on the observed pairs plus a penalty on singular values."""
 
-from .accelerated import solve_dense
 from .alternating import AlternatingSolution, solve_alternating
 from .certificate import Certificate, MeanSolution
+from .dense import solve_dense
 from .factored import solve_hybrid
 from .penalties import Penalty, SpectralElasticNet, TraceBall
 from .problem import LowRank, MeanProblem

@@ -1,9 +1,14 @@
-"""The slow judge for small problems: accelerated proximal gradient on the dense matrix, with full SVDs.
-
-Accelerated proximal gradient with restarts, in whatever space the iterates live.
+r"""Accelerated proximal gradient with restarts: in the whole space, and inside fixed subspaces.
 
 The step length follows the curvature met on the way: with few entries observed it is far below the bound that
 holds for every matrix. A step that met more than it assumed is taken again, shorter, so the descent is safe.
+
+**Whole space** (:func:`proximal_steps`): matrices of low rank, each step on their leading singular subspace.
+
+**Subspaces** (:func:`core_step`): :math:`B = U S V^T` with S (k, l), the bases held fixed. A step costs the sampled
+products alone, no kernel. What it buys is the certificate: once S is optimal, the gradient's singular values on the
+subspaces equal the threshold, and what is left of the excess is of second order in the distance of the subspaces from
+the best ones.
 """
 
 from __future__ import annotations
@@ -14,13 +19,16 @@ from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from ..likelihoods.losses import LossValue
-from ..linalg.roots import root
-from .certificate import Certificate, Iterate, MeanSolution, dual_bound
+from .certificate import Iterate, dual_bound
 from .penalties import Penalty
-from .problem import LowRank, MeanProblem, check_penalty, check_solve, from_images, inner
-from .spectrum import StepDual, random_images, subspace_pass
+from .problem import LowRank, MeanProblem, inner, orthonormal, times
+from .spectrum import StepOperator, random_images, subspace_pass
+
+MIN_SPARES = 8  # directions carried along beyond the rank in the whole space; a quarter of the rank if that is more
+CHECK_EVERY = 4  # steps between two computations of the duality gap within the subspaces
 
 Point = TypeVar("Point")
 
@@ -46,8 +54,8 @@ class Space(Protocol[Point]):
 
 
 @dataclass(frozen=True)
-class Reached(Generic[Point]):
-    """Where the steps led.
+class State(Generic[Point]):
+    """Where the steps are.
 
     :param point: the last one.
     :param psi: (T,) there.
@@ -67,19 +75,19 @@ def accelerate(
     problem: MeanProblem,
     penalty: Penalty,
     space: Space[Point],
-    start: Reached[Point],
+    start: State[Point],
     *,
     max_steps: int,
-    done: Callable[[Reached[Point]], bool] | None = None,
+    done: Callable[[State[Point]], bool] | None = None,
     watch: Callable[[float], None] | None = None,
-) -> Reached[Point]:
+) -> State[Point]:
     """Steps until ``done`` says so, or ``max_steps``.
 
     :param watch: called with the objective after every step that lowered it.
     """
-    most = problem.lipschitz()
+    bound = problem.lipschitz()
     here, before, psi_before = start, start.point, start.psi
-    lipschitz, momentum, beta = min(start.lipschitz, most), 1.0, 0.0
+    lipschitz, momentum, beta = min(start.lipschitz, bound), 1.0, 0.0
     objective = start.at.value + penalty.value(space.values(start.point))
     for step in range(1, max_steps + 1):
         psi_ahead = here.psi + beta * (here.psi - psi_before) if beta else here.psi
@@ -87,21 +95,21 @@ def accelerate(
         fresh = space.step(theta, here.point, before, beta, lipschitz)
         psi = space.psi(fresh)
         length = space.distance(fresh, here.point, before, beta)
-        energy = problem.loss.bend(psi - psi_ahead)
+        energy = problem.loss.quadratic_bound(psi - psi_ahead)
         curvature = energy / length if length > 0 else 0.0
-        if curvature > lipschitz and lipschitz < most:  # the step was too long for the curvature met on the way
-            lipschitz = min(most, max(1.2 * curvature, 1.3 * lipschitz))
+        if curvature > lipschitz and lipschitz < bound:  # the step was too long for the curvature met on the way
+            lipschitz = min(bound, max(1.2 * curvature, 1.3 * lipschitz))
             continue
         at = problem.loss(psi)
         reached = at.value + penalty.value(space.values(fresh))
-        if reached > objective and beta:  # momentum overshoots: begin anew from here
+        if reached > objective and beta:  # momentum overshoots: restart from here
             momentum, beta = 1.0, 0.0
             continue
         easier = max(0.9 * lipschitz, min(1.5 * curvature, lipschitz))
         following = (1 + (1 + 4 * momentum**2 * easier / lipschitz) ** 0.5) / 2
         beta, momentum, lipschitz = (momentum - 1) / following, following, easier
         before, psi_before, objective = here.point, here.psi, reached
-        here = Reached(fresh, psi, at, lipschitz, step)
+        here = State(fresh, psi, at, lipschitz, step)
         if watch:
             watch(objective)
         if done and done(here):
@@ -109,7 +117,7 @@ def accelerate(
     return here
 
 
-LEAST = 8  # directions carried along beyond the rank; a quarter of the rank if that is more
+# The whole space ---------------------------------------------------------------------------------
 
 
 def proximal_steps(
@@ -122,13 +130,12 @@ def proximal_steps(
 ) -> Iterate:
     """Accelerated proximal gradient in the whole space."""
     space = LowRankSpace(problem, penalty, now.spare)
-    end = accelerate(
-        problem, penalty, space, Reached(now.mean, now.psi, now.at, now.lipschitz, 0), max_steps=steps, watch=watch
-    )
+    start = State(now.mean, now.psi, now.at, now.lipschitz, 0)
+    end = accelerate(problem, penalty, space, start, max_steps=steps, watch=watch)
     return Iterate(end.point, end.psi, end.at, space.spare, end.lipschitz)
 
 
-class LowRankSpace:
+class LowRankSpace(Space[LowRank]):
     r"""Matrices of low rank, a step on their leading singular subspace only.
 
     A step needs the singular values of :math:`Z = Y - \nabla f(Y) / L` above the threshold. One pass of block
@@ -141,42 +148,35 @@ class LowRankSpace:
     def __init__(self, problem: MeanProblem, penalty: Penalty, spare: Tensor) -> None:
         self.problem, self.penalty, self.spare = problem, penalty, spare
 
+    @override
     def step(self, theta: Tensor, now: LowRank, before: LowRank, beta: float, lipschitz: float) -> LowRank:
-        """See :class:`~mvgp.mean.accelerated.Space`."""
         parts = [(1 + beta, now)] + ([(-beta, before)] if beta else [])
-        dual = StepDual(self.problem, theta, -1 / lipschitz, parts)
         images = torch.cat([now.right_image, self.spare], dim=1)
-        found = subspace_pass(self.problem, dual, images, lead=now.rank)
-        values = self.penalty.shrink(found.values, 1 / lipschitz)
+        operator = StepOperator(self.problem, theta, -1 / lipschitz, parts)
+        triplets = subspace_pass(self.problem, operator, images, lead=now.rank)
+        values = self.penalty.shrink(triplets.values, 1 / lipschitz)
         rank = int((values > 0).sum())
-        wanted = max(LEAST, rank // 4)
-        spare = found.right_image[:, rank : rank + wanted]
-        if spare.shape[1] < wanted:
-            more = random_images(self.problem, wanted - spare.shape[1], seed=rank + wanted)
-            spare = torch.cat([spare, more], dim=1)
-        self.spare = spare
-        return LowRank(
-            found.left[:, :rank],
-            found.right[:, :rank],
-            values[:rank],
-            found.left_image[:, :rank],
-            found.right_image[:, :rank],
-        )
+        count = max(MIN_SPARES, rank // 4)
+        self.spare = triplets.right_image[:, rank : rank + count]
+        missing = count - self.spare.shape[1]
+        if missing:
+            self.spare = torch.cat([self.spare, random_images(self.problem, missing, seed=rank + count)], dim=1)
+        return triplets.first(rank, values)
 
+    @override
     def distance(self, fresh: LowRank, now: LowRank, before: LowRank, beta: float) -> float:
-        """See :class:`~mvgp.mean.accelerated.Space`."""
-        found = _square(fresh) + (1 + beta) ** 2 * _square(now) - 2 * (1 + beta) * inner(fresh, now)
+        square = _square(fresh) + (1 + beta) ** 2 * _square(now) - 2 * (1 + beta) * inner(fresh, now)
         if beta:
-            found += beta**2 * _square(before) + 2 * beta * inner(fresh, before)
-            found -= 2 * beta * (1 + beta) * inner(now, before)
-        return found
+            square += beta**2 * _square(before) + 2 * beta * inner(fresh, before)
+            square -= 2 * beta * (1 + beta) * inner(now, before)
+        return square
 
+    @override
     def psi(self, point: LowRank) -> Tensor:
-        """See :class:`~mvgp.mean.accelerated.Space`."""
         return point.psi(self.problem)
 
+    @override
     def values(self, point: LowRank) -> Tensor:
-        """See :class:`~mvgp.mean.accelerated.Space`."""
         return point.values
 
 
@@ -185,69 +185,130 @@ def _square(mean: LowRank) -> float:
     return float(mean.values.double().square().sum())
 
 
-def solve_dense(
-    problem: MeanProblem, penalty: Penalty, *, tolerance: float, max_iterations: int = 20_000
-) -> MeanSolution:
-    r"""Exact singular values in every step; nothing is truncated, nothing is warm-started. For small problems.
+# Fixed subspaces ---------------------------------------------------------------------------------
 
-    .. math:: \min_B f(G_M B G_N^T) + h(B)
 
-    :param problem: loss f and kernels of an M x N matrix.
-    :param penalty: h, a function of the singular values.
-    :param tolerance: on the relative duality gap.
-    :param max_iterations: proximal steps.
+@dataclass(frozen=True)
+class Core:
+    """S with its singular values; there are more vectors than its rank, those next in line first.
+
+    :param matrix: S (k, l).
+    :param left: (k, q).
+    :param right: (l, q).
+    :param values: (q,) descending, zero beyond the rank.
     """
-    tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
-    check_penalty(penalty)
-    row_root, col_root = root(problem.row_op).to_dense(), root(problem.col_op).to_dense()
-    pattern = problem.pattern
-    step = 1 / max(problem.lipschitz(), 1e-300)
 
-    def psi_of(b: Tensor) -> Tensor:
-        return (row_root @ b @ col_root.mT)[pattern.rows, pattern.cols]
-
-    def gradient_of(theta: Tensor) -> Tensor:
-        return row_root.mT @ pattern.matrix(theta).to_dense() @ col_root
-
-    now = torch.zeros(row_root.shape[1], col_root.shape[1], dtype=problem.dtype, device=problem.device)
-    ahead, momentum = now, 1.0
-    values = torch.zeros(0, dtype=problem.dtype, device=problem.device)
-    at = problem.loss(psi_of(now))
-    objective = at.value + penalty.value(values)
-    certificate = _certify(penalty, at, gradient_of(at.gradient), values, tolerance, 0)
-    iteration = 0
-    while iteration < max_iterations and not certificate.converged:
-        iteration += 1
-        u, s, vt = torch.linalg.svd(
-            ahead - step * gradient_of(problem.loss(psi_of(ahead)).gradient), full_matrices=False
-        )
-        shrunk = penalty.shrink(s, step)
-        fresh = (u * shrunk) @ vt
-        at_fresh = problem.loss(psi_of(fresh))
-        reached = at_fresh.value + penalty.value(shrunk)
-        if reached > objective and momentum > 1:
-            ahead, momentum = now, 1.0
-            continue
-        following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
-        ahead = fresh + (momentum - 1) / following * (fresh - now)
-        now, values, at, objective, momentum = fresh, shrunk, at_fresh, reached, following
-        if iteration % 10 == 0:
-            certificate = _certify(penalty, at, gradient_of(at.gradient), values, tolerance, iteration)
-    certificate = _certify(penalty, at, gradient_of(at.gradient), values, tolerance, iteration)
-    mean = _to_low_rank(problem, row_root, col_root, now)
-    spare = torch.zeros(problem.shape[1], 0, dtype=problem.dtype, device=problem.device)
-    return MeanSolution(mean, mean.psi(problem), at, certificate, spare, 1 / step)
+    matrix: Tensor
+    left: Tensor
+    right: Tensor
+    values: Tensor
 
 
-def _certify(
-    penalty: Penalty, at: LossValue, gradient: Tensor, values: Tensor, tolerance: float, iteration: int
-) -> Certificate:
-    primal = at.value + penalty.value(values)
-    dual = dual_bound(at, torch.linalg.svdvals(gradient), penalty)
-    return Certificate(primal, dual, tolerance, iteration, int((values > 0).sum()), "dense")
+class CoreSpace(Space[Core]):
+    """Matrices U S V^T.
+
+    :param left_image: K_M U (M, k).
+    :param right_image: K_N V (N, l).
+    """
+
+    def __init__(self, problem: MeanProblem, penalty: Penalty, left_image: Tensor, right_image: Tensor) -> None:
+        self.problem, self.penalty, self.left_image, self.right_image = problem, penalty, left_image, right_image
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """(k, l): of the loss in S."""
+        return self.left_image.mT @ times(self.problem.pattern.matrix(theta), self.right_image)
+
+    def shrunk(self, matrix: Tensor, step: float) -> Core:
+        """The proximal point of a matrix (k, l)."""
+        left, values, right_t = torch.linalg.svd(matrix, full_matrices=False)
+        values = self.penalty.shrink(values, step)
+        rank = int((values > 0).sum())
+        return Core((left[:, :rank] * values[:rank]) @ right_t[:rank], left, right_t.mT, values)
+
+    @override
+    def step(self, theta: Tensor, now: Core, before: Core, beta: float, lipschitz: float) -> Core:
+        ahead = now.matrix + beta * (now.matrix - before.matrix) if beta else now.matrix
+        return self.shrunk(ahead - self.gradient(theta) / lipschitz, 1 / lipschitz)
+
+    @override
+    def distance(self, fresh: Core, now: Core, before: Core, beta: float) -> float:
+        ahead = now.matrix + beta * (now.matrix - before.matrix)
+        return float((fresh.matrix - ahead).double().square().sum())
+
+    @override
+    def psi(self, point: Core) -> Tensor:
+        return self.problem.pattern.sample(self.left_image @ point.matrix, self.right_image)
+
+    @override
+    def values(self, point: Core) -> Tensor:
+        return point.values
+
+    def is_optimal(self, here: State[Core], tolerance: float) -> bool:
+        """Whether the duality gap among matrices U S V^T is closed; computed every few steps."""
+        if here.steps % CHECK_EVERY:
+            return False
+        primal = here.at.value + self.penalty.value(here.point.values)
+        dual = dual_bound(here.at, torch.linalg.svdvals(self.gradient(here.at.gradient)), self.penalty)
+        return primal - dual <= tolerance * abs(primal)
 
 
-def _to_low_rank(problem: MeanProblem, row_root: Tensor, col_root: Tensor, b: Tensor) -> LowRank:
-    u, s, vt = torch.linalg.svd(b, full_matrices=False)
-    kept = s > 1e-12 * s[:1].clamp_min(1e-300)
-    return from_images(problem, row_root @ u[:, kept], col_root @ vt[kept].mT, s[kept])
+def core_step(
+    problem: MeanProblem,
+    penalty: Penalty,
+    now: Iterate,
+    triplets: LowRank,
+    *,
+    tolerance: float,
+    max_steps: int,
+    spares: int,
+) -> Iterate:
+    """The best B within the span of the iterate's and the gradient's singular vectors.
+
+    :param triplets: leading singular triplets of the gradient.
+    :param tolerance: on the relative duality gap within the subspaces.
+    :param spares: how many directions next in line to keep.
+    """
+    mean, weights = now.mean, triplets.values
+    left, left_image = _joint_basis(mean.left, mean.left_image, triplets.left, triplets.left_image, weights, spares)
+    right, right_image = _joint_basis(
+        mean.right, mean.right_image, triplets.right, triplets.right_image, weights, spares
+    )
+    space = CoreSpace(problem, penalty, left_image, right_image)
+    first = space.shrunk((left_image.mT @ (mean.left * mean.values)) @ (right_image.mT @ mean.right).mT, 0.0)
+    psi = space.psi(first)
+    start = State(first, psi, problem.loss(psi), now.lipschitz, 0)
+    end = accelerate(
+        problem, penalty, space, start, max_steps=max_steps, done=lambda here: space.is_optimal(here, tolerance)
+    )
+    core = end.point
+    rank = int((core.values > 0).sum())
+    spare = right_image @ core.right[:, rank : rank + spares]
+    dual_left, dual_right = left @ core.left[:, :rank], right @ core.right[:, :rank]
+    # images anew: those of the basis hold rounding errors that would grow from round to round
+    fresh = LowRank(
+        dual_left, dual_right, core.values[:rank], problem.rows_times(dual_left), problem.cols_times(dual_right)
+    )
+    return Iterate.of(problem, fresh, spare, end.lipschitz)
+
+
+def _joint_basis(
+    old: Tensor, old_image: Tensor, new: Tensor, new_image: Tensor, weights: Tensor, extra: int
+) -> tuple[Tensor, Tensor]:
+    """An orthonormal basis of ``old`` and of what ``new`` has most of outside it, and its image.
+
+    :param weights: (q,) of the columns of ``new``.
+    :param extra: how many directions to add.
+    """
+    rank = old.shape[1]
+    basis, basis_image = orthonormal(
+        torch.cat([old, new * weights], 1), torch.cat([old_image, new_image * weights], 1), rank
+    )
+    outside, outside_image = basis[:, rank:], basis_image[:, rank:]
+    if outside.shape[1] <= extra:
+        return basis, basis_image
+    share = (outside_image.mT @ new) * weights  # (p, q)
+    turn = torch.linalg.eigh((share @ share.mT).double())[1][:, -extra:].to(old.dtype)
+    return (
+        torch.cat([basis[:, :rank], outside @ turn], dim=1),
+        torch.cat([basis_image[:, :rank], outside_image @ turn], dim=1),
+    )

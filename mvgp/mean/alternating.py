@@ -21,8 +21,8 @@ from ..likelihoods.losses import BiasedSquaredLoss, RetargetedLoss, SquaredLoss
 from ..linalg.patterns import Pattern
 from .certificate import Certificate, MeanSolution
 from .penalties import Penalty
-from .problem import LowRank, MeanProblem, check_penalty, check_solve
-from .proximal import solve_proximal
+from .problem import LowRank, MeanProblem, check_requirements, check_solve
+from .proximal import REQUIRES, solve_proximal
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def solve_alternating(
 
     """
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
-    check_penalty(penalty)
+    check_requirements("solve_alternating", REQUIRES, problem.loss, penalty)
     check_callable(retarget, "retarget", "a function of scores (T,)")
     rounds, row_bias = check_whole_number(rounds, "rounds"), check_flag(row_bias, "row_bias")
     pattern = problem.pattern
@@ -112,22 +112,22 @@ def solve_alternating(
     inner = MeanProblem(problem.row_op, problem.col_op, pattern, loss)
 
     objectives: list[float] = []
-    found: MeanSolution | None = None
+    solution: MeanSolution | None = None
     bias = torch.zeros(pattern.shape[0], dtype=problem.dtype, device=problem.device)
     for _ in range(rounds):
-        found = _mean(inner, loss, penalty, tolerance, max_iterations, found)
-        objectives.append(found.certificate.primal)
+        solution = _mean(inner, loss, penalty, tolerance, max_iterations, solution)
+        objectives.append(solution.certificate.primal)
         if isinstance(loss, BiasedSquaredLoss):
-            bias = loss.biases(found.psi)[0]
-        scores = found.psi + bias[pattern.rows]
+            bias = loss.biases(solution.psi)[0]
+        scores = solution.psi + bias[pattern.rows]
         loss.targets = targets = joint.targets(scores)
-        objectives.append(SquaredLoss(targets, weights)(scores).value + penalty.value(found.mean.values))
-    assert found is not None  # there was at least one round
+        objectives.append(SquaredLoss(targets, weights)(scores).value + penalty.value(solution.mean.values))
+    assert solution is not None  # there was at least one round
     certificate = None
     if not row_bias:
         whole = MeanProblem(problem.row_op, problem.col_op, pattern, joint)
-        certificate = _joint_evidence(whole, penalty, tolerance, found)
-    return AlternatingSolution(found, bias, targets, tuple(objectives), certificate)
+        certificate = _joint_certificate(whole, penalty, tolerance, solution)
+    return AlternatingSolution(solution, bias, targets, tuple(objectives), certificate)
 
 
 def _mean(
@@ -151,9 +151,11 @@ def _mean(
     return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=before)
 
 
-def _joint_evidence(problem: MeanProblem, penalty: Penalty, tolerance: float, found: MeanSolution) -> Certificate:
+def _joint_certificate(problem: MeanProblem, penalty: Penalty, tolerance: float, solution: MeanSolution) -> Certificate:
     """The duality gap of a problem at a mean, without a step."""
-    at = problem.loss(found.psi)
+    at = problem.loss(solution.psi)
     if not bool(at.gradient.any()):  # all that is known is that nothing is negative
-        return Certificate(at.value + penalty.value(found.mean.values), 0.0, tolerance, 0, found.mean.rank, "proximal")
-    return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=0, start=found).certificate
+        return Certificate(
+            at.value + penalty.value(solution.mean.values), 0.0, tolerance, 0, solution.mean.rank, "proximal"
+        )
+    return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=0, start=solution).certificate

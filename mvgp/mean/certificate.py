@@ -1,6 +1,4 @@
-r"""Iterate: where a solver of the mean stands.
-
-Certificate of optimality: how far the objective can still be from its minimum.
+r"""Certificate of optimality: how far the objective can still be from its minimum; and what solvers hand over.
 
 For any iterate, with theta the gradient of the loss, Y its dual image with singular values y and any c in [0, 1],
 equation (11) bounds the minimum from below by :math:`-f^*(c\,\theta) - h^*(c\,Y)`. The bound is true when the singular
@@ -9,11 +7,13 @@ values that it is computed from are not too small; :mod:`mvgp.mean.spectrum_boun
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ..errors import ConvergenceError
 from ..likelihoods.losses import LossValue
 from .penalties import Penalty
 from .problem import LowRank, MeanProblem
@@ -60,6 +60,24 @@ class Certificate:
         return self.relative_gap <= self.tolerance
 
 
+def warn_or_raise(certificate: Certificate, subject: str, advice: str, *, strict: bool, stacklevel: int) -> None:
+    """A certificate that misses its tolerance is a warning, or an error when ``strict``.
+
+    :param subject: what was fitted.
+    :param advice: what a user can do about it.
+    :param stacklevel: as of ``warnings.warn``, counted from the caller.
+    """
+    if certificate.converged:
+        return
+    message = (
+        f"{subject}'s relative duality gap is {certificate.relative_gap:.1e} after {certificate.iterations} iterations "
+        f"of {certificate.solver}, the tolerance is {certificate.tolerance:.1e}; {advice}"
+    )
+    if strict:
+        raise ConvergenceError(message)
+    warnings.warn(message, RuntimeWarning, stacklevel=stacklevel + 1)
+
+
 def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> float:
     """The best bound over c in [0, 1] from the (leading) singular values of Y, equation (11)."""
     values = singular_values.double()
@@ -68,30 +86,25 @@ def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> fl
     trace = getattr(penalty, "trace", None)
     if trace is not None and largest > trace:  # without a ridge only c <= l1 / y_1 is feasible
         scales = [c * trace / largest for c in scales] + [trace / largest + (1 - trace / largest) * c for c in scales]
-    bounds = [-loss.conjugate(c) - penalty.conjugate(values, c) for c in scales]
+    scales.sort()
+
+    def bound(scale: float) -> float:
+        return -loss.conjugate(scale) - penalty.conjugate(values, scale)
+
+    bounds = [bound(scale) for scale in scales]
     best = max(range(len(bounds)), key=lambda i: bounds[i])
-    return _refined(loss, values, penalty, scales, bounds, best)
-
-
-def _refined(
-    loss: LossValue, values: Tensor, penalty: Penalty, scales: list[float], bounds: list[float], best: int
-) -> float:
-    """Golden-section search around the best c: the bound is concave in c."""
-    ordered = sorted(scales)
-    place = ordered.index(scales[best])
-    low, high = ordered[max(place - 1, 0)], ordered[min(place + 1, len(ordered) - 1)]
-    found = bounds[best]
+    # golden-section search around the best c: the bound is concave in c
+    low, high, highest = scales[max(best - 1, 0)], scales[min(best + 1, len(scales) - 1)], bounds[best]
     ratio = (5**0.5 - 1) / 2
     for _ in range(40):
         a, b = high - ratio * (high - low), low + ratio * (high - low)
-        at_a = -loss.conjugate(a) - penalty.conjugate(values, a)
-        at_b = -loss.conjugate(b) - penalty.conjugate(values, b)
-        found = max(found, at_a, at_b)
+        at_a, at_b = bound(a), bound(b)
+        highest = max(highest, at_a, at_b)
         if at_a < at_b:
             low = a
         else:
             high = b
-    return found
+    return highest
 
 
 @dataclass(frozen=True)

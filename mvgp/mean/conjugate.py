@@ -19,9 +19,8 @@ from ..likelihoods.losses import LossValue, long_dot
 from .certificate import Iterate
 from .penalties import SpectralElasticNet
 from .problem import LowRank, MeanProblem, orthonormal, times
-from .spectrum import Triplets
 
-NEARLY = 0.97  # singular values of the gradient above this share of the threshold get a factor of their own
+JOIN_SHARE = 0.97  # singular values of the gradient above this share of the threshold get a factor of their own
 
 
 @dataclass(frozen=True)
@@ -61,16 +60,16 @@ def conjugate_steps(
     problem: MeanProblem,
     penalty: SpectralElasticNet,
     now: Iterate,
-    found: Triplets,
+    triplets: LowRank,
     *,
     steps: int,
     watch: Callable[[float], None] | None = None,
 ) -> Iterate:
     """Nonlinear conjugate gradients (Polak-Ribiere) from an iterate, new directions included.
 
-    :param found: leading singular triplets of the gradient; those beyond the rank and near the threshold join.
+    :param triplets: leading singular triplets of the gradient; those beyond the rank and near the threshold join.
     """
-    factors = _joined(now, found, penalty)
+    factors = _joined(now, triplets, penalty)
     l1, l2 = penalty.trace, penalty.ridge
     psi = problem.pattern.sample(factors.left_image, factors.right_image)
     at = problem.loss(psi)
@@ -109,17 +108,17 @@ def balanced(factors: Factors) -> LowRank:
     return LowRank(left @ u, right @ v, values[kept].to(left.dtype), left_image @ u, right_image @ v)
 
 
-def _joined(now: Iterate, found: Triplets, penalty: SpectralElasticNet) -> Factors:
+def _joined(now: Iterate, triplets: LowRank, penalty: SpectralElasticNet) -> Factors:
     mean, root = now.mean, now.mean.values.sqrt()
-    joins = found.values > NEARLY * penalty.trace
+    joins = triplets.values > JOIN_SHARE * penalty.trace
     joins[: mean.rank] = False
     # a first size well below what the full step (y - l1) / L would give
-    size = (0.05 * (found.values[joins] - NEARLY * penalty.trace) / now.lipschitz).sqrt()
+    size = (0.05 * (triplets.values[joins] - JOIN_SHARE * penalty.trace) / now.lipschitz).sqrt()
     return Factors(
-        torch.cat([mean.left * root, -found.left[:, joins] * size], dim=1),
-        torch.cat([mean.right * root, found.right[:, joins] * size], dim=1),
-        torch.cat([mean.left_image * root, -found.left_image[:, joins] * size], dim=1),
-        torch.cat([mean.right_image * root, found.right_image[:, joins] * size], dim=1),
+        torch.cat([mean.left * root, -triplets.left[:, joins] * size], dim=1),
+        torch.cat([mean.right * root, triplets.right[:, joins] * size], dim=1),
+        torch.cat([mean.left_image * root, -triplets.left_image[:, joins] * size], dim=1),
+        torch.cat([mean.right_image * root, triplets.right_image[:, joins] * size], dim=1),
     )
 
 
@@ -147,19 +146,19 @@ def _line_search(
     first = slope(at, 0.0)
     if not first < 0:
         return 0.0, psi, at
-    bend = problem.loss.bend(linear) + 2 * _dot(at.gradient, square) + of_penalty[1]
-    length = -first / bend if bend > 0 else 1.0
+    curvature = problem.loss.quadratic_bound(linear) + 2 * _dot(at.gradient, square) + of_penalty[1]
+    length = -first / curvature if curvature > 0 else 1.0
     low, slope_low, high, slope_high = 0.0, first, float("inf"), 0.0
     for _ in range(12):
         there = torch.add(psi, linear, alpha=length).add_(square, alpha=length**2)
         loss = problem.loss(there)
-        found = slope(loss, length)
-        if abs(found) <= 0.1 * abs(first):
+        steepness = slope(loss, length)
+        if abs(steepness) <= 0.1 * abs(first):
             break
-        if found < 0:
-            low, slope_low = length, found
+        if steepness < 0:
+            low, slope_low = length, steepness
         else:
-            high, slope_high = length, found
+            high, slope_high = length, steepness
         if high == float("inf"):
             length = 3 * low
         else:

@@ -23,9 +23,11 @@ from ..likelihoods.losses import LossValue
 from ..linalg.roots import root
 from .certificate import Certificate, MeanSolution, dual_bound
 from .penalties import Penalty, SpectralElasticNet
-from .problem import LowRank, MeanProblem, check_solve, from_images, times
-from .spectrum import Triplets, leading_values, random_images
+from .problem import LowRank, MeanProblem, Requirements, check_requirements, check_solve, from_images, times
+from .spectrum import leading_values, random_images
 from .spectrum_bound import bound_spectrum, spectrum_edge
+
+REQUIRES = Requirements(loss=("__call__", "curvature"), penalty=("value", "conjugate", "trace", "ridge"))
 
 
 class FactoredProblem:
@@ -46,6 +48,10 @@ class FactoredProblem:
         options = {"generator": generator, "dtype": torch.float64}
         made = [scale * torch.randn(size, rank, **options) for size in self.sizes]  # type: ignore[call-overload]
         return made[0].to(self.problem.dtype), made[1].to(self.problem.dtype)
+
+    def from_svd(self, u: Tensor, values: Tensor, v: Tensor) -> LowRank:
+        """B = U diag(s) V^T in dual coordinates."""
+        return from_images(self.problem, self.row_root._matmul(u), self.col_root._matmul(v), values)
 
     def objective(self, x: Tensor, z: Tensor, l1: float, l2: float) -> tuple[float, Tensor, Tensor]:
         """Value, and gradients in X and Z."""
@@ -126,35 +132,35 @@ def solve_hybrid(
     """
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
     local_iterations = check_iterations(local_iterations, "local_iterations")
+    check_requirements("solve_hybrid", REQUIRES, problem.loss, penalty)
     if not isinstance(penalty, SpectralElasticNet) or penalty.trace == 0:
         raise InputError("the hybrid solver takes a SpectralElasticNet with alpha > 0")
     factored = FactoredProblem(problem)
-    d_rows, d_cols = factored.sizes
-    x = torch.zeros(d_rows, 0, dtype=problem.dtype, device=problem.device)
-    z = torch.zeros(d_cols, 0, dtype=problem.dtype, device=problem.device)
+    x, z = (torch.zeros(size, 0, dtype=problem.dtype, device=problem.device) for size in factored.sizes)
     mean = LowRank.zero(problem)
     at = problem.loss(mean.psi(problem))
     images = random_images(problem, 8, seed=0)
-    found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
-    certificate = _certificate(problem, penalty, mean, at, found, tolerance, 0)
+    triplets = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
+    certificate = _certificate(problem, penalty, mean, at, triplets, tolerance, 0)
     for iteration in range(1, max_iterations + 1):
         if certificate.converged:
             break
         # the top pair of the smooth part's gradient enters with a small weight, downhill
-        images = torch.cat([found.right_image[:, -8:], random_images(problem, 8, seed=iteration)], dim=1)
+        images = torch.cat([triplets.right_image[:, -8:], random_images(problem, 8, seed=iteration)], dim=1)
         parts = [(penalty.ridge, mean)]
         top = leading_values(problem, at.gradient, images, accuracy=1e-6, max_passes=200, parts=parts)
-        u, v = _primal(factored, top.left[:, :1], top.right[:, :1])
+        u = factored.row_root.mT._matmul(top.left[:, :1])  # U = G_M^T C
+        v = factored.col_root.mT._matmul(top.right[:, :1])
         size = ((top.values[:1] - penalty.trace).clamp_min(1e-3 * penalty.trace) / problem.lipschitz()).sqrt()
         x, z = torch.cat([x, -u * size], dim=1), torch.cat([z, v * size], dim=1)
         x, z, _, _ = factored.minimise(x, z, penalty.trace, penalty.ridge, max_iterations=local_iterations)
         u, s, v = svd_of_product(x, z)
         x, z = u * s.sqrt(), v * s.sqrt()
-        mean = from_images(problem, factored.row_root._matmul(u), factored.col_root._matmul(v), s)
+        mean = factored.from_svd(u, s, v)
         at = problem.loss(mean.psi(problem))
         images = torch.cat([mean.right_image, random_images(problem, 8, seed=iteration)], dim=1)
-        found = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
-        certificate = _certificate(problem, penalty, mean, at, found, tolerance, iteration)
+        triplets = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
+        certificate = _certificate(problem, penalty, mean, at, triplets, tolerance, iteration)
     spare = random_images(problem, 8, seed=0)
     return MeanSolution(mean, mean.psi(problem), at, certificate, spare, problem.lipschitz())
 
@@ -164,7 +170,7 @@ def _certificate(
     penalty: Penalty,
     mean: LowRank,
     at: LossValue,
-    found: Triplets,
+    triplets: LowRank,
     tolerance: float,
     iteration: int,
 ) -> Certificate:
@@ -174,15 +180,10 @@ def _certificate(
     def dual_of(values: Tensor) -> float:
         return dual_bound(at, values, penalty)
 
-    edge = spectrum_edge(penalty, found, mean.rank)
-    bound = bound_spectrum(problem, at.gradient, found, edge, dual_of, primal * (1 - tolerance))
+    edge = spectrum_edge(penalty, triplets, mean.rank)
+    bound = bound_spectrum(problem, at.gradient, triplets, edge, dual_of, primal * (1 - tolerance))
     failure = bound.failure * (iteration + 1)  # one confirmation in every iteration so far
     return Certificate(primal, dual_of(bound.values), tolerance, iteration, mean.rank, "hybrid", failure)
-
-
-def _primal(factored: FactoredProblem, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """U = G_M^T C and V = G_N^T D."""
-    return factored.row_root.mT._matmul(left), factored.col_root.mT._matmul(right)
 
 
 def svd_of_product(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:

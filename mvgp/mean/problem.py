@@ -1,4 +1,4 @@
-"""Checks of what the solvers of the mean are given."""
+"""The problem that the solvers of the mean share, low-rank matrices in dual coordinates, and what a solver requires."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checks import check_float_tensor, check_instance, check_tolerance, check_whole_number, shown
 from ..errors import InputError
-from ..likelihoods.losses import Loss, SingleLoss
+from ..likelihoods.losses import Loss, SinglePrecisionLoss
 from ..linalg.checks import check_operator
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import Factor
@@ -76,7 +76,7 @@ class MeanProblem:
     def single(self) -> MeanProblem:
         """The same problem in single precision."""
         rows, cols = self.row_op.to(torch.float32), self.col_op.to(torch.float32)
-        return MeanProblem(rows, cols, self.pattern, SingleLoss(self.loss))
+        return MeanProblem(rows, cols, self.pattern, SinglePrecisionLoss(self.loss))
 
     @cached_property
     def short_root(self) -> Tensor:
@@ -127,9 +127,14 @@ class LowRank:
     @classmethod
     def zero(cls, problem: MeanProblem) -> LowRank:
         """B = 0."""
-        m, n = problem.shape
-        empty = [torch.zeros(size, 0, dtype=problem.dtype, device=problem.device) for size in (m, n, m, n)]
-        return cls(empty[0], empty[1], torch.zeros(0, dtype=problem.dtype, device=problem.device), empty[2], empty[3])
+        left, right = (torch.zeros(size, 0, dtype=problem.dtype, device=problem.device) for size in problem.shape)
+        return cls(left, right, left.new_zeros(0), left, right)
+
+    def first(self, count: int, values: Tensor | None = None) -> LowRank:
+        """The first ``count`` singular triplets, with other values (R,) if they are given."""
+        sides = (side[:, :count] for side in (self.left, self.right, self.left_image, self.right_image))
+        left, right, left_image, right_image = sides
+        return LowRank(left, right, (self.values if values is None else values)[:count], left_image, right_image)
 
     def psi(self, problem: MeanProblem) -> Tensor:
         """(T,): psi at the observed pairs."""
@@ -185,11 +190,13 @@ def orthonormal(dual: Tensor, image: Tensor, lead: int = 0) -> tuple[Tensor, Ten
     if lead in (0, dual.shape[1]):
         return _orthonormal_block(dual, image)
     first, first_image = _orthonormal_block(dual[:, :lead], image[:, :lead])
-    rest, rest_image = orthonormal_beside(first, first_image, dual[:, lead:], image[:, lead:])
+    rest, rest_image = orthonormal_complement(first, first_image, dual[:, lead:], image[:, lead:])
     return torch.cat([first, rest], dim=1), torch.cat([first_image, rest_image], dim=1)
 
 
-def orthonormal_beside(first: Tensor, first_image: Tensor, rest: Tensor, rest_image: Tensor) -> tuple[Tensor, Tensor]:
+def orthonormal_complement(
+    first: Tensor, first_image: Tensor, rest: Tensor, rest_image: Tensor
+) -> tuple[Tensor, Tensor]:
     """What ``rest`` (n, b) adds to the orthonormal basis ``first`` (n, a): orthonormal vectors and their images."""
     for _ in range(2):  # what is left of a column holds rounding errors: take it to full length and repeat
         before = _lengths(rest, rest_image)
@@ -225,7 +232,7 @@ def _orthonormal_block(dual: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
 
 def scaled_gram(dual: Tensor, image: Tensor) -> Tensor:
     """(b, b) in double precision: W^T K W, accurate entry by entry relative to the lengths of the columns."""
-    norms = (dual * image).sum(0).clamp_min(0).sqrt()
+    norms = _lengths(dual, image)
     norms = torch.where(norms > 0, norms, torch.ones_like(norms))
     unit = ((dual / norms).mT @ (image / norms)).double()
     unit = (unit + unit.mT) / 2
@@ -239,10 +246,23 @@ def check_solve(problem: Any, tolerance: Any, max_iterations: Any) -> tuple[floa
     return check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
 
 
-def check_penalty(penalty: Any) -> None:
-    """A function of singular values, with all that the solvers ask for."""
-    for part in ("shrink", "value", "conjugate"):
-        if isinstance(penalty, type) or not callable(getattr(penalty, part, None)):
-            raise InputError(f"penalty: expected a Penalty with a method {part}, got {type(penalty).__name__}")
-    if not hasattr(penalty, "ridge"):
-        raise InputError(f"penalty: expected a Penalty with a property ridge, got {type(penalty).__name__}")
+@dataclass(frozen=True)
+class Requirements:
+    """What a solver needs of the other parts.
+
+    :param loss: names of methods and properties of the loss.
+    :param penalty: names of methods and properties of the penalty.
+    """
+
+    loss: tuple[str, ...] = ()
+    penalty: tuple[str, ...] = ()
+
+
+def check_requirements(solver: str, requires: Requirements, loss: Any, penalty: Any = None) -> None:
+    """Refuse a loss or a penalty that lacks what a solver needs; the message names what is missing."""
+    for part, kind, names in ((loss, "loss", requires.loss), (penalty, "penalty", requires.penalty)):
+        missing = list(names) if isinstance(part, type) else [name for name in names if not hasattr(part, name)]
+        if missing:
+            raise InputError(
+                f"{kind}: {solver} needs {', '.join(names)} of it; {shown(part)} lacks {', '.join(missing)}"
+            )

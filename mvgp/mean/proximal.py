@@ -1,4 +1,4 @@
-"""The solver for large problems: low rank, lazy kernels, and evidence at the end of every round."""
+"""The solver for large problems: low rank, lazy kernels, and a certificate at the end of every round."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..checks import check_callable, check_instance
+from ..checks import check_callable, check_instance, check_whole_number
 from ..linalg.patterns import CompleteRows
-from .accelerated import proximal_steps
+from .accelerated import core_step, proximal_steps
 from .certificate import Certificate, Iterate, MeanSolution, dual_bound
 from .conjugate import Factors, balanced, conjugate_steps
-from .core import core_step
 from .penalties import Penalty, SpectralElasticNet
-from .problem import LowRank, MeanProblem, check_penalty, check_solve
-from .spectrum import StepDual, Triplets, krylov_images, random_images, subspace_pass
+from .problem import LowRank, MeanProblem, Requirements, check_requirements, check_solve
+from .spectrum import StepOperator, krylov_images, random_images, subspace_pass
 from .spectrum_bound import EXACT_LIMIT, bound_spectrum, spectrum_edge
 
-SPARE = 64  # directions carried along beyond the rank, from which new ones grow; a quarter of the rank if that is more
-DEPTH = 4  # of the Krylov space in which they are found
+# Settings of the rounds; the solution is the same up to the tolerance.
+SPARES = 64  # directions carried along beyond the rank, from which new ones grow; a quarter of the rank if that is more
+KRYLOV_STEPS = 4  # of the Krylov space in which they are searched
 FAILURE = 1e-8  # probability that one confirmation of a certificate is wrong
-MOST_STALLED = 3  # confirmations that the Lanczos bound, not the iterate, keeps from the tolerance; then it ends
-STEPS = 10  # steps in the whole space between two problems in subspaces
-CORE_STEPS = 15  # most steps of a problem in subspaces
+MAX_STALLED = 3  # confirmations that the Lanczos bound, not the iterate, keeps from the tolerance; then it ends
+WHOLE_STEPS = 10  # steps in the whole space between two problems in subspaces
+CORE_STEPS = 15  # limit on the steps of a problem in subspaces
 CORE_SHARE = 0.03  # of the gap before it, at which such a problem counts as solved
-LARGE = 1_000_000  # cells from which a rough solution in single precision comes first
-ROUGH = 1e-2  # its relative duality gap
+ROUGH_TOLERANCE = 1e-2  # relative duality gap of the rough solution in single precision that comes first
+
+REQUIRES = Requirements(
+    loss=("__call__", "curvature", "quadratic_bound"), penalty=("shrink", "value", "conjugate", "ridge")
+)
 
 
 def solve_proximal(
@@ -39,6 +42,7 @@ def solve_proximal(
     start: MeanSolution | None = None,
     watch: Callable[[float], None] | None = None,
     exact_limit: int = EXACT_LIMIT,
+    single_from: int = 1_000_000,
 ) -> MeanSolution:
     r"""Rounds of three parts until the duality gap is closed.
 
@@ -58,19 +62,21 @@ def solve_proximal(
     :param watch: called with the objective after every step.
     :param exact_limit: longest short side up to which certificates use exact singular values; beyond it they hold with
         the probability that they state.
+    :param single_from: cells from which a rough solution in single precision comes first.
     """
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
-    check_penalty(penalty)
+    check_requirements("solve_proximal", REQUIRES, problem.loss, penalty)
     if start is not None:
         check_instance(start, "start", MeanSolution, "mvgp.mean.MeanSolution")
     if watch is not None:
         check_callable(watch, "watch")
     now = _start(problem, penalty, start)
     iteration = 0
-    if problem.dtype == torch.float64 and problem.shape[0] * problem.shape[1] >= LARGE and tolerance < ROUGH:
+    is_large = problem.shape[0] * problem.shape[1] >= check_whole_number(single_from, "single_from", 0)
+    if problem.dtype == torch.float64 and is_large and tolerance < ROUGH_TOLERANCE:
         single = problem.single
-        glance = _Certifier(single, penalty, ROUGH, exact_limit, confirm=False)
-        rough, _, iteration = _rounds(single, penalty, _moved(now, single), glance, max_iterations, 0, watch)
+        certify = _Certifier(single, penalty, ROUGH_TOLERANCE, exact_limit, confirm=False)
+        rough, _, iteration = _rounds(single, penalty, _moved(now, single), certify, max_iterations, 0, watch)
         now = _moved(rough, problem)
     certify = _Certifier(problem, penalty, tolerance, exact_limit)
     now, certificate, _ = _rounds(problem, penalty, now, certify, max_iterations, iteration, watch)
@@ -87,43 +93,41 @@ def _rounds(
     watch: Callable[[float], None] | None,
 ) -> tuple[Iterate, Certificate, int]:
     """Rounds from an iterate; the last one's certificate, and the iterations used in all."""
-    found, certificate = certify(now, iteration)
+    triplets, certificate = certify(now, iteration)
     whole = isinstance(problem.pattern, CompleteRows)
-    while not certificate.converged and iteration < max_iterations and certify.stalled < MOST_STALLED:
+    while not certificate.converged and iteration < max_iterations and certify.stalled < MAX_STALLED:
         if whole:  # the loss costs more than the kernels, so that a core has nothing to save
-            steps = min(STEPS, max_iterations - iteration)
+            steps = min(WHOLE_STEPS, max_iterations - iteration)
             now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
             iteration += steps
-            found, certificate = certify(now, iteration)
+            triplets, certificate = certify(now, iteration)
             if certificate.failure_probability is not None:  # what the confirmation met is next in line to enter
-                now = replace(now, spare=found.right_image[:, now.mean.rank :])
+                now = replace(now, spare=triplets.right_image[:, now.mean.rank :])
             continue
         goal = max(0.1 * certify.tolerance, CORE_SHARE * certificate.relative_gap)
         now = core_step(
-            problem, penalty, now, found, tolerance=goal, max_steps=CORE_STEPS, spares=_spares(problem, now)
+            problem, penalty, now, triplets, tolerance=goal, max_steps=CORE_STEPS, spares=_spares(problem, now)
         )
         if watch:
             watch(now.objective(penalty))
         iteration += 1
-        found, certificate = certify(now, iteration)
-        if certificate.converged or iteration >= max_iterations or certify.stalled >= MOST_STALLED:
+        triplets, certificate = certify(now, iteration)
+        if certificate.converged or iteration >= max_iterations or certify.stalled >= MAX_STALLED:
             break
-        steps = min(STEPS, max_iterations - iteration - 1)
+        steps = min(WHOLE_STEPS, max_iterations - iteration - 1)
         if isinstance(penalty, SpectralElasticNet):
-            now = conjugate_steps(problem, penalty, now, found, steps=steps, watch=watch)
+            now = conjugate_steps(problem, penalty, now, triplets, steps=steps, watch=watch)
         else:
             now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
         iteration += steps
-        found = _triplets(problem, now, iteration)
-    if (
-        certify.confirm and certificate.failure_probability is None
-    ):  # out of iterations: what is reported is to be true all the same
-        found, certificate = certify.confirmed(now, _triplets(problem, now, iteration), iteration)
+        triplets = _triplets(problem, now, iteration)
+    if certify.confirm and certificate.failure_probability is None:  # out of iterations, and yet it is to be true
+        triplets, certificate = certify.confirmed(now, _triplets(problem, now, iteration), iteration)
     return now, certificate, iteration
 
 
 def _spares(problem: MeanProblem, now: Iterate) -> int:
-    return min(max(SPARE, now.mean.rank // 4), *problem.shape)
+    return min(max(SPARES, now.mean.rank // 4), *problem.shape)
 
 
 def _start(problem: MeanProblem, penalty: Penalty, start: MeanSolution | None) -> Iterate:
@@ -131,8 +135,8 @@ def _start(problem: MeanProblem, penalty: Penalty, start: MeanSolution | None) -
         return Iterate(start.mean, start.psi, problem.loss(start.psi), start.spare, start.lipschitz)
     # on matrices of low rank the observed share of the energy, not all of it, bounds the curvature
     ones = torch.ones(len(problem.pattern), dtype=problem.dtype, device=problem.device)
-    share = problem.loss.bend(ones) / (problem.loss.curvature * problem.shape[0] * problem.shape[1])
-    spare = random_images(problem, min(SPARE, *problem.shape), seed=0)
+    share = problem.loss.quadratic_bound(ones) / (problem.loss.curvature * problem.shape[0] * problem.shape[1])
+    spare = random_images(problem, min(SPARES, *problem.shape), seed=0)
     return Iterate.of(problem, LowRank.zero(problem), spare, max(share, 0.01) * problem.lipschitz())
 
 
@@ -150,15 +154,15 @@ def carried_over(solution: MeanSolution, problem: MeanProblem) -> MeanSolution:
     return MeanSolution(now.mean, now.psi, now.at, solution.certificate, now.spare, now.lipschitz)
 
 
-def _triplets(problem: MeanProblem, now: Iterate, seed: int, width: int | None = None, depth: int = DEPTH) -> Triplets:
-    """Leading singular triplets of the gradient, from a block Krylov space beside the iterate's own vectors."""
-    gradient = StepDual(problem, now.at.gradient)
-    width = width or max(_spares(problem, now) // DEPTH, 1)
+def _triplets(problem: MeanProblem, now: Iterate, seed: int) -> LowRank:
+    """Leading singular triplets of the gradient, from a block Krylov space outside the iterate's own vectors."""
+    gradient = StepOperator(problem, now.at.gradient)
+    width = max(_spares(problem, now) // KRYLOV_STEPS, 1)
     start = now.spare[:, :width]
     if start.shape[1] < width:
         start = torch.cat([start, random_images(problem, width - start.shape[1], seed=seed + 1)], dim=1)
-    beside = krylov_images(problem, gradient, now.mean, start, depth)
-    return subspace_pass(problem, gradient, torch.cat([now.mean.right_image, beside], dim=1))
+    outside = krylov_images(problem, gradient, now.mean, start, KRYLOV_STEPS)
+    return subspace_pass(problem, gradient, torch.cat([now.mean.right_image, outside], dim=1))
 
 
 class _Certifier:
@@ -179,36 +183,36 @@ class _Certifier:
         self.failure = 0.0  # of all confirmations so far
         self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough
 
-    def __call__(self, now: Iterate, iterations: int) -> tuple[Triplets, Certificate]:
+    def __call__(self, now: Iterate, iterations: int) -> tuple[LowRank, Certificate]:
         """Leading singular triplets of the gradient, and the duality gap."""
-        found = _triplets(self.problem, now, iterations)
-        first = self._certificate(now, found.values, iterations, None)
+        triplets = _triplets(self.problem, now, iterations)
+        first = self._certificate(now, triplets.values, iterations, None)
         if not first.converged or not self.confirm:
-            return found, first
-        return self.confirmed(now, found, iterations)
+            return triplets, first
+        return self.confirmed(now, triplets, iterations)
 
-    def confirmed(self, now: Iterate, found: Triplets, iterations: int) -> tuple[Triplets, Certificate]:
+    def confirmed(self, now: Iterate, triplets: LowRank, iterations: int) -> tuple[LowRank, Certificate]:
         """A certificate that is true up to its stated probability."""
         goal = now.objective(self.penalty) * (1 - self.tolerance)
         bound = bound_spectrum(
             self.problem,
             now.at.gradient,
-            found,
-            spectrum_edge(self.penalty, found, now.mean.rank),
+            triplets,
+            spectrum_edge(self.penalty, triplets, now.mean.rank),
             lambda values: dual_bound(now.at, values, self.penalty),
             goal,
             failure=FAILURE,
             exact_limit=self.exact_limit,
         )
         self.failure += bound.failure
-        found = bound.found
+        triplets = bound.triplets
         certificate = self._certificate(now, bound.values, iterations, self.failure)
         if not certificate.converged:
             self.stalled += not bound.is_sharp
             if bound.images.shape[1]:
-                gradient = StepDual(self.problem, now.at.gradient)
-                found = subspace_pass(self.problem, gradient, torch.cat([found.right_image, bound.images], dim=1))
-        return found, certificate
+                gradient = StepOperator(self.problem, now.at.gradient)
+                triplets = subspace_pass(self.problem, gradient, torch.cat([triplets.right_image, bound.images], dim=1))
+        return triplets, certificate
 
     def _certificate(
         self, now: Iterate, values: Tensor, iterations: int, failure_probability: float | None

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from ..checks import check_instance, check_positive
-from ..likelihoods.losses import SquaredLoss
+from ..likelihoods.losses import SquaredLoss, long_dot
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.solvers import make_solver
 from .certificate import Certificate
-from .problem import MeanProblem, check_solve
+from .problem import MeanProblem, Requirements, check_requirements, check_solve
+
+REQUIRES = Requirements(loss=("__call__", "curvature"))
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,14 @@ def solve_ridge(
     :param start: a solution of a neighbouring problem, for a warm start.
     """
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    check_requirements("solve_ridge", REQUIRES, problem.loss)
     l2 = check_positive(l2, "l2")
     if start is not None:
         check_instance(start, "start", RidgeSolution, "a RidgeSolution")
     pattern = problem.pattern
     pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
-    if isinstance(problem.loss, SquaredLoss):
+    op = PairLinearOperator(problem.row_op, problem.col_op, pairs)
+    if type(problem.loss) is SquaredLoss:  # a subclass may have another value
         weights = problem.loss.weights
         noise = torch.tensor(l2, dtype=problem.dtype, device=problem.device)
         solver = make_solver(problem.row_op, problem.col_op, pairs, noise if weights is None else noise / weights)
@@ -66,10 +70,9 @@ def solve_ridge(
         # how good the answer is, is for the duality gap to say
         solution = solver.solve(target, min(tolerance, 1e-6) if problem.dtype == torch.float64 else 1e-5)
         alpha = solution.value.squeeze(1)
-        psi = PairLinearOperator(problem.row_op, problem.col_op, pairs)._matmul(alpha)
-        return RidgeSolution(alpha, psi, _certify(problem, psi, alpha, l2, tolerance, solution.solve_report.iterations))
+        psi, iterations = op._matmul(alpha), solution.solve_report.iterations
+        return RidgeSolution(alpha, psi, _certify(problem, op, psi, alpha, l2, tolerance, iterations))
 
-    op = PairLinearOperator(problem.row_op, problem.col_op, pairs)
     lipschitz = problem.lipschitz()
     now = start.coefficients if start else torch.zeros(len(pattern), dtype=problem.dtype, device=problem.device)
     psi = start.psi if start else op._matmul(now)
@@ -77,7 +80,7 @@ def solve_ridge(
     # strongly convex in B: constant momentum, step 1 / (L + l2)
     root = (l2 / (lipschitz + l2)) ** 0.5
     beta = (1 - root) / (1 + root)
-    certificate = _certify(problem, psi, now, l2, tolerance, 0)
+    certificate = _certify(problem, op, psi, now, l2, tolerance, 0)
     for iteration in range(1, max_iterations + 1):
         if certificate.converged:
             break
@@ -86,21 +89,24 @@ def solve_ridge(
         now = ahead - (problem.loss(psi_ahead).gradient + l2 * ahead) / (lipschitz + l2)
         psi = op._matmul(now)
         if iteration % 5 == 0 or iteration == max_iterations:
-            certificate = _certify(problem, psi, now, l2, tolerance, iteration)
+            certificate = _certify(problem, op, psi, now, l2, tolerance, iteration)
     return RidgeSolution(now, psi, certificate)
 
 
 def _certify(
-    problem: MeanProblem, psi: Tensor, alpha: Tensor, l2: float, tolerance: float, iterations: int
+    problem: MeanProblem,
+    op: PairLinearOperator,
+    psi: Tensor,
+    alpha: Tensor,
+    l2: float,
+    tolerance: float,
+    iterations: int,
 ) -> Certificate:
     """Equation (11) with h*(Y) = ||Y||_F^2 / (2 l2) and ||Y||_F^2 = theta^T K_TT theta."""
     at = problem.loss(psi)
-    primal = at.value + l2 / 2 * float((alpha.double() * psi.double()).sum())
-    pattern = problem.pattern
-    pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
-    image = PairLinearOperator(problem.row_op, problem.col_op, pairs)._matmul(at.gradient)
-    square = float((at.gradient.double() * image.double()).sum()) / l2
-    # the bound -c^2/2 (quadratic + square) - c linear is best at
-    best = min(max(-at.linear / max(at.quadratic + square, 1e-300), 0.0), 1.0)
-    dual = -(best**2) / 2 * (at.quadratic + square) - best * at.linear
+    primal = at.value + l2 / 2 * long_dot(alpha, psi)
+    square = at.quadratic + long_dot(at.gradient, op._matmul(at.gradient)) / l2
+    # the bound -c^2/2 square - c linear is best at
+    best = min(max(-at.linear / max(square, 1e-300), 0.0), 1.0)
+    dual = -(best**2) / 2 * square - best * at.linear
     return Certificate(primal, dual, tolerance, iterations, min(problem.shape), "ridge")

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .problem import LowRank, MeanProblem, orthonormal, orthonormal_beside, scaled_gram, times
-
-
-@dataclass(frozen=True)
-class Triplets:
-    """Singular triplets of a matrix in dual coordinates, values descending; fields as in ``LowRank``."""
-
-    left: Tensor
-    right: Tensor
-    values: Tensor
-    left_image: Tensor
-    right_image: Tensor
+from .problem import LowRank, MeanProblem, orthonormal, orthonormal_complement, scaled_gram, times
 
 
 def random_images(problem: MeanProblem, count: int, seed: int) -> Tensor:
@@ -29,33 +17,13 @@ def random_images(problem: MeanProblem, count: int, seed: int) -> Tensor:
     return problem.cols_times(start.to(problem.dtype).to(problem.device))
 
 
-def subspace_pass(problem: MeanProblem, apply: StepDual, images: Tensor, lead: int = 0) -> Triplets:
-    """One pass of block subspace iteration for Z, from right images K_N D (N, b).
+class StepOperator:
+    r"""Dual coordinates of :math:`t \nabla f + \sum_k a_k B_k`: a sparse matrix plus matrices of low rank.
 
-    :param apply: products with the dual coordinates of Z and of its transpose.
-    :param lead: how many of the images are trusted singular vectors, ahead of spare ones.
+    :param theta: (T,) gradient on the observed pairs.
+    :param scale: t.
+    :param parts: a_k and B_k.
     """
-    left = apply.times(images)  # (M, b): dual coordinates of Z V
-    left_image = problem.rows_times(left)
-    left, left_image = orthonormal(left, left_image, lead)
-    if not bool(left.any()):  # Z = 0
-        return Triplets(left[:, :0], images[:, :0], images.new_zeros(0), left[:, :0], images[:, :0])
-    right = apply.times_t(left_image)  # (N, b): dual coordinates of Z^T Q
-    right_image = problem.cols_times(right)
-    squares, vectors = torch.linalg.eigh(scaled_gram(right, right_image))
-    order = torch.arange(len(squares) - 1, -1, -1, device=squares.device)
-    values = squares[order].clamp_min(0).sqrt()
-    vectors = vectors[:, order]
-    kept = values > 1e-12 * values[0].clamp_min(torch.finfo(torch.float64).tiny)
-    values, vectors = values[kept], vectors[:, kept]
-    turn_left, turn_right = vectors.to(problem.dtype), (vectors / values).to(problem.dtype)
-    return Triplets(
-        left @ turn_left, right @ turn_right, values.to(problem.dtype), left_image @ turn_left, right_image @ turn_right
-    )
-
-
-class StepDual:
-    r"""Dual coordinates of :math:`t \nabla f + \sum_k a_k B_k`: a sparse matrix plus matrices of low rank."""
 
     def __init__(
         self, problem: MeanProblem, theta: Tensor, scale: float = 1.0, parts: Sequence[tuple[float, LowRank]] = ()
@@ -78,7 +46,30 @@ class StepDual:
         return out
 
 
-def krylov_images(problem: MeanProblem, apply: StepDual, mean: LowRank, images: Tensor, steps: int) -> Tensor:
+def subspace_pass(problem: MeanProblem, operator: StepOperator, images: Tensor, lead: int = 0) -> LowRank:
+    """Singular triplets of Z, values descending, by one pass of block subspace iteration.
+
+    :param operator: products with the dual coordinates of Z and of its transpose.
+    :param images: (N, b) right images K_N D to start from.
+    :param lead: how many of the images are trusted singular vectors, ahead of spare ones.
+    """
+    left = operator.times(images)  # (M, b): dual coordinates of Z V
+    left, left_image = orthonormal(left, problem.rows_times(left), lead)
+    if not bool(left.any()):  # Z = 0
+        return LowRank(left[:, :0], images[:, :0], images.new_zeros(0), left[:, :0], images[:, :0])
+    right = operator.times_t(left_image)  # (N, b): dual coordinates of Z^T Q
+    right_image = problem.cols_times(right)
+    squares, vectors = torch.linalg.eigh(scaled_gram(right, right_image))
+    values, vectors = squares.flip(0).clamp_min(0).sqrt(), vectors.flip(1)
+    kept = values > 1e-12 * values[0].clamp_min(torch.finfo(torch.float64).tiny)
+    values, vectors = values[kept], vectors[:, kept]
+    turn_left, turn_right = vectors.to(problem.dtype), (vectors / values).to(problem.dtype)
+    return LowRank(
+        left @ turn_left, right @ turn_right, values.to(problem.dtype), left_image @ turn_left, right_image @ turn_right
+    )
+
+
+def krylov_images(problem: MeanProblem, operator: StepOperator, mean: LowRank, images: Tensor, steps: int) -> Tensor:
     """(N, p steps): right images of a block Krylov space of Z outside the singular subspaces of ``mean``.
 
     At the optimum the singular values on those subspaces all equal the threshold; what decides about optimality
@@ -92,13 +83,13 @@ def krylov_images(problem: MeanProblem, apply: StepDual, mean: LowRank, images: 
     dual[:, :rank], dual_image[:, :rank] = mean.right, mean.right_image
     end = rank  # columns in use
     for _ in range(steps):
-        left = apply.times(images)
+        left = operator.times(images)
         left_image = problem.rows_times(left)
         share = mean.left_image.mT @ left
         left, left_image = left - mean.left @ share, left_image - mean.left_image @ share
         _, left_image = orthonormal(left, left_image)
-        right = apply.times_t(left_image)
-        fresh, images = orthonormal_beside(dual[:, :end], dual_image[:, :end], right, problem.cols_times(right))
+        right = operator.times_t(left_image)
+        fresh, images = orthonormal_complement(dual[:, :end], dual_image[:, :end], right, problem.cols_times(right))
         if images.shape[1] == 0:  # the space is exhausted
             break
         dual[:, end : end + images.shape[1]], dual_image[:, end : end + images.shape[1]] = fresh, images
@@ -114,18 +105,18 @@ def leading_values(
     accuracy: float,
     max_passes: int = 60,
     parts: Sequence[tuple[float, LowRank]] = (),
-) -> Triplets:
+) -> LowRank:
     """Leading singular triplets of the gradient (plus ``parts``), iterated until the largest value is settled.
 
     :param theta: (T,) gradient on the observed pairs.
     :param images: (N, b) right images to start from.
     :param accuracy: relative change of the largest value between passes at which to stop.
     """
-    dual = StepDual(problem, theta, parts=parts)
-    found = subspace_pass(problem, dual, images)
+    operator = StepOperator(problem, theta, parts=parts)
+    triplets = subspace_pass(problem, operator, images)
     for _ in range(max_passes - 1):
-        before = float(found.values[0])
-        found = subspace_pass(problem, dual, found.right_image)
-        if abs(float(found.values[0]) - before) <= accuracy * before:
+        before = float(triplets.values[0])
+        triplets = subspace_pass(problem, operator, triplets.right_image)
+        if abs(float(triplets.values[0]) - before) <= accuracy * before:
             break
-    return found
+    return triplets

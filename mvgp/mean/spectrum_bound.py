@@ -29,16 +29,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from ..linalg.spectra import spectral_bounds
 from .penalties import Penalty
-from .problem import MeanProblem, orthonormal, scaled_gram, times
-from .spectrum import StepDual, Triplets, subspace_pass
+from .problem import LowRank, MeanProblem, orthonormal, scaled_gram, times
+from .spectrum import StepOperator, subspace_pass
 
+EXACT_LIMIT = 512  # longest short side whose singular values are computed exactly, unless the caller says otherwise
 PROBES = 8  # random vectors; a bound fails only if it fails for all of them
-MOST_ATTEMPTS = 8  # at a bound, each with more of the spectrum known
-MOST_MET = 512  # dimension of the space in which singular values are looked at to see that a goal is out of reach
+MAX_ATTEMPTS = 8  # at a bound, each with more of the spectrum known
+MAX_MET = 512  # dimension of the space in which singular values are computed to see that a goal is out of reach
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,15 @@ class SpectrumBound:
 
     :param values: (k,) double precision, with as many repetitions as the bound allows for.
     :param failure: probability that one of them is too small; 0 where they are exact.
-    :param found: the leading triplets it rests on, those included that were met on the way.
-    :param images: (N, p) right images of the largest directions met outside the known ones.
+    :param triplets: the leading ones it rests on, those included that were met on the way.
+    :param images: (N, p) right images of the largest directions met outside the known ones; none where the goal was
+        reached by random probes.
     :param is_sharp: False where the singular values met would have reached the goal, but their bounds did not.
     """
 
     values: Tensor
     failure: float
-    found: Triplets
+    triplets: LowRank
     images: Tensor
     is_sharp: bool
 
@@ -63,7 +66,7 @@ def exact_values(problem: MeanProblem, theta: Tensor, leading: int = 0) -> tuple
     """Every singular value of Y, from a dense eigenvalue problem on the shorter side.
 
     :param theta: (T,) gradient on the observed pairs.
-    :param leading: how many right singular vectors are wanted too.
+    :param leading: how many right singular vectors to compute, too.
     :returns: (min(M, N),) values, descending, in double precision; (N, leading) right images of the first vectors.
     """
     theta_rows, theta_cols = problem.sparse(theta)
@@ -79,9 +82,6 @@ def exact_values(problem: MeanProblem, theta: Tensor, leading: int = 0) -> tuple
     if by_rows:
         images = problem.cols_times(times(theta_cols, images))
     return squares.clamp_min(0).sqrt().flip(0), images
-
-
-EXACT_LIMIT = 512  # longest short side whose singular values are computed exactly, unless the caller says otherwise
 
 
 def has_exact_values(problem: MeanProblem, limit: int = EXACT_LIMIT) -> bool:
@@ -117,18 +117,18 @@ def largest_value(
         before = largest
 
 
-def spectrum_edge(penalty: Penalty, found: Triplets, rank: int) -> float:
+def spectrum_edge(penalty: Penalty, triplets: LowRank, rank: int) -> float:
     """Where the singular values of Y that belong to the mean end: the weight of the trace norm, if there is one."""
     trace = getattr(penalty, "trace", None)
     if trace is not None:
         return float(trace)
-    return float(found.values[rank - 1]) * (1 - 1e-6) if 0 < rank <= len(found.values) else math.inf
+    return float(triplets.values[rank - 1]) * (1 - 1e-6) if 0 < rank <= len(triplets.values) else math.inf
 
 
 def bound_spectrum(
     problem: MeanProblem,
     theta: Tensor,
-    found: Triplets,
+    triplets: LowRank,
     edge: float,
     dual_of: Callable[[Tensor], float],
     goal: float,
@@ -140,7 +140,7 @@ def bound_spectrum(
     """Bounds on the singular values of Y that are sharp enough to show a dual value of ``goal``, if there are such.
 
     :param theta: (T,) gradient on the observed pairs.
-    :param found: leading triplets of Y from a subspace pass.
+    :param triplets: leading ones of Y, from a subspace pass.
     :param edge: those with larger values, up to rounding, are the known part; at the optimum, the values of the mean.
     :param dual_of: the dual bound (11) from singular values of Y; it does not grow with them.
     :param goal: runs end as soon as the dual bound reaches it, or the singular values met so far show that it cannot.
@@ -150,16 +150,16 @@ def bound_spectrum(
     :param exact_limit: longest short side up to which the singular values are computed exactly.
     """
     if not bool((theta != 0).any()):
-        return SpectrumBound(torch.zeros(0, dtype=torch.float64), 0.0, found, found.right_image[:, :0], True)
+        return SpectrumBound(torch.zeros(0, dtype=torch.float64), 0.0, triplets, triplets.right_image[:, :0], True)
     if has_exact_values(problem, exact_limit):
         values, images = exact_values(problem, theta, leading=min(2 * PROBES, *problem.shape))
-        return SpectrumBound(values, 0.0, found, images, True)
+        return SpectrumBound(values, 0.0, triplets, images, True)
     stated = 0.0
-    for attempt in range(MOST_ATTEMPTS):
+    for attempt in range(MAX_ATTEMPTS):
         # at the optimum the values of the mean are the edge, up to rounding: they are known, too
-        known = KnownPart.of(problem, theta, found, int((found.values > edge * (1 - 1e-6)).sum()))
+        known = KnownPart.of(problem, theta, triplets, int((triplets.values > edge * (1 - 1e-6)).sum()))
         runs, stated = LanczosRuns(problem, theta, known, failure, attempt), stated + failure
-        patience = max(24, known.left.shape[1] // (2 * PROBES)) if attempt < MOST_ATTEMPTS - 1 else max_steps
+        patience = max(24, known.left.shape[1] // (2 * PROBES)) if attempt < MAX_ATTEMPTS - 1 else max_steps
         while True:
             runs.extend(max(8, runs.steps // 2))
             upper = runs.upper_square()
@@ -169,14 +169,16 @@ def bound_spectrum(
                 count = max(min(count, math.ceil(max(runs.frobenius_square - known.square, 0.0) / upper)), 1)
             values, dual = known.best_values(upper, count, edge, dual_of, goal)
             if dual >= goal:
-                return SpectrumBound(values, stated, found, runs.leading_images(2), True)
+                return SpectrumBound(values, stated, triplets, triplets.right_image[:, :0], True)
             squares, images = runs.met(edge)
             is_out_of_reach = dual_of(known.lower_values(squares)) < goal
             if is_out_of_reach or runs.is_exhausted or runs.steps >= max_steps:
-                return SpectrumBound(values, stated, found, images, is_out_of_reach)
+                return SpectrumBound(values, stated, triplets, images, is_out_of_reach)
             if runs.steps >= patience and int((squares > edge**2).sum()) >= PROBES:
                 break  # the bound suffers from values above the edge that are not known yet: take them in
-        found = subspace_pass(problem, StepDual(problem, theta), torch.cat([found.right_image, images], dim=1))
+        triplets = subspace_pass(
+            problem, StepOperator(problem, theta), torch.cat([triplets.right_image, images], dim=1)
+        )
     raise AssertionError("unreachable: the last attempt has no patience to lose")
 
 
@@ -200,10 +202,10 @@ class KnownPart:
     leak: Tensor
 
     @classmethod
-    def of(cls, problem: MeanProblem, theta: Tensor, found: Triplets, count: int) -> KnownPart:
+    def of(cls, problem: MeanProblem, theta: Tensor, triplets: LowRank, count: int) -> KnownPart:
         """From the first ``count`` triplets of a subspace pass, their vectors made orthonormal once more."""
-        left, left_image = orthonormal(found.left[:, :count], found.left_image[:, :count])
-        right, right_image = orthonormal(found.right[:, :count], found.right_image[:, :count])
+        left, left_image = orthonormal(triplets.left[:, :count], triplets.left_image[:, :count])
+        right, right_image = orthonormal(triplets.right[:, :count], triplets.right_image[:, :count])
         moved = times(problem.pattern.matrix(theta), right_image)  # (M, k): dual coordinates of Y V
         core = (left_image.mT @ moved).double()
         inside = core.mT @ core
@@ -285,10 +287,8 @@ class LanczosRuns:
         self.frobenius_square = kernels * float(theta.double().square().sum())  # at least ||Y||_F^2
         self.basis = (dual / norms.to(dual)).T.unsqueeze(1).contiguous()  # (s, q, N)
         self.basis_image = (image / norms.to(image)).T.unsqueeze(1).contiguous()
-        self.diagonal, self.beside = np.zeros((PROBES, 0)), np.zeros((PROBES, 0))  # (s, q)
+        self.diagonal, self.off_diagonal = np.zeros((PROBES, 0)), np.zeros((PROBES, 0))  # (s, q)
         self.scale = 0.0  # the largest number in the tridiagonal matrices
-        self._largest: float | None = None
-        self._upper: float | None = None
 
     @property
     def steps(self) -> int:
@@ -314,11 +314,10 @@ class LanczosRuns:
 
     def extend(self, steps: int) -> None:
         """Go on by some steps, or until the whole space is exhausted."""
-        self._largest = self._upper = None
         room = torch.empty(PROBES, self.basis.shape[1] + steps, self.basis.shape[2]).to(self.basis)
         room_image, count = torch.empty_like(room), self.basis.shape[1]
         room[:, :count], room_image[:, :count] = self.basis, self.basis_image
-        diagonal, beside = [], []
+        diagonal, off_diagonal = [], []
         for _ in range(steps):
             if self.is_exhausted:
                 break
@@ -336,41 +335,29 @@ class LanczosRuns:
             dual = fresh.squeeze(1)
             image = self.problem.cols_times(dual.T.contiguous()).T
             norms = (dual * image).sum(1).clamp_min(0).double().sqrt()
-            beside.append(norms.cpu().numpy())
-            self.scale = max(self.scale, float(diagonal[-1].max()), float(beside[-1].max()))
-            least = 10 * torch.finfo(room.dtype).eps * self.scale
-            self.is_exhausted = bool((norms <= least).any()) or count >= self.problem.shape[1]
+            off_diagonal.append(norms.cpu().numpy())
+            self.scale = max(self.scale, float(diagonal[-1].max()), float(off_diagonal[-1].max()))
+            smallest = 10 * torch.finfo(room.dtype).eps * self.scale
+            self.is_exhausted = bool((norms <= smallest).any()) or count >= self.problem.shape[1]
             norms = torch.where(norms > 0, norms, torch.ones_like(norms)).unsqueeze(1).to(dual)
             room[:, count], room_image[:, count] = dual / norms, image / norms
             count += 1
         self.basis, self.basis_image = room[:, :count], room_image[:, :count]
         if diagonal:
             self.diagonal = np.concatenate([self.diagonal, np.stack(diagonal, 1)], 1)
-            self.beside = np.concatenate([self.beside, np.stack(beside, 1)], 1)
-
-    def _ritz(self) -> tuple[np.ndarray, np.ndarray]:
-        """(s, q) Ritz values and (s, q, q) vectors."""
-        count = self.steps
-        matrices = np.zeros((PROBES, count, count))
-        at = np.arange(count)
-        matrices[:, at, at] = self.diagonal
-        matrices[:, at[1:], at[:-1]] = self.beside[:, :-1]
-        return np.linalg.eigh(matrices)  # the lower triangle is read
+            self.off_diagonal = np.concatenate([self.off_diagonal, np.stack(off_diagonal, 1)], 1)
 
     def largest_square(self) -> float:
         """The largest eigenvalue met; never above the true one."""
-        if self._largest is None:
-            self._largest = max(float(self._ritz()[0].max()), 0.0) if self.steps else 0.0
-        return self._largest
+        last = (self.steps - 1, self.steps - 1)
+        runs = zip(self.diagonal, self.off_diagonal[:, :-1], strict=True) if self.steps else ()
+        return max(0.0, *(float(eigh_tridiagonal(*run, True, select="i", select_range=last)[0]) for run in runs), 0.0)
 
     def upper_square(self) -> float:
-        """An upper bound on the largest eigenvalue; it fails with probability ``failure`` at most."""
-        if self._upper is None:
-            self._upper = self._root()
-        return self._upper
+        """An upper bound on the largest eigenvalue; it fails with probability ``failure`` at most.
 
-    def _root(self) -> float:
-        """The largest lambda with share^2 lambda sum_j p_j(lambda)^2 <= 1 for any run, by repeated subdivision."""
+        The largest lambda with share^2 lambda sum_j p_j(lambda)^2 <= 1 for any run, by repeated subdivision.
+        """
         low, high = self.largest_square(), self.limit
         if self.is_exhausted:  # an invariant space: whatever the start vector holds is in it
             return low * (1 + 1e-12) + 10 * torch.finfo(self.basis.dtype).eps * low
@@ -392,10 +379,10 @@ class LanczosRuns:
         limit = 1 / (self.share[:, None] ** 2 * np.maximum(grid, 1e-300))
         floor = np.finfo(float).tiny
         for j in range(self.steps):
-            beside = self.beside[:, j - 1 : j] if j else np.zeros((PROBES, 1))
-            divisor = np.maximum(self.beside[:, j : j + 1], floor)
+            off_diagonal = self.off_diagonal[:, j - 1 : j] if j else np.zeros((PROBES, 1))
+            divisor = np.maximum(self.off_diagonal[:, j : j + 1], floor)
             with np.errstate(over="ignore"):
-                ahead = ((grid - self.diagonal[:, j : j + 1]) * now - beside * before) / divisor
+                ahead = ((grid - self.diagonal[:, j : j + 1]) * now - off_diagonal * before) / divisor
                 before, now, total = now, ahead, total + ahead**2
             over = total > limit  # decided; keep the numbers small
             before, now = np.where(over, 0.0, before), np.where(over, 0.0, now)
@@ -407,13 +394,16 @@ class LanczosRuns:
 
         At least two vectors for each run. Bases that have grown nearly dependent count once.
         """
-        steps = min(self.steps, MOST_MET // PROBES)  # the first steps of each run
+        steps = min(self.steps, MAX_MET // PROBES)  # the first steps of each run
         basis = self.basis[:, :steps].reshape(PROBES * steps, -1)  # (s q, N)
         image = self.basis_image[:, : steps + 1].reshape(PROBES * (steps + 1), -1)
         gram = (basis @ image.T).double().view(PROBES * steps, PROBES, steps + 1)
-        diagonal, beside = (torch.from_numpy(part[:, :steps].copy()).to(gram) for part in (self.diagonal, self.beside))
-        moved = gram[:, :, :-1] * diagonal + gram[:, :, 1:] * beside  # (s q, s, q): <b, D^T D b'> by the recurrence
-        moved[:, :, 1:] += gram[:, :, : steps - 1] * beside[:, :-1]
+        diagonal, off_diagonal = (
+            torch.from_numpy(part[:, :steps].copy()).to(gram) for part in (self.diagonal, self.off_diagonal)
+        )
+        # (s q, s, q): <b, D^T D b'> by the recurrence
+        moved = gram[:, :, :-1] * diagonal + gram[:, :, 1:] * off_diagonal
+        moved[:, :, 1:] += gram[:, :, : steps - 1] * off_diagonal[:, :-1]
         own, moved = gram[:, :, :-1].reshape(PROBES * steps, -1), moved.reshape(PROBES * steps, -1)
         sizes, turn = torch.linalg.eigh((own + own.mT) / 2)
         kept = sizes > 1e-3
@@ -421,16 +411,9 @@ class LanczosRuns:
         small = turn.mT @ moved @ turn
         squares, vectors = torch.linalg.eigh((small + small.mT) / 2)
         count = min(max(int((squares > edge**2).sum()), 2 * PROBES), len(squares))
-        wanted = (turn @ vectors[:, -count:]).flip(1).to(basis)  # (s q, p)
+        leading = (turn @ vectors[:, -count:]).flip(1).to(basis)  # (s q, p)
         own_image = self.basis_image[:, :steps].reshape(PROBES * steps, -1)
-        return squares.clamp_min(0), (wanted.mT @ own_image).T.contiguous()
-
-    def leading_images(self, count: int) -> Tensor:
-        """(N, s count): right images of the leading Ritz vectors of each run."""
-        _, vectors = self._ritz()
-        turn = torch.from_numpy(vectors[:, :, -count:].copy()).to(self.basis)  # (s, q, count)
-        images = turn.mT @ self.basis_image[:, : self.steps]  # (s, count, N)
-        return images.reshape(-1, images.shape[-1]).T.contiguous()
+        return squares.clamp_min(0), (leading.mT @ own_image).T.contiguous()
 
 
 def _seed_of(theta: Tensor, attempt: int) -> int:

@@ -1,4 +1,6 @@
-r"""Support vector machine with squared hinge loss on pairs, by Newton's method on products with :math:`K_{TT}` alone.
+r"""Support vector machines on pairs.
+
+:func:`solve_squared_hinge` has the squared hinge loss, by Newton's method on products with :math:`K_{TT}` alone.
 
 .. math:: \min_{a, b}\; \tfrac12 a^T K a + \tfrac12 \sum_t c_t (1 - y_t f_t)_+^2, \qquad f = K a + b, \quad y_t = \pm 1
 
@@ -8,11 +10,11 @@ method (Chapelle, *Training a support vector machine in the primal*, 2007) solve
 the line to the solution for the exact minimum, and ends when the active set has settled. High costs make that set
 fickle, so they are raised in steps, each solved roughly from the one before.
 
-Evidence: for any :math:`\theta` that sums to 0 with :math:`y_t \theta_t \ge 0`, the minimum is at least
+The certificate: for any :math:`\theta` that sums to 0 with :math:`y_t \theta_t \ge 0`, the minimum is at least
 :math:`y^T \theta - \tfrac12 \theta^T K \theta - \tfrac12 \sum_t \theta_t^2 / c_t`. The gradient's own coordinates
 :math:`\theta_t = c_t (y_t - f_t)` on the active pairs are of that kind whenever the bias is the best one for a.
 
-Support vector machine with hinge loss on few pairs: scikit-learn's SVC on the dense :math:`K_{TT}`.
+:func:`solve_hinge` has the hinge loss instead, for few pairs: scikit-learn's SVC on the dense :math:`K_{TT}`.
 
 .. math:: \min_{a, b}\; \tfrac12 a^T K a + \sum_t c_t (1 - y_t f_t)_+, \qquad f = K a + b, \quad y_t = \pm 1
 """
@@ -21,7 +23,6 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,84 +30,15 @@ import torch
 from torch import Tensor
 
 from ..likelihoods.losses import long_dot
+from ..likelihoods.thresholds import bracketed_newton
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import PairLinearOperator
 from .certificate import Certificate
 
-
-def bracketed_newton(
-    function: Callable[[float], tuple[float, float]], low: float, high: float, first: float | None = None
-) -> float:
-    """Where a piecewise linear, nondecreasing function is 0: Newton's method inside a bracket.
-
-    :param function: maps t to value and slope.
-    :param low: where it is not positive.
-    :param high: where it is not negative.
-    :param first: where to begin.
-    """
-    t = (low + high) / 2 if first is None else first
-    for _ in range(100):
-        value, slope = function(t)
-        if value == 0:
-            break
-        low, high = (t, high) if value < 0 else (low, t)
-        ahead = t - value / slope if slope > 0 else t
-        middle = (low + high) / 2
-        ahead = ahead if low < ahead < high else middle
-        if ahead == t or not low < ahead < high:
-            break
-        t = ahead
-    return t
-
-
-@torch.no_grad()
-def solve_hinge(op: PairLinearOperator, labels: Tensor, costs: Tensor, *, tolerance: float) -> HingeSolution:
-    """The minimum, up to a relative duality gap of ``tolerance``; the caller decides whether a miss is an error.
-
-    :param op: K (T, T); its dense form is built.
-    :param labels: (T,) y, +1 or -1, both present.
-    :param costs: (T,) c, positive.
-    """
-    try:
-        svm = importlib.import_module("sklearn.svm")
-    except ImportError:
-        raise ImportError(
-            "the hinge loss needs scikit-learn (pip install scikit-learn); solver='newton' does without, with the "
-            "squared hinge loss"
-        ) from None
-    kernel = op.to_dense()  # (T, T)
-    # SVC's own tolerance is on the optimality conditions, and the gap that follows from it grows with the costs; it
-    # keeps the kernel in single precision, so beyond costs of about 1000 a gap of 1e-5 is out of its reach
-    for share in (0.1, 1e-3):
-        machine = svm.SVC(kernel="precomputed", C=1.0, tol=share * tolerance)
-        machine.fit(kernel.double().cpu().numpy(), labels.cpu().numpy(), sample_weight=costs.double().cpu().numpy())
-        found = _measured(machine, op, kernel, labels, costs, tolerance)
-        if found.certificate.converged:
-            break
-    return found
-
-
-def _measured(
-    machine: Any, op: PairLinearOperator, kernel: Tensor, labels: Tensor, costs: Tensor, tolerance: float
-) -> HingeSolution:
-    """What a fitted SVC has found, with the gap between its primal and its dual objective."""
-    a = torch.zeros_like(labels)
-    a[torch.from_numpy(machine.support_).to(labels.device).long()] = torch.from_numpy(machine.dual_coef_[0]).to(labels)
-    bias = float(machine.intercept_[0])
-    image = kernel @ a
-    square = float((a.double() * image.double()).sum())
-    slack = (1 - labels * (image + bias)).clamp(min=0)
-    primal = square / 2 + float((costs.double() * slack.double()).sum())
-    dual = float(a.double().abs().sum()) - square / 2
-    iterations = int(machine.n_iter_.sum())
-    certificate = Certificate(primal, dual, tolerance, iterations, min(op.left.shape), "svc")
-    return HingeSolution(a, bias, image + bias, certificate, 0)
-
-
 CG_ITERATIONS = 500  # for one linear system; an unfinished one may still give a direction
-EASY = 4.0  # cost times kernel diagonal up to which no stages are needed
-RAISE = 8.0  # factor between the costs of two stages
-ROUGH = 0.05  # relative gap at which a stage but the last one ends
+EASY_COST = 4.0  # cost times kernel diagonal up to which no stages are needed
+COST_FACTOR = 8.0  # factor between the costs of two stages
+STAGE_TOLERANCE = 0.05  # relative gap at which a stage but the last one ends
 REFINEMENTS = 6  # times a linear system is taken further because its solution did not lead down
 
 
@@ -153,10 +85,10 @@ def solve_squared_hinge(
     now = _Point(zero, zero, best_bias(zero, labels, costs))
     taken = 0
     highest = float((costs * diagonal).max())
-    stages = math.ceil(math.log(max(highest / EASY, 1.0), RAISE))
+    stages = math.ceil(math.log(max(highest / EASY_COST, 1.0), COST_FACTOR))
     for stage in range(stages, -1, -1):
-        share = RAISE**-stage
-        goal = tolerance if stage == 0 else max(tolerance, ROUGH)
+        share = COST_FACTOR**-stage
+        goal = tolerance if stage == 0 else max(tolerance, STAGE_TOLERANCE)
         now = _Point(now.a, now.image, best_bias(now.image, labels, share * costs))
         now, certificate = _descend(product, diagonal, labels, share * costs, now, goal, taken, max_iterations)
         taken = certificate.iterations
@@ -206,8 +138,7 @@ class _Counted:
     def __call__(self, vector: Tensor) -> Tensor:
         """(T,)"""
         self.products += 1
-        found: Tensor = self.op._matmul(vector)
-        return found
+        return self.op._matmul(vector)
 
 
 class _ActiveSystem:
@@ -271,36 +202,85 @@ def _search(now: _Point, target: _Point, labels: Tensor, costs: Tensor) -> _Poin
     step, step_image = target.a - now.a, target.image - now.image
     along = step_image + (target.bias - now.bias)  # (T,) change of f
     slack = labels - now.image - now.bias
-    start, bend = long_dot(now.a, step_image), long_dot(step, step_image)
+    start, curvature = long_dot(now.a, step_image), long_dot(step, step_image)
+    ends = labels * along > 0  # (T,) pairs that can only leave the active set as t grows
 
-    def derivative(t: float) -> tuple[float, float]:
-        left = slack - t * along
-        pull = torch.where(labels * left > 0, costs * along, torch.zeros_like(along))
-        return start + t * bend - long_dot(pull, left), bend + long_dot(pull, along)
+    def derivative(t: Tensor, _: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        left = slack.double() - t * along.double()
+        pull = torch.where(labels * left > 0, costs.double() * along, 0.0)
+        terms = pull * along
+        rise, fall = terms[~ends].sum() + curvature, terms[ends].sum()
+        return start + t * curvature - pull @ left, rise.view(1), fall.view(1)
 
-    if derivative(0.0)[0] >= 0:
+    low = high = slack.new_zeros(1, dtype=torch.float64)
+    if float(derivative(low)[0]) >= 0:
         return None
-    high = 1.0
-    while derivative(high)[0] < 0 and high < 2.0**20:
-        high *= 2
-    t = bracketed_newton(derivative, 0.0, high, first=1.0)
+    high = high + 1
+    while float(derivative(high)[0]) < 0 and float(high) < 2.0**20:
+        high = 2 * high
+    t = float(bracketed_newton(derivative, low, high, start=torch.ones_like(low)))
     image = now.image + t * step_image
     return _Point(now.a + t * step, image, best_bias(image, labels, costs))
 
 
 def best_bias(image: Tensor, labels: Tensor, costs: Tensor) -> float:
-    """The b with the least squared hinge loss for f = ``image`` + b, all (T,)."""
-    reach = labels - image  # the b at which a pair changes between active and not
+    """The b with the smallest squared hinge loss for f = ``image`` + b, all (T,)."""
+    limits = labels.double() - image.double()  # (T,) the b at which a pair changes between active and not
+    positive = labels > 0
 
-    def derivative(b: float) -> tuple[float, float]:
-        left = reach - b
-        cost = torch.where(labels * left > 0, costs, torch.zeros_like(costs))
-        return -long_dot(cost, left), float(cost.double().sum())
+    def derivative(b: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        left = limits - b
+        cost = torch.where(labels * left > 0, costs.double(), 0.0)
+        return -(cost @ left).view(1), cost[~positive].sum().view(1), cost[positive].sum().view(1)
 
-    return bracketed_newton(derivative, float(reach.min()), float(reach.max()))
+    return float(bracketed_newton(derivative, limits.min().view(1), limits.max().view(1)))
 
 
 def _dual_bound(theta: Tensor, theta_image: Tensor, labels: Tensor, costs: Tensor) -> float:
     """The best of the bounds for all multiples of theta."""
     linear, quadratic = long_dot(labels, theta), long_dot(theta, theta_image) + long_dot(theta, theta / costs)
     return linear**2 / (2 * quadratic) if quadratic > 0 else 0.0
+
+
+@torch.no_grad()
+def solve_hinge(op: PairLinearOperator, labels: Tensor, costs: Tensor, *, tolerance: float) -> HingeSolution:
+    """The minimum, up to a relative duality gap of ``tolerance``; the caller decides whether a miss is an error.
+
+    :param op: K (T, T); its dense form is built.
+    :param labels: (T,) y, +1 or -1, both present.
+    :param costs: (T,) c, positive.
+    """
+    try:
+        svm = importlib.import_module("sklearn.svm")
+    except ImportError:
+        raise ImportError(
+            "the hinge loss needs scikit-learn (pip install scikit-learn); solver='newton' does without, with the "
+            "squared hinge loss"
+        ) from None
+    kernel = op.to_dense()  # (T, T)
+    # SVC's own tolerance is on the optimality conditions, and the gap that follows from it grows with the costs; it
+    # keeps the kernel in single precision, so beyond costs of about 1000 a gap of 1e-5 is out of its reach
+    for share in (0.1, 1e-3):
+        machine = svm.SVC(kernel="precomputed", C=1.0, tol=share * tolerance)
+        machine.fit(kernel.double().cpu().numpy(), labels.cpu().numpy(), sample_weight=costs.double().cpu().numpy())
+        solution = _certified(machine, op, kernel, labels, costs, tolerance)
+        if solution.certificate.converged:
+            break
+    return solution
+
+
+def _certified(
+    machine: Any, op: PairLinearOperator, kernel: Tensor, labels: Tensor, costs: Tensor, tolerance: float
+) -> HingeSolution:
+    """The solution of a fitted SVC, with the gap between its primal and its dual objective."""
+    a = torch.zeros_like(labels)
+    a[torch.from_numpy(machine.support_).to(labels.device).long()] = torch.from_numpy(machine.dual_coef_[0]).to(labels)
+    bias = float(machine.intercept_[0])
+    image = kernel @ a
+    square = float((a.double() * image.double()).sum())
+    slack = (1 - labels * (image + bias)).clamp(min=0)
+    primal = square / 2 + float((costs.double() * slack.double()).sum())
+    dual = float(a.double().abs().sum()) - square / 2
+    iterations = int(machine.n_iter_.sum())
+    certificate = Certificate(primal, dual, tolerance, iterations, min(op.left.shape), "svc")
+    return HingeSolution(a, bias, image + bias, certificate, 0)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..checks import as_tensor, check_not_negative, check_number, check_values, refuse_where, without_gradient
+from ..checks import (
+    as_tensor,
+    check_instance,
+    check_not_negative,
+    check_number,
+    check_values,
+    refuse_where,
+    without_gradient,
+)
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
 
@@ -16,56 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEVELS = tuple(place / 20 for place in range(1, 20))  # 0.05, 0.10, ..., 0.95
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class CoverageCurve:
-    """The share of held-out values inside central intervals, for each level.
-
-    :param levels: (L,) probability of the interval.
-    :param covered: (L,) share of the values inside.
-    :param num_values: how many values there were.
-    """
-
-    levels: Tensor
-    covered: Tensor
-    num_values: int
-
-    @property
-    def worst(self) -> float:
-        """The largest distance between promise and share."""
-        return float((self.covered - self.levels).abs().max())
-
-    def at(self, level: float) -> float:
-        """The share at one of the levels."""
-        near = (self.levels - check_number(level, "level")).abs()
-        if not bool((near < 1e-6).any()):  # levels may have come in single precision
-            raise InputError(f"level: expected one of {[round(x, 6) for x in self.levels.tolist()]}, got {level!r}")
-        return float(self.covered[near.argmin()])
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw promise against share; the diagonal is perfect, below it a posterior is too certain.
-
-        :param ax: matplotlib axes; new ones when left out.
-        """
-        if ax is None:
-            from matplotlib import pyplot as plt
-
-            ax = plt.subplots(figsize=(4, 4))[1]
-        ax.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="perfect")
-        ax.plot(self.levels.tolist(), self.covered.tolist(), marker=".", label=f"{self.num_values:,} held-out values")
-        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="level of the interval", ylabel="share inside")
-        ax.legend(loc="upper left", frameon=False)
-        return ax
-
-    def __str__(self) -> str:
-        pairs = zip(self.levels.tolist(), self.covered.tolist(), strict=True)
-        return "\n".join(
-            [f"{self.num_values} held-out values", "level  inside", *(f"{a:5.1%}  {b:6.1%}" for a, b in pairs)]
-        )
-
-    def __repr__(self) -> str:
-        return f"CoverageCurve({self.num_values} values, at most {self.worst:.3f} off)"
 
 
 @without_gradient
@@ -93,19 +51,68 @@ def coverage(predicted: Any, held_out: Any, *, noise: float | None = None, level
 
     """
     noise = None if noise is None else check_not_negative(noise, "noise")
-    wanted = _check_levels(levels)
+    checked = _check_levels(levels)
     values, mean, variance = _predictions(predicted, held_out, noise)
     distance, std = (values - mean).abs(), variance.sqrt()
-    width = torch.special.ndtri((1 + wanted) / 2)  # (L,) half widths in standard deviations
+    width = torch.special.ndtri((1 + checked) / 2)  # (L,) half widths in standard deviations
     inside = torch.stack([(distance <= z * std).double().mean() for z in width])
-    return CoverageCurve(wanted, inside, len(values))
+    return CoverageCurve(checked, inside, len(values))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CoverageCurve:
+    """The share of held-out values inside central intervals, for each level.
+
+    :param levels: (L,) probability of the interval.
+    :param covered: (L,) share of the values inside.
+    :param num_values: how many values there were.
+    """
+
+    levels: Tensor
+    covered: Tensor
+    num_values: int
+
+    @property
+    def worst(self) -> float:
+        """The largest distance between promise and share."""
+        return float((self.covered - self.levels).abs().max())
+
+    def at(self, level: float) -> float:
+        """The share at one of the levels."""
+        distance = (self.levels - check_number(level, "level")).abs()
+        if not bool((distance < 1e-6).any()):  # levels may have come in single precision
+            raise InputError(f"level: expected one of {[round(x, 6) for x in self.levels.tolist()]}, got {level!r}")
+        return float(self.covered[distance.argmin()])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw promise against share; the diagonal is perfect, below it a posterior is too certain.
+
+        :param ax: matplotlib axes; new ones when left out.
+        """
+        if ax is None:
+            from matplotlib import pyplot as plt
+
+            ax = plt.subplots(figsize=(4, 4))[1]
+        ax.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="perfect")
+        ax.plot(self.levels.tolist(), self.covered.tolist(), marker=".", label=f"{self.num_values:,} held-out values")
+        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="level of the interval", ylabel="share inside")
+        ax.legend(loc="upper left", frameon=False)
+        return ax
+
+    def __str__(self) -> str:
+        pairs = zip(self.levels.tolist(), self.covered.tolist(), strict=True)
+        return "\n".join(
+            [f"{self.num_values} held-out values", "level  inside", *(f"{a:5.1%}  {b:6.1%}" for a, b in pairs)]
+        )
+
+    def __repr__(self) -> str:
+        return f"CoverageCurve({self.num_values} values, at most {self.worst:.3f} off)"
 
 
 def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Tensor, Tensor, Tensor]:
     """(Q,) each: values, means, and variances of the values."""
     if callable(getattr(predicted, "mean", None)) and callable(getattr(predicted, "variance", None)):
-        if not isinstance(held_out, ObservedMatrix):
-            raise InputError(f"held_out: expected an ObservedMatrix with a posterior, got {type(held_out).__name__}")
+        check_instance(held_out, "held_out", ObservedMatrix, "an ObservedMatrix with a posterior")
         if tuple(predicted.shape) != held_out.shape:
             raise InputError(f"held_out: expected shape {tuple(predicted.shape)}, got {held_out.shape}")
         if noise is None:
@@ -121,7 +128,7 @@ def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Te
     values = check_values(held_out, None, "held_out", torch.float64).cpu()
     size = len(values)
     mean, std = (
-        _like(given, size, name) for given, name in zip(predicted, ("predicted mean", "predicted std"), strict=True)
+        _like(vector, size, name) for vector, name in zip(predicted, ("predicted mean", "predicted std"), strict=True)
     )
     if size == 0:
         raise InputError("held_out: expected at least one value, got none")
@@ -129,20 +136,20 @@ def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Te
     return values, mean, std.square() + (noise or 0.0)
 
 
-def _like(given: Any, size: int, name: str) -> Tensor:
+def _like(value: Any, size: int, name: str) -> Tensor:
     """(Q,): as many finite numbers as there are held-out values."""
-    found = as_tensor(given, name)
-    if found.shape != (size,):
-        raise InputError(f"{name}: expected shape ({size},) as held_out has, got {tuple(found.shape)}")
-    return check_values(found, size, name, torch.float64).cpu()
+    tensor = as_tensor(value, name)
+    if tensor.shape != (size,):
+        raise InputError(f"{name}: expected shape ({size},) as held_out has, got {tuple(tensor.shape)}")
+    return check_values(tensor, size, name, torch.float64).cpu()
 
 
 def _check_levels(levels: Any) -> Tensor:
     """(L,) probabilities strictly between 0 and 1."""
-    found = check_values(levels, None, "levels", torch.float64).cpu()
-    size = len(found)
-    bad = (found <= 0) | (found >= 1)
+    checked = check_values(levels, None, "levels", torch.float64).cpu()
+    size = len(checked)
+    bad = (checked <= 0) | (checked >= 1)
     if size == 0 or bool(bad.any()):
-        came = "none" if size == 0 else f"{found[bad][0].item()}"
+        came = "none" if size == 0 else f"{checked[bad][0].item()}"
         raise InputError(f"levels: expected numbers between 0 and 1, got {came}")
-    return found
+    return checked

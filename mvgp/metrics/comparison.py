@@ -17,6 +17,61 @@ from .ranking import RankingScores
 BATCH_CELLS = 2**22  # resampled numbers held at a time
 
 
+def compare(
+    a: RankingScores | Any,
+    b: RankingScores | Any,
+    metric: str = "MAP@100",
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> PairedComparison:
+    """Compare two rankings of the same tasks, task by task.
+
+    :param a: :class:`~mvgp.metrics.RankingScores`, or (R,) the metric of each task, NaN where it has none.
+    :param b: the other one, over the same tasks with the same held-out positives.
+    :param metric: as in :meth:`RankingScores.per_task`; a name for the result when vectors are given.
+    :param confidence: level of the bootstrap interval.
+    :param resamples: of the bootstrap.
+    :param seed: of the bootstrap.
+
+    Example:
+        >>> import mvgp.metrics
+        >>> found = mvgp.metrics.compare([0.5, 0.7, 0.9, 0.4], [0.4, 0.5, 0.6, 0.4], "AUC")
+        >>> found.wins, found.losses, found.ties, round(found.t_pvalue, 3)
+        (3, 0, 1, 0.103)
+
+    """
+    confidence, seed = check_between(confidence, "confidence"), check_seed(seed)
+    resamples = check_whole_number(resamples, "resamples", maximum=10**8)
+    check_text(metric, "metric")
+    left, right = _paired(a, b, metric)
+    difference = left - right  # (D,)
+    t_pvalue, wilcoxon_pvalue = _p_values(left, right)
+    interval = stats.bootstrap(
+        (difference,),
+        np.mean,
+        n_resamples=resamples,
+        batch=max(1, BATCH_CELLS // len(difference)),
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return PairedComparison(
+        metric=metric,
+        num_tasks=len(difference),
+        mean_a=float(left.mean()),
+        mean_b=float(right.mean()),
+        difference=float(difference.mean()),
+        interval=(float(interval.low), float(interval.high)),
+        confidence=confidence,
+        t_pvalue=t_pvalue,
+        wilcoxon_pvalue=wilcoxon_pvalue,
+        wins=int((difference > 0).sum()),
+        losses=int((difference < 0).sum()),
+    )
+
+
 @dataclass(frozen=True)
 class PairedComparison:
     """The difference a - b of one metric over the tasks that both have.
@@ -61,61 +116,6 @@ class PairedComparison:
         )
 
 
-def compare(
-    a: RankingScores | Any,
-    b: RankingScores | Any,
-    metric: str = "MAP@100",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> PairedComparison:
-    """Compare two rankings of the same tasks, task by task.
-
-    :param a: :class:`~mvgp.metrics.RankingScores`, or (R,) the metric of each task, NaN where it has none.
-    :param b: the other one, over the same tasks with the same held-out positives.
-    :param metric: as in :meth:`RankingScores.per_task`; a name for the result when vectors are given.
-    :param confidence: level of the bootstrap interval.
-    :param resamples: of the bootstrap.
-    :param seed: of the bootstrap.
-
-    Example:
-        >>> import mvgp.metrics
-        >>> found = mvgp.metrics.compare([0.5, 0.7, 0.9, 0.4], [0.4, 0.5, 0.6, 0.4], "AUC")
-        >>> found.wins, found.losses, found.ties, round(found.t_pvalue, 3)
-        (3, 0, 1, 0.103)
-
-    """
-    confidence, seed = check_between(confidence, "confidence"), check_seed(seed)
-    resamples = check_whole_number(resamples, "resamples", most=10**8)
-    check_text(metric, "metric")
-    left, right = _paired(a, b, metric)
-    difference = left - right  # (D,)
-    t_pvalue, wilcoxon_pvalue = _p_values(left, right)
-    interval = stats.bootstrap(
-        (difference,),
-        np.mean,
-        n_resamples=resamples,
-        batch=max(1, BATCH_CELLS // len(difference)),
-        confidence_level=confidence,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    return PairedComparison(
-        metric=metric,
-        num_tasks=len(difference),
-        mean_a=float(left.mean()),
-        mean_b=float(right.mean()),
-        difference=float(difference.mean()),
-        interval=(float(interval.low), float(interval.high)),
-        confidence=confidence,
-        t_pvalue=t_pvalue,
-        wilcoxon_pvalue=wilcoxon_pvalue,
-        wins=int((difference > 0).sum()),
-        losses=int((difference < 0).sum()),
-    )
-
-
 def _paired(a: Any, b: Any, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """(D,) each: the values over the tasks that have one."""
     both = isinstance(a, RankingScores), isinstance(b, RankingScores)
@@ -139,12 +139,12 @@ def _paired(a: Any, b: Any, metric: str) -> tuple[np.ndarray, np.ndarray]:
     return left[kept].numpy(), right[kept].numpy()
 
 
-def _vector(given: Any, name: str) -> Tensor:
-    found = check_vector(as_tensor(given, name), name, "a vector, one number for each task").cpu()
-    if found.dtype == torch.bool:
+def _vector(value: Any, name: str) -> Tensor:
+    vector = check_vector(as_tensor(value, name), name, "a vector, one number for each task").cpu()
+    if vector.dtype == torch.bool:
         raise InputError(f"{name}: expected numbers, got booleans")
-    refuse_where(torch.isinf(found), found, name, "a finite number, or NaN for a task without one")
-    return found.to(torch.float64)
+    refuse_where(torch.isinf(vector), vector, name, "a finite number, or NaN for a task without one")
+    return vector.to(torch.float64)
 
 
 def _p_values(left: np.ndarray, right: np.ndarray) -> tuple[float, float]:

@@ -1,12 +1,10 @@
-r"""ranking_scores: every ranking metric of every task, in bounded memory.
+r"""ranking_scores: every ranking metric of every task, in bounded memory, from one sort of each row.
 
-All metrics of a block of tasks, from one sort of each row.
-
-Items with equal scores have no order of their own. Every figure here is its expected value over a random order of
-them, in closed form, so neither luck nor the numbering of items can flatter. Take the tied items on places
-:math:`a + 1, \dots, a + n` of the list, p of them positive, with q positives ahead of them. Each place holds a positive
+Items with equal scores have no order of their own. Every metric here is its expected value over a random order of
+them, in closed form, so neither luck nor the numbering of items can flatter. Take the tied items at ranks
+:math:`a + 1, \dots, a + n` of the list, p of them positive, with q positives ahead of them. Each rank holds a positive
 with probability p / n, any two of them do with :math:`\frac{p (p - 1)}{n (n - 1)}`, whatever happens in other ties. At
-place l
+rank l
 
 .. math:: E[h_l] = \frac p n, \quad E\Big[\sum_{j \le l} h_j\Big] = q + (l - a) \frac p n, \quad
     E\Big[h_l \sum_{j \le l} h_j\Big] = \frac p n \Big(1 + q + (l - 1 - a) \frac{p - 1}{n - 1}\Big)
@@ -24,185 +22,95 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..checks import as_tensor, check_index, check_list, check_memory, check_text, check_whole_number, without_gradient
+from ..checks import (
+    FLOATS,
+    as_tensor,
+    check_index,
+    check_list,
+    check_memory,
+    check_text,
+    check_whole_number,
+    without_gradient,
+)
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
 
-
-@dataclass(frozen=True)
-class BlockMetrics:
-    """Metrics of R tasks, each with at least one positive.
-
-    :param auc: (R,), NaN where every candidate is a positive.
-    :param precision: (R, k); so are the others.
-    """
-
-    auc: Tensor
-    precision: Tensor
-    recall: Tensor
-    average_precision: Tensor
-    ndcg: Tensor
-
-
-def block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: Tensor, k: int) -> BlockMetrics:
-    """The metrics of one block of tasks.
-
-    :param scores: (R, N); excluded items are minus infinity, all others finite. Sorted in place.
-    :param task: (P,) ascending place of each positive's task in the block; every task occurs.
-    :param item: (P,) column of each positive.
-    :param num_excluded: (R,).
-    :param k: length of the curves; may exceed N.
-    """
-    num_tasks, num_items = scores.shape
-    total = torch.bincount(task, minlength=num_tasks)  # (R,) positives, G in the formulas
-    place = torch.arange(len(task)) - (total.cumsum(0) - total)[task]  # (P,) among those of its task
-    wanted = torch.zeros(num_tasks, int(total.max()), dtype=torch.from_numpy(scores).dtype)  # (R, max G), padded
-    wanted[task, place] = torch.from_numpy(scores)[task, item]
-    scores.sort(axis=1)  # values only: several times faster than torch.sort, which carries positions along
-    ordered = torch.from_numpy(scores)
-
-    below = torch.searchsorted(ordered, wanted)[task, place]  # (P,) items with a lower score, excluded ones too
-    upto = torch.searchsorted(ordered, wanted, right=True)[task, place]  # (P,) and those with the same score
-    auc = _auc(below - num_excluded[task], upto - below, task, total, num_items - num_excluded)
-
-    width = min(k, num_items)
-    top = ordered[:, num_items - width :].flip(1).contiguous()  # (R, width) best scores, descending
-    ahead = num_items - torch.searchsorted(ordered, top, right=True)  # (R, width) a: items ahead of the ties
-    size = num_items - torch.searchsorted(ordered, top) - ahead  # (R, width) n
-    # positives, each at the first place of its ties; beyond the last candidate there are none
-    first = torch.zeros(num_tasks, width, dtype=torch.float64)
-    listed = num_items - upto < width
-    one = torch.ones((), dtype=torch.float64)
-    first.index_put_((task[listed], (num_items - upto)[listed]), one, accumulate=True)
-    positive = first.gather(1, ahead)  # (R, width) p
-    earlier = (first.cumsum(1) - first).gather(1, ahead)  # (R, width) q
-
-    rank = torch.arange(1, width + 1)  # (width,) l
-    share = positive / size
-    another = (positive - 1).clamp(min=0) / (size - 1).clamp(min=1)
-    hits = earlier + (rank - ahead) * share  # (R, width) expected positives among the first l
-    precision_at_hits = share * (1 + earlier + (rank - 1 - ahead) * another) / rank
-    if k > width:  # places that no item can take
-        hits = torch.cat([hits, hits[:, -1:].expand(num_tasks, k - width)], dim=1)
-        share, precision_at_hits = pad(share, (0, k - width)), pad(precision_at_hits, (0, k - width))
-    rank = torch.arange(1, k + 1)
-    best = torch.minimum(total.unsqueeze(1), rank)  # (R, k) min(G, l)
-    discount = 1 / torch.log2(rank.double() + 1)
-    return BlockMetrics(
-        auc=auc,
-        precision=hits / rank,
-        recall=hits / best,
-        average_precision=precision_at_hits.cumsum(1) / best,
-        ndcg=(share * discount).cumsum(1) / discount.cumsum(0)[best - 1],
-    )
-
-
-def _auc(lower: Tensor, equal: Tensor, task: Tensor, total: Tensor, candidates: Tensor) -> Tensor:
-    """(R,): share of (positive, other) pairs in the right order, a tie counting 1/2.
-
-    Counted against all candidates first. Among themselves the G positives of a task always contribute G (G - 1) / 2.
-
-    :param lower: (P,) candidates with a lower score than the positive.
-    :param equal: (P,) candidates with the same score, itself included.
-    """
-    against = lower.double() + (equal - 1) / 2  # (P,) exact: multiples of 1/2
-    won = torch.zeros(len(total), dtype=torch.float64).index_add_(0, task, against) - total * (total - 1) / 2
-    return won / (total * (candidates - total))  # 0 / 0 = NaN without any other candidate
-
-
-class TaskItems:
-    """Distinct items of each task, in compressed form.
-
-    :param given: an ``ObservedMatrix``, whose entries above 0 count, or anything else with ``rows`` and ``cols``, or
-        a pair ``(rows, cols)`` of vectors (P,); ``None`` for no items.
-    :param shape: (M, N).
-    :param name: for messages.
-    """
-
-    def __init__(self, given: Any, shape: tuple[int, int], name: str) -> None:
-        rows, self.cols = positive_pairs(given, shape, name)
-        self.cells = rows * shape[1] + self.cols  # (P,) row-major numbers
-        self.counts = torch.bincount(rows, minlength=shape[0])  # (M,)
-        self._begin = self.counts.cumsum(0) - self.counts  # (M,)
-
-    def of(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
-        """(Q,) place of the task within ``tasks`` (R,), and (Q,) item, of all items of these tasks."""
-        counts = self.counts[tasks]
-        place = torch.repeat_interleave(torch.arange(len(tasks)), counts)  # (Q,)
-        shift = self._begin[tasks] - (counts.cumsum(0) - counts)  # (R,)
-        return place, self.cols[torch.arange(len(place)) + shift[place]]
-
-
-def check_disjoint(positives: TaskItems, exclude: TaskItems, num_cols: int) -> None:
-    """A held-out positive that is no candidate could not be found, so it may not be excluded."""
-    if len(exclude.cells) == 0:
-        return
-    place = torch.searchsorted(exclude.cells, positives.cells).clamp(max=len(exclude.cells) - 1)
-    both = positives.cells[exclude.cells[place] == positives.cells]
-    if len(both):
-        pair = (int(both[0]) // num_cols, int(both[0]) % num_cols)
-        raise InputError(
-            f"exclude: expected pairs that are not held-out positives, got {pair} in both "
-            f"({len(both)} such pairs of {len(positives.cells)} positives)"
-        )
-
-
-@runtime_checkable
-class Ranker(Protocol):
-    """What the metrics need of a posterior, or of anything else that scores items."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)"""
-        ...
-
-    def scores(self, rows: Any = None) -> Tensor:
-        """(R, N): the scores of whole rows."""
-        ...
-
-
-class ScoreSource:
-    """Rows of scores, a chunk at a time, as an array that may be written to.
-
-    :param given: (M, N) tensor or array, or a :class:`Ranker`.
-    """
-
-    def __init__(self, given: Any) -> None:
-        self._ranker: Ranker | None = None
-        self._dense = torch.empty(0, 0)
-        if isinstance(given, Ranker) and not isinstance(given, type):
-            self._ranker = given
-            self.shape = (int(given.shape[0]), int(given.shape[1]))
-            return
-        self._dense = as_tensor(given, "scores")
-        if self._dense.dim() != 2 or self._dense.dtype == torch.bool or 0 in self._dense.shape:
-            raise InputError(
-                "scores: expected real numbers of shape (M, N), or a posterior with scores(rows), "
-                f"got {self._dense.dtype} of shape {tuple(self._dense.shape)}"
-            )
-        self.shape = (int(self._dense.shape[0]), int(self._dense.shape[1]))
-
-    def block(self, rows: Tensor) -> np.ndarray:
-        """(R, N): a copy of the scores of ``rows`` (R,), all finite."""
-        found = self._dense[rows.to(self._dense.device)] if self._ranker is None else self._ranker.scores(rows)
-        if found.shape != (len(rows), self.shape[1]):
-            raise InputError(f"scores(rows): expected {(len(rows), self.shape[1])}, got {tuple(found.shape)}")
-        if found.dtype not in (torch.float32, torch.float64):  # whole numbers and half precision fit into these
-            found = found.to(torch.float32 if found.is_floating_point() else torch.float64)
-        scores = found.detach().cpu().numpy()
-        scores = scores if self._ranker is None else scores.copy()  # a ranker may hand out what it keeps
-        bad = ~np.isfinite(scores)
-        if bad.any():
-            row, col = (int(place[0]) for place in bad.nonzero())
-            raise InputError(
-                f"scores[{int(rows[row])}, {col}]: expected a finite number, got {scores[row, col]} "
-                "(to leave an item out of the candidates, use exclude=)"
-            )
-        return scores
-
-
 CURVES = {"precision": "P", "recall": "R", "average_precision": "MAP", "ndcg": "nDCG"}  # attribute: short name
 _ATTRIBUTE = {short.lower(): name for name, short in CURVES.items()} | {"ap": "average_precision"}
+CHUNK_CELLS = 2**22  # scores held at a time when no chunk is given
+
+
+@without_gradient
+def ranking_scores(
+    scores: Any,
+    positives: Any,
+    *,
+    exclude: Any = None,
+    k: int = 100,
+    rows: Any = None,
+    chunk: int | None = None,
+) -> RankingScores:
+    r"""AUC, and the curves P@l, R@l, AP@l and nDCG@l for l = 1..k, of each task.
+
+    The candidates of a task are all its items except the excluded ones. With :math:`h_l` whether the item on place l of
+    the ranked list is one of the G held-out positives:
+
+    - AUC is the share of pairs (positive, other candidate) in the right order, ties counted 1/2;
+    - :math:`P@k = \frac1k \sum_{l \le k} h_l`;
+    - :math:`R@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l`, so that a perfect list has 1;
+    - :math:`AP@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l\, P@l`, whose average over tasks is MAP@k;
+    - :math:`nDCG@k = \sum_{l \le k} \frac{h_l}{\log_2(l + 1)} \Big/ \sum_{l \le \min(G, k)} \frac{1}{\log_2(l + 1)}`.
+
+    Equal scores within a list count by their expected value over a random order of them (:mod:`mvgp.metrics.ranking`).
+    A list shorter than k goes on with places that hold nothing. A task without held-out positives has NaN everywhere,
+    a task without any other candidate has NaN for AUC; averages leave them out.
+
+    :param scores: (M, N) tensor or array, finite, or a posterior (anything with ``shape`` and ``scores(rows)``).
+    :param positives: held-out positives: an ``ObservedMatrix``, whose entries above 0 count, or a pair (rows, cols).
+    :param exclude: training positives, in the same form; they are no candidates.
+    :param k: length of the curves.
+    :param rows: (R,) distinct tasks; all M when left out.
+    :param chunk: tasks whose scores are held at a time; by default about 4 million scores.
+
+    Example:
+        >>> import mvgp.metrics, torch
+        >>> scores = torch.tensor([[0.9, 0.1, 0.5, 0.3], [0.2, 0.2, 0.2, 0.8]])
+        >>> found = mvgp.metrics.ranking_scores(scores, ([0, 1], [2, 0]), exclude=([0], [0]), k=3)
+        >>> found.auc.tolist(), found.recall.tolist()[1]
+        ([1.0, 0.3333333333333333], [0.0, 0.3333333333333333, 0.6666666666666666])
+
+    """
+    k = check_whole_number(k, "k")
+    chunk = None if chunk is None else check_whole_number(chunk, "chunk")
+    source = ScoreSource(scores)
+    check_memory(float(k) * source.shape[0] * len(CURVES), "k", f"curves of length {k}")
+    held_out, excluded = (
+        TaskItems(pairs, source.shape, name) for pairs, name in ((positives, "positives"), (exclude, "exclude"))
+    )
+    check_disjoint(held_out, excluded, source.shape[1])
+    tasks = _check_tasks(rows, source.shape[0])
+    auc = torch.full((len(tasks),), torch.nan, dtype=torch.float64)
+    curves = {name: torch.full((len(tasks), k), torch.nan, dtype=torch.float64) for name in CURVES}
+
+    count = held_out.counts[tasks]
+    ranked = count.argsort(stable=True)[int((count == 0).sum()) :]  # places; tasks alike in size share a chunk
+    chunk = chunk or max(1, CHUNK_CELLS // source.shape[1])
+    for start in range(0, len(ranked), chunk):
+        part = ranked[start : start + chunk]
+        block = source.block(tasks[part])
+        task, item = excluded.of(tasks[part])
+        block[task.numpy(), item.numpy()] = -torch.inf
+        metrics = block_metrics(block, *held_out.of(tasks[part]), excluded.counts[tasks[part]], k)
+        auc[part] = metrics.auc
+        for name, curve in curves.items():
+            curve[part] = getattr(metrics, name)
+    return RankingScores(
+        tasks=tasks,
+        num_positives=count,
+        num_candidates=source.shape[1] - excluded.counts[tasks],
+        auc=auc,
+        **curves,
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -263,11 +171,11 @@ class RankingScores:
             raise InputError(
                 f"metric: expected 'AUC', or P, R, AP, MAP or nDCG with a place, as 'P@10', got {metric!r}"
             )
-        place = int(match[2])
-        if not 1 <= place <= self.k:
+        k = int(match[2])
+        if not 1 <= k <= self.k:
             raise InputError(f"metric: expected k from 1 to {self.k}, the length of the curves, got {metric!r}")
-        found: Tensor = getattr(self, _ATTRIBUTE[match[1]])[:, place - 1]
-        return found
+        column: Tensor = getattr(self, _ATTRIBUTE[match[1]])[:, k - 1]
+        return column
 
     def curves(self) -> dict[str, Tensor]:
         """(k,) each: the averages over tasks of P, R, MAP and nDCG, for 1..k."""
@@ -302,80 +210,95 @@ class RankingScores:
         return f"RankingScores({self.num_ranked} tasks, {means})"
 
 
-CHUNK_CELLS = 2**22  # scores held at a time when no chunk is given
+@runtime_checkable
+class Ranker(Protocol):
+    """What the metrics need of a posterior, or of anything else that scores items."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)"""
+        ...
+
+    def scores(self, rows: Any = None) -> Tensor:
+        """(R, N): the scores of whole rows."""
+        ...
 
 
-@without_gradient
-def ranking_scores(
-    scores: Any,
-    positives: Any,
-    *,
-    exclude: Any = None,
-    k: int = 100,
-    rows: Any = None,
-    chunk: int | None = None,
-) -> RankingScores:
-    r"""AUC, and the curves P@l, R@l, AP@l and nDCG@l for l = 1..k, of each task.
+class ScoreSource:
+    """Rows of scores, a chunk at a time, as an array that may be written to.
 
-    The candidates of a task are all its items except the excluded ones. With :math:`h_l` whether the item on place l of
-    the ranked list is one of the G held-out positives:
-
-    - AUC is the share of pairs (positive, other candidate) in the right order, ties counted 1/2;
-    - :math:`P@k = \frac1k \sum_{l \le k} h_l`;
-    - :math:`R@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l`, so that a perfect list has 1;
-    - :math:`AP@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l\, P@l`, whose average over tasks is MAP@k;
-    - :math:`nDCG@k = \sum_{l \le k} \frac{h_l}{\log_2(l + 1)} \Big/ \sum_{l \le \min(G, k)} \frac{1}{\log_2(l + 1)}`.
-
-    Equal scores within a list count by their expected value over a random order of them (:mod:`mvgp.metrics.ranking`).
-    A list shorter than k goes on with places that hold nothing. A task without held-out positives has NaN everywhere,
-    a task without any other candidate has NaN for AUC; averages leave them out.
-
-    :param scores: (M, N) tensor or array, finite, or a posterior (anything with ``shape`` and ``scores(rows)``).
-    :param positives: held-out positives: an ``ObservedMatrix``, whose entries above 0 count, or a pair (rows, cols).
-    :param exclude: training positives, in the same form; they are no candidates.
-    :param k: length of the curves.
-    :param rows: (R,) distinct tasks; all M when left out.
-    :param chunk: tasks whose scores are held at a time; by default about 4 million scores.
-
-    Example:
-        >>> import mvgp.metrics, torch
-        >>> scores = torch.tensor([[0.9, 0.1, 0.5, 0.3], [0.2, 0.2, 0.2, 0.8]])
-        >>> found = mvgp.metrics.ranking_scores(scores, ([0, 1], [2, 0]), exclude=([0], [0]), k=3)
-        >>> found.auc.tolist(), found.recall.tolist()[1]
-        ([1.0, 0.3333333333333333], [0.0, 0.3333333333333333, 0.6666666666666666])
-
+    :param given: (M, N) tensor or array, or a :class:`Ranker`.
     """
-    k = check_whole_number(k, "k")
-    chunk = None if chunk is None else check_whole_number(chunk, "chunk")
-    source = ScoreSource(scores)
-    check_memory(float(k) * source.shape[0] * len(CURVES), "k", f"curves of length {k}")
-    wanted, excluded = (
-        TaskItems(given, source.shape, name) for given, name in ((positives, "positives"), (exclude, "exclude"))
-    )
-    check_disjoint(wanted, excluded, source.shape[1])
-    tasks = _check_tasks(rows, source.shape[0])
-    auc = torch.full((len(tasks),), torch.nan, dtype=torch.float64)
-    curves = {name: torch.full((len(tasks), k), torch.nan, dtype=torch.float64) for name in CURVES}
 
-    count = wanted.counts[tasks]
-    ranked = count.argsort(stable=True)[int((count == 0).sum()) :]  # places; tasks alike in size share a chunk
-    chunk = chunk or max(1, CHUNK_CELLS // source.shape[1])
-    for start in range(0, len(ranked), chunk):
-        part = ranked[start : start + chunk]
-        block = source.block(tasks[part])
-        task, item = excluded.of(tasks[part])
-        block[task.numpy(), item.numpy()] = -torch.inf
-        found = block_metrics(block, *wanted.of(tasks[part]), excluded.counts[tasks[part]], k)
-        auc[part] = found.auc
-        for name, curve in curves.items():
-            curve[part] = getattr(found, name)
-    return RankingScores(
-        tasks=tasks,
-        num_positives=count,
-        num_candidates=source.shape[1] - excluded.counts[tasks],
-        auc=auc,
-        **curves,
-    )
+    def __init__(self, scores: Any) -> None:
+        self._ranker: Ranker | None = None
+        self._dense = torch.empty(0, 0)
+        if isinstance(scores, Ranker) and not isinstance(scores, type):
+            self._ranker = scores
+            self.shape = (int(scores.shape[0]), int(scores.shape[1]))
+            return
+        self._dense = as_tensor(scores, "scores")
+        if self._dense.dim() != 2 or self._dense.dtype == torch.bool or 0 in self._dense.shape:
+            raise InputError(
+                "scores: expected real numbers of shape (M, N), or a posterior with scores(rows), "
+                f"got {self._dense.dtype} of shape {tuple(self._dense.shape)}"
+            )
+        self.shape = (int(self._dense.shape[0]), int(self._dense.shape[1]))
+
+    def block(self, rows: Tensor) -> np.ndarray:
+        """(R, N): a copy of the scores of ``rows`` (R,), all finite."""
+        block = self._dense[rows.to(self._dense.device)] if self._ranker is None else self._ranker.scores(rows)
+        if block.shape != (len(rows), self.shape[1]):
+            raise InputError(f"scores(rows): expected {(len(rows), self.shape[1])}, got {tuple(block.shape)}")
+        if block.dtype not in FLOATS:  # whole numbers and half precision fit into these
+            block = block.to(torch.float32 if block.is_floating_point() else torch.float64)
+        scores = block.detach().cpu().numpy()
+        scores = scores if self._ranker is None else scores.copy()  # a ranker may hand out what it keeps
+        bad = ~np.isfinite(scores)
+        if bad.any():
+            row, col = (int(at[0]) for at in bad.nonzero())
+            raise InputError(
+                f"scores[{int(rows[row])}, {col}]: expected a finite number, got {scores[row, col]} "
+                "(to leave an item out of the candidates, use exclude=)"
+            )
+        return scores
+
+
+class TaskItems:
+    """Distinct items of each task, in compressed form.
+
+    :param given: an ``ObservedMatrix``, whose entries above 0 count, or anything else with ``rows`` and ``cols``, or
+        a pair ``(rows, cols)`` of vectors (P,); ``None`` for no items.
+    :param shape: (M, N).
+    :param name: for messages.
+    """
+
+    def __init__(self, pairs: Any, shape: tuple[int, int], name: str) -> None:
+        rows, self.cols = positive_pairs(pairs, shape, name)
+        self.cells = rows * shape[1] + self.cols  # (P,) row-major numbers
+        self.counts = torch.bincount(rows, minlength=shape[0])  # (M,)
+        self._begin = self.counts.cumsum(0) - self.counts  # (M,)
+
+    def of(self, tasks: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q,) place of the task within ``tasks`` (R,), and (Q,) item, of all items of these tasks."""
+        counts = self.counts[tasks]
+        index = torch.repeat_interleave(torch.arange(len(tasks)), counts)  # (Q,)
+        shift = self._begin[tasks] - (counts.cumsum(0) - counts)  # (R,)
+        return index, self.cols[torch.arange(len(index)) + shift[index]]
+
+
+def check_disjoint(positives: TaskItems, exclude: TaskItems, num_cols: int) -> None:
+    """A held-out positive that is no candidate could not be found, so it may not be excluded."""
+    if len(exclude.cells) == 0:
+        return
+    index = torch.searchsorted(exclude.cells, positives.cells).clamp(max=len(exclude.cells) - 1)
+    both = positives.cells[exclude.cells[index] == positives.cells]
+    if len(both):
+        pair = (int(both[0]) // num_cols, int(both[0]) % num_cols)
+        raise InputError(
+            f"exclude: expected pairs that are not held-out positives, got {pair} in both "
+            f"({len(both)} such pairs of {len(positives.cells)} positives)"
+        )
 
 
 def _check_tasks(rows: Any, size: int) -> Tensor:
@@ -387,3 +310,84 @@ def _check_tasks(rows: Any, size: int) -> Tensor:
     if len(values) < len(tasks):
         raise InputError(f"rows: expected distinct tasks, got {int(values[counts > 1][0])} more than once")
     return tasks
+
+
+@dataclass(frozen=True)
+class BlockMetrics:
+    """Metrics of R tasks, each with at least one positive.
+
+    :param auc: (R,), NaN where every candidate is a positive.
+    :param precision: (R, k); so are the others.
+    """
+
+    auc: Tensor
+    precision: Tensor
+    recall: Tensor
+    average_precision: Tensor
+    ndcg: Tensor
+
+
+def block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: Tensor, k: int) -> BlockMetrics:
+    """The metrics of one block of tasks.
+
+    :param scores: (R, N); excluded items are minus infinity, all others finite. Sorted in place.
+    :param task: (P,) ascending place of each positive's task in the block; every task occurs.
+    :param item: (P,) column of each positive.
+    :param num_excluded: (R,).
+    :param k: length of the curves; may exceed N.
+    """
+    num_tasks, num_items = scores.shape
+    total = torch.bincount(task, minlength=num_tasks)  # (R,) positives, G in the formulas
+    index = torch.arange(len(task)) - (total.cumsum(0) - total)[task]  # (P,) among those of its task
+    own = torch.zeros(num_tasks, int(total.max()), dtype=torch.from_numpy(scores).dtype)  # (R, max G), padded
+    own[task, index] = torch.from_numpy(scores)[task, item]
+    scores.sort(axis=1)  # values only: several times faster than torch.sort, which carries positions along
+    ordered = torch.from_numpy(scores)
+
+    below = torch.searchsorted(ordered, own)[task, index]  # (P,) items with a lower score, excluded ones too
+    upto = torch.searchsorted(ordered, own, right=True)[task, index]  # (P,) and those with the same score
+    auc = _auc(below - num_excluded[task], upto - below, task, total, num_items - num_excluded)
+
+    width = min(k, num_items)
+    top = ordered[:, num_items - width :].flip(1).contiguous()  # (R, width) best scores, descending
+    ahead = num_items - torch.searchsorted(ordered, top, right=True)  # (R, width) a: items ahead of the ties
+    size = num_items - torch.searchsorted(ordered, top) - ahead  # (R, width) n
+    # positives, each at the first place of its ties; beyond the last candidate there are none
+    first = torch.zeros(num_tasks, width, dtype=torch.float64)
+    listed = num_items - upto < width
+    unit = torch.ones((), dtype=torch.float64)
+    first.index_put_((task[listed], (num_items - upto)[listed]), unit, accumulate=True)
+    positive = first.gather(1, ahead)  # (R, width) p
+    earlier = (first.cumsum(1) - first).gather(1, ahead)  # (R, width) q
+
+    rank = torch.arange(1, width + 1)  # (width,) l
+    share = positive / size
+    another = (positive - 1).clamp(min=0) / (size - 1).clamp(min=1)
+    hits = earlier + (rank - ahead) * share  # (R, width) expected positives among the first l
+    precision_at_hits = share * (1 + earlier + (rank - 1 - ahead) * another) / rank
+    if k > width:  # places that no item can take
+        hits = torch.cat([hits, hits[:, -1:].expand(num_tasks, k - width)], dim=1)
+        share, precision_at_hits = pad(share, (0, k - width)), pad(precision_at_hits, (0, k - width))
+    rank = torch.arange(1, k + 1)
+    best = torch.minimum(total.unsqueeze(1), rank)  # (R, k) min(G, l)
+    discount = 1 / torch.log2(rank.double() + 1)
+    return BlockMetrics(
+        auc=auc,
+        precision=hits / rank,
+        recall=hits / best,
+        average_precision=precision_at_hits.cumsum(1) / best,
+        ndcg=(share * discount).cumsum(1) / discount.cumsum(0)[best - 1],
+    )
+
+
+def _auc(lower: Tensor, equal: Tensor, task: Tensor, total: Tensor, candidates: Tensor) -> Tensor:
+    """(R,): share of (positive, other) pairs in the right order, a tie counting 1/2.
+
+    Counted against all candidates first. Among themselves the G positives of a task always contribute G (G - 1) / 2.
+
+    :param lower: (P,) candidates with a lower score than the positive.
+    :param equal: (P,) candidates with the same score, itself included.
+    """
+    against = lower.double() + (equal - 1) / 2  # (P,) exact: multiples of 1/2
+    won = torch.zeros(len(total), dtype=torch.float64).index_add_(0, task, against) - total * (total - 1) / 2
+    return won / (total * (candidates - total))  # 0 / 0 = NaN without any other candidate

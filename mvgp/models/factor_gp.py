@@ -3,76 +3,22 @@
 from __future__ import annotations
 
 import torch
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 from ..checks import check_iterations, check_seed, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import make_loss
+from ..likelihoods.data_loss import data_loss, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..mean.factored import FactoredProblem, svd_of_product
-from ..mean.problem import MeanProblem, from_images
+from ..mean.problem import MeanProblem
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..posteriors.whole_lists import condition
 from ..priors.matrix_gp import MatrixGP
 from .recipe import Recipe
-
-
-@torch.no_grad()
-def factor_posterior(
-    prior: MatrixGP,
-    data: ObservedMatrix,
-    likelihood: Likelihood,
-    noise: Tensor,
-    *,
-    rank: int,
-    restarts: int,
-    max_iterations: int,
-    seed: int,
-) -> FactorPosterior:
-    r"""Equation (7) times noise / 2.
-
-    :math:`\tfrac12 \sum w (r - u \cdot v)^2 + \tfrac{\sigma^2}{2} (\|X\|^2 + \|Z\|^2)` in whitened factors.
-
-    At sufficient rank its global optimum is that of the trace norm with lam = noise and alpha = 1.
-    """
-    prior = prior.snapshot()
-    conditional = condition(prior, data, noise, tolerance=1e-8)
-    pairs = conditional.pairs
-    values = data.values.to(dtype=prior.dtype, device=pairs.rows.device)
-    targets = values - prior.mean_module(pairs.rows, pairs.cols)
-    problem = MeanProblem(
-        *conditional.ops, data.pattern.to(targets.device), make_loss(prior, data, likelihood, targets.device)
-    )
-    factored = FactoredProblem(problem)
-    generator = torch.Generator().manual_seed(seed)
-    scale = float(targets.square().mean().sqrt().clamp_min(1e-6) / rank**0.5) ** 0.5
-    tried = []
-    for _ in range(restarts):
-        start = factored.random(rank, scale / max(factored.sizes) ** 0.25, generator)
-        x, z, value, _ = factored.minimise(*start, float(noise), 0.0, max_iterations=max_iterations)
-        tried.append((value, x, z))
-    tried.sort(key=lambda found: found[0])
-    value, x, z = tried[0]
-    u, s, v = svd_of_product(x, z)
-    mean = from_images(problem, factored.row_root._matmul(u), factored.col_root._matmul(v), s)
-    laplace = LaplaceCovariance(
-        factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), pairs, conditional.noise
-    )
-    posterior = FactorPosterior(
-        prior,
-        conditional.ops,
-        LowRankCoefficients(mean.left * mean.values, mean.right),
-        laplace,
-        objective=value,
-        restarts=[found[0] for found in tried],
-        rank=mean.rank,
-    )
-    posterior._noise = float(noise)
-    return posterior
 
 
 class FactorGP(Recipe):
@@ -119,13 +65,42 @@ class FactorGP(Recipe):
         noise = self._noise_for(data)
         if isinstance(data, PositiveUnlabelled):
             raise InputError("data: FactorGP takes an ObservedMatrix; for whole lists use TraceGP")
-        return factor_posterior(
-            self.prior,
-            data,
-            self.likelihood,
-            noise,
-            rank=self.rank,
-            restarts=self.restarts,
-            max_iterations=self.max_iterations,
-            seed=self.seed,
+        return self._fit(data, noise)
+
+    @torch.no_grad()
+    def _fit(self, data: ObservedMatrix, noise: Tensor) -> FactorPosterior:
+        r"""Equation (7) times noise / 2.
+
+        :math:`\tfrac12 \sum w (r - u \cdot v)^2 + \tfrac{\sigma^2}{2} (\|X\|^2 + \|Z\|^2)` in whitened factors. At
+        sufficient rank its global optimum is that of the trace norm with lam = noise and alpha = 1.
+        """
+        prior = self.prior.snapshot()
+        conditional = condition(prior, data, noise, tolerance=1e-8)
+        loss = data_loss(self.likelihood, data, prior.mean_module)
+        factored = FactoredProblem(MeanProblem(*conditional.ops, data.pattern.to(noise.device), loss))
+        rows, cols, values, _ = observed_parts(data, prior.mean_module)
+        size = (values - prior.mean_module(rows, cols)).square().mean().sqrt().clamp_min(1e-6)
+        scale = float(size / self.rank**0.5) ** 0.5 / max(factored.sizes) ** 0.25
+        generator = torch.Generator().manual_seed(self.seed)
+        solutions = []
+        for _ in range(self.restarts):
+            start = factored.random(self.rank, scale, generator)
+            x, z, value, _ = factored.minimise(*start, float(noise), 0.0, max_iterations=self.max_iterations)
+            solutions.append((value, x, z))
+        solutions.sort(key=lambda solution: solution[0])
+        u, s, v = svd_of_product(*solutions[0][1:])
+        mean = factored.from_svd(u, s, v)
+        laplace = LaplaceCovariance(
+            factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), conditional.pairs, conditional.noise
         )
+        posterior = FactorPosterior(
+            prior,
+            conditional.ops,
+            LowRankCoefficients(mean.left * mean.values, mean.right),
+            laplace,
+            objective=solutions[0][0],
+            restarts=[solution[0] for solution in solutions],
+            rank=mean.rank,
+        )
+        posterior._noise = float(noise)
+        return posterior

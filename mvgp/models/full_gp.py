@@ -10,6 +10,7 @@ from ..checks import check_choice, check_flag, check_iterations, check_tolerance
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
+from ..likelihoods.data_loss import observed_parts
 from ..likelihoods.losses import long_dot
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.solvers import Method
@@ -20,38 +21,6 @@ from ..posteriors.whole_lists import condition
 from ..priors.matrix_gp import MatrixGP
 from .recipe import Recipe
 from .trace_gp import trace_posterior, trace_problem
-
-
-@torch.no_grad()
-def full_posterior(
-    prior: MatrixGP,
-    data: ObservedMatrix,
-    noise: Tensor,
-    *,
-    tolerance: float,
-    method: Method,
-    max_iterations: int,
-    strict: bool,
-) -> FullPosterior:
-    r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
-    prior = prior.snapshot()
-    conditional = condition(
-        prior, data, noise, tolerance=tolerance, method=method, max_iterations=max_iterations, strict=strict
-    )
-    values = data.values.to(dtype=prior.dtype, device=conditional.pairs.rows.device)
-    target = values - prior.mean_module(conditional.pairs.rows, conditional.pairs.cols)
-    solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked(strict=strict)
-    alpha = solution.value.squeeze(1)
-    posterior = FullPosterior(
-        prior,
-        conditional.ops,
-        SparseCoefficients(data.pattern.to(target.device), alpha),
-        conditional,
-        solve_report=solution.solve_report,
-        evidence_scale=long_dot(target, alpha) / max(len(alpha), 1),
-    )
-    posterior._noise = float(noise)
-    return posterior
 
 
 class FullGP(Recipe):
@@ -101,33 +70,56 @@ class FullGP(Recipe):
         noise = self._noise_for(data)
         if isinstance(data, PositiveUnlabelled):
             raise InputError("data: the mean over whole lists is found at low rank; use TraceGP, or an ObservedMatrix")
-        single = self.prior.dtype == torch.float32
-        tolerance = self.tolerance or (1e-5 if single else 1e-8)
-        if isinstance(self.likelihood, RankingLikelihood):
-            given = trace_problem(
-                self.prior, data, self.likelihood, noise, row_bias=None, col_bias=None, tolerance=tolerance
-            )
-            gap = self.tolerance or (1e-3 if single else 1e-4)
-            penalty = SpectralElasticNet(float(noise), 0.0)
-            found = trace_posterior(
-                given, penalty, solver="proximal", tolerance=gap, max_iterations=self.max_iterations, strict=self.strict
-            )
-            posterior = FullPosterior(
-                found.prior,
-                found._ops,
-                found.coefficients,
-                found.conditional,
-                certificate=found.certificate,
-                evidence_scale=found.evidence_scale,
-            )
-            posterior._noise = float(noise)
-            return posterior
-        return full_posterior(
-            self.prior,
+        is_gaussian = isinstance(self.likelihood, GaussianLikelihood)
+        posterior = self._gaussian(data, noise) if is_gaussian else self._ranking(data, noise)
+        posterior._noise = float(noise)
+        return posterior
+
+    def _tolerance(self, single: float, double: float) -> float:
+        return self.tolerance or (single if self.prior.dtype == torch.float32 else double)
+
+    @torch.no_grad()
+    def _gaussian(self, data: ObservedMatrix, noise: Tensor) -> FullPosterior:
+        r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
+        prior, tolerance = self.prior.snapshot(), self._tolerance(1e-5, 1e-8)
+        conditional = condition(
+            prior,
             data,
             noise,
             tolerance=tolerance,
             method=self.method,
             max_iterations=self.max_iterations,
             strict=self.strict,
+        )
+        rows, cols, values, _ = observed_parts(data, prior.mean_module)
+        target = values - prior.mean_module(rows, cols)
+        solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked(strict=self.strict)
+        alpha = solution.value.squeeze(1)
+        return FullPosterior(
+            prior,
+            conditional.ops,
+            SparseCoefficients(data.pattern.to(target.device), alpha),
+            conditional,
+            solve_report=solution.solve_report,
+            evidence_scale=long_dot(target, alpha) / max(len(alpha), 1),
+        )
+
+    def _ranking(self, data: ObservedMatrix, noise: Tensor) -> FullPosterior:
+        """The posterior without a trace norm, lam the noise."""
+        tolerance = self._tolerance(1e-5, 1e-8)
+        posterior = trace_posterior(
+            trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance),
+            SpectralElasticNet(float(noise), 0.0),
+            solver="proximal",
+            tolerance=self._tolerance(1e-3, 1e-4),
+            max_iterations=self.max_iterations,
+            strict=self.strict,
+        )
+        return FullPosterior(
+            posterior.prior,
+            posterior._ops,
+            posterior.coefficients,
+            posterior.conditional,
+            certificate=posterior.certificate,
+            evidence_scale=posterior.evidence_scale,
         )

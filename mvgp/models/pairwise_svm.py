@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Literal
 
 import gpytorch
@@ -17,13 +16,14 @@ from ..checks import (
     check_iterations,
     check_positive,
     check_tolerance,
+    check_whole_number,
     refuse_gradient,
 )
 from ..data.observed import ObservedMatrix
-from ..errors import ConvergenceError, InputError
+from ..errors import InputError
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..mean.certificate import Certificate
+from ..mean.certificate import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
 from ..posteriors.covariance import NoCovariance
 from ..posteriors.gaussian import GaussianPosterior
@@ -65,8 +65,6 @@ class PairRanker(GaussianPosterior):
         self.bias, self.certificate = bias, certificate
 
 
-FEW = 3000  # pairs up to which the dense kernel matrix is built and the hinge loss used
-
 SVMSolver = Literal["auto", "svc", "newton"]
 
 
@@ -85,10 +83,11 @@ class PairwiseSVM(gpytorch.Module):
     :param cost: of an error on a negative with weight 1. A large cost fits the labels closely.
     :param positive_weight: how much more an error on a positive costs; ``balanced`` gives both classes the same
         total, however many negatives were sampled.
-    :param solver: ``svc`` (scikit-learn), ``newton``, or ``auto``: svc up to 3,000 pairs.
+    :param solver: ``svc`` (scikit-learn), ``newton``, or ``auto``: svc up to ``dense_limit`` pairs.
     :param tolerance: relative duality gap; 1e-5 in double precision, 1e-3 in single.
     :param max_iterations: Newton steps.
     :param strict: whether missing the tolerance is an error rather than a warning.
+    :param dense_limit: pairs up to which ``auto`` builds the dense kernel matrix.
 
     Example:
         >>> import gpytorch, mvgp, torch
@@ -113,6 +112,7 @@ class PairwiseSVM(gpytorch.Module):
         tolerance: float | None = None,
         max_iterations: int = 100,
         strict: bool = False,
+        dense_limit: int = 3000,
     ) -> None:
         super().__init__()
         check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
@@ -128,6 +128,7 @@ class PairwiseSVM(gpytorch.Module):
         self.solver: SVMSolver = check_choice(solver, "solver", ("auto", "svc", "newton"))
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
+        self.dense_limit = check_whole_number(dense_limit, "dense_limit", 0)
 
     def fit(self, data: ObservedMatrix) -> PairRanker:
         """The ranker given ``data``, whose values are +1 and -1."""
@@ -143,14 +144,17 @@ class PairwiseSVM(gpytorch.Module):
         pairs = PairIndex(data.rows.to(labels.device), data.cols.to(labels.device), data.shape)
         op, costs = PairLinearOperator(*ops, pairs), self.cost * weights
         tolerance = self.tolerance or (1e-5 if prior.dtype == torch.float64 else 1e-3)
-        if self.solver == "svc" or (self.solver == "auto" and len(data) <= FEW):
-            found = solve_hinge(op, labels, costs, tolerance=tolerance)
+        if self.solver == "svc" or (self.solver == "auto" and len(data) <= self.dense_limit):
+            solution = solve_hinge(op, labels, costs, tolerance=tolerance)
         else:
-            found = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
-        self._warn_or_raise(found.certificate)
-        prior.mean_module = ConstantMean(found.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
-        coefficients = SparseCoefficients(data.pattern.to(labels.device), found.coefficients)
-        return PairRanker(prior, ops, coefficients, pairs, bias=found.bias, certificate=found.certificate)
+            solution = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
+        advice = "allow more iterations, loosen the tolerance, lower the cost, or use float64"
+        warn_or_raise(
+            solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4
+        )  # where fit is called
+        prior.mean_module = ConstantMean(solution.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
+        coefficients = SparseCoefficients(data.pattern.to(labels.device), solution.coefficients)
+        return PairRanker(prior, ops, coefficients, pairs, bias=solution.bias, certificate=solution.certificate)
 
     def _labels(self, data: Any) -> tuple[Tensor, Tensor]:
         """(T,) labels and (T,) weights, those of the classes included."""
@@ -174,15 +178,3 @@ class PairwiseSVM(gpytorch.Module):
         else:
             ratio = float(self.positive_weight)
         return labels, torch.where(positive, ratio * weights, weights)
-
-    def _warn_or_raise(self, certificate: Certificate) -> None:
-        if certificate.converged:
-            return
-        message = (
-            f"the machine's relative duality gap is {certificate.relative_gap:.1e} after {certificate.iterations} "
-            f"iterations of {certificate.solver}, the tolerance is {certificate.tolerance:.1e}; allow more iterations, "
-            "loosen the tolerance, lower the cost, or use float64"
-        )
-        if self.strict:
-            raise ConvergenceError(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=5)  # past fit, _fit and its no_grad

@@ -13,7 +13,8 @@ from ..checks import refuse_gradient
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.ranking import RankingLikelihood, check_gaussian
+from ..likelihoods.data_loss import check_gaussian
+from ..likelihoods.ranking import RankingLikelihood
 from ..priors.matrix_gp import MatrixGP
 
 
@@ -40,8 +41,7 @@ class Recipe(gpytorch.Module):
 
     def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
         """The prior at pairs (``rows``, ``cols``)."""
-        found: MultivariateNormal = self.prior(rows, cols)
-        return found
+        return self.prior(rows, cols)
 
     def _noise_for(self, data: Any) -> Tensor:
         """() noise variance of an observation with weight 1, once ``data`` is known to be data."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -27,15 +26,14 @@ from ..checks import (
     check_whole_number,
     whole,
 )
-from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
-from ..errors import ConvergenceError, InputError
-from ..likelihoods.data_loss import Data, make_loss
+from ..errors import InputError
+from ..likelihoods.data_loss import Data, data_loss
 from ..likelihoods.losses import BiasedSquaredLoss, long_dot
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.patterns import Pattern
-from ..mean.accelerated import solve_dense
-from ..mean.certificate import Certificate, MeanSolution, dual_bound
+from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_raise
+from ..mean.dense import solve_dense
 from ..mean.factored import solve_hybrid
 from ..mean.penalties import Penalty, SpectralElasticNet, TraceBall
 from ..mean.problem import LowRank, MeanProblem
@@ -80,11 +78,11 @@ def trace_problem(
     likelihood: Likelihood,
     noise: Tensor,
     *,
-    row_bias: float | None,
-    col_bias: float | None,
     tolerance: float,
+    row_bias: float | None = None,
+    col_bias: float | None = None,
 ) -> TraceProblem:
-    """Set up the loss; the biases are optimised out of it."""
+    """The loss of the likelihood on the data, and the covariance; the biases are optimised out of the loss."""
     prior = prior.snapshot()
     ops = kernel_operators(prior, data)
     conditional = (
@@ -92,7 +90,7 @@ def trace_problem(
         if isinstance(data, PositiveUnlabelled)
         else condition(prior, data, noise, tolerance=tolerance, ops=ops)
     )
-    loss = make_loss(prior, data, likelihood, ops[0].device, row_bias=row_bias, col_bias=col_bias)
+    loss = data_loss(likelihood, data, prior.mean_module, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     lam_max = largest_value(problem, gradient)
@@ -102,7 +100,7 @@ def trace_problem(
 
 @torch.no_grad()
 def trace_posterior(
-    given: TraceProblem,
+    setup: TraceProblem,
     penalty: Penalty,
     *,
     solver: Solver,
@@ -111,83 +109,78 @@ def trace_posterior(
     strict: bool,
     start: TracePosterior | None = None,
 ) -> TracePosterior:
-    """Solve for the mean; a certificate that misses its tolerance warns, or raises when ``strict``."""
-    problem = given.problem
-    coefficients: Coefficients
-    solution: MeanSolution | RidgeSolution
-    if given.flat:
-        solution = _nothing(problem, penalty, tolerance)
-        coefficients = LowRankCoefficients(solution.mean.left * solution.mean.values, solution.mean.right)
-    elif isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
-        if not isinstance(problem.pattern, Pattern):
-            raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
-        if penalty.ridge == 0:
-            raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
-        warm_ridge = start.solution if start and isinstance(start.solution, RidgeSolution) else None
-        solution = solve_ridge(
-            problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=warm_ridge
-        )
-        coefficients = SparseCoefficients(problem.pattern, solution.coefficients)
-    else:
-        warm = start.solution if start and isinstance(start.solution, MeanSolution) else None
-        if solver == "proximal":
-            solution = solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=warm)
-        elif solver == "dense":
-            solution = solve_dense(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
-        else:
-            solution = solve_hybrid(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
-        mean = solution.mean
-        coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
-    certificate = solution.certificate
-    if not certificate.converged:
-        message = (
-            f"the mean's relative duality gap is {certificate.relative_gap:.1e} after {certificate.iterations} "
-            f"iterations, the tolerance is {certificate.tolerance:.1e}; allow more iterations, loosen the tolerance, "
-            "use float64, or approach this strength along a path"
-        )
-        if strict:
-            raise ConvergenceError(message)
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
-    prior = given.prior
+    """The mean by a solver, and the posterior; a certificate that misses its tolerance warns, or raises if strict."""
+    problem, prior = setup.problem, setup.prior
+    solution = _solve(setup, penalty, solver, tolerance, max_iterations, start.solution if start else None)
+    advice = "allow more iterations, loosen the tolerance, use float64, or approach this strength along a path"
+    warn_or_raise(solution.certificate, "the mean", advice, strict=strict, stacklevel=5)  # where fit is called
     if isinstance(problem.loss, BiasedSquaredLoss):
         prior = copy.deepcopy(prior)
         prior.mean_module = BiasedMean(prior.mean_module, *problem.loss.biases(solution.psi))
+    coefficients: Coefficients
+    if isinstance(solution, MeanSolution):
+        mean = solution.mean
+        coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
+        loss, square = solution.loss.value, float(mean.values.double().square().sum())
+    else:
+        assert isinstance(problem.pattern, Pattern)  # solve_ridge has checked it
+        mean, coefficients = None, SparseCoefficients(problem.pattern, solution.coefficients)
+        loss, square = problem.loss(solution.psi).value, long_dot(solution.coefficients, solution.psi)
     posterior = TracePosterior(
         prior,
         (problem.row_op, problem.col_op),
         coefficients,
-        given.conditional,
-        certificate=certificate,
+        setup.conditional,
+        certificate=solution.certificate,
         penalty=penalty,
-        mean_factors=solution.mean if isinstance(solution, MeanSolution) else None,
+        mean_factors=mean,
         solution=solution,
-        evidence_scale=_evidence_scale(given, solution),
+        # what is left of the data plus the squared Hilbert norm of the mean, for each observed cell
+        evidence_scale=(2 * float(loss) / setup.noise + square) / max(len(problem.pattern), 1),
     )
-    posterior._noise = given.noise
+    posterior._noise = setup.noise
     return posterior
 
 
-def _nothing(problem: MeanProblem, penalty: Penalty, tolerance: float) -> MeanSolution:
+def _solve(
+    setup: TraceProblem,
+    penalty: Penalty,
+    solver: Solver,
+    tolerance: float,
+    max_iterations: int,
+    start: MeanSolution | RidgeSolution | None,
+) -> MeanSolution | RidgeSolution:
+    """The mean: zero for a flat prior, ridge without a trace norm, otherwise by the chosen solver."""
+    problem = setup.problem
+    if setup.flat:
+        return _zero_solution(problem, penalty, tolerance)
+    if isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
+        if not isinstance(problem.pattern, Pattern):
+            raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
+        if penalty.ridge == 0:
+            raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
+        ridge_start = start if isinstance(start, RidgeSolution) else None
+        return solve_ridge(
+            problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=ridge_start
+        )
+    if solver == "proximal":
+        mean_start = start if isinstance(start, MeanSolution) else None
+        return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=mean_start)
+    solve = solve_dense if solver == "dense" else solve_hybrid
+    return solve(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
+
+
+def _zero_solution(problem: MeanProblem, penalty: Penalty, tolerance: float) -> MeanSolution:
     """B = 0, with the certificate that it is best: the loss does not depend on B."""
     mean = LowRank.zero(problem)
     psi = mean.psi(problem)
     at = problem.loss(psi)
     dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
     certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
-    spare = torch.zeros(problem.shape[1], 0, dtype=problem.dtype, device=problem.device)
-    return MeanSolution(mean, psi, at, certificate, spare, 0.0)
+    return MeanSolution(mean, psi, at, certificate, mean.right_image, 0.0)
 
 
-def _evidence_scale(given: TraceProblem, solution: MeanSolution | RidgeSolution) -> float:
-    """What is left of the data plus the squared Hilbert norm of the mean, for each observed cell."""
-    if isinstance(solution, MeanSolution):
-        loss, norm = solution.loss.value, float(solution.mean.values.double().square().sum())
-    else:
-        loss, norm = given.problem.loss(solution.psi).value, long_dot(solution.coefficients, solution.psi)
-    return (2 * float(loss) / given.noise + norm) / max(len(given.problem.pattern), 1)
-
-
-MOST_STRENGTHS = 10**6  # of a path
+MAX_STRENGTHS = 10**6  # of a path
 
 
 @dataclass(frozen=True)
@@ -266,16 +259,16 @@ class TraceGP(Recipe):
         self.max_iterations = usual if max_iterations is None else check_iterations(max_iterations)
         self.strict = check_flag(strict, "strict")
 
-    def fit(self, data: ObservedMatrix | PositiveUnlabelled, *, start: TracePosterior | None = None) -> TracePosterior:
+    def fit(self, data: Data, *, start: TracePosterior | None = None) -> TracePosterior:
         """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
         _check_start(start, "start")
-        given = self._problem(data)
-        penalty = self.penalty or self._penalty(given, self.strength)
-        return self._solve(given, penalty, start)
+        setup = self._setup(data)
+        penalty = self.penalty or self._penalty(setup, self.strength)
+        return self._posterior(setup, penalty, start)
 
     def path(
         self,
-        data: ObservedMatrix | PositiveUnlabelled,
+        data: Data,
         strengths: int | Sequence[float] = 30,
         *,
         lowest: float = 1e-3,
@@ -287,47 +280,42 @@ class TraceGP(Recipe):
 
         :param strengths: how many, log-spaced from 1 down to ``lowest``; or the strengths themselves.
         :param max_rank: the path ends after the first point whose rank exceeds it.
-        :param after: the last point of a path that was interrupted; it goes on with the next strength.
+        :param after: the last point of a path that was interrupted; it resumes with the next strength.
         :param progress: whether to show a progress bar.
         """
         if self.penalty is not None:
             raise InputError("a path goes over strengths; a model with an absolute penalty has none")
-        wanted = path_strengths(strengths, lowest)
+        chosen = path_strengths(strengths, lowest)
         max_rank = None if max_rank is None else check_whole_number(max_rank, "max_rank")
         progress = check_flag(progress, "progress")
         if after is not None:
             check_instance(after, "after", PathPoint, "mvgp.models.PathPoint")
-            wanted = [s for s in wanted if s < after.strength * (1 - 1e-9)]
+            chosen = [strength for strength in chosen if strength < after.strength * (1 - 1e-9)]
         last = after.posterior if after else None
         _check_start(last, "after")
-        given = self._problem(data)
-        for strength in tqdm(wanted, desc="path", disable=not progress):
-            last = self._solve(given, self._penalty(given, strength), last)
+        setup = self._setup(data)
+        for strength in tqdm(chosen, desc="path", disable=not progress):
+            last = self._posterior(setup, self._penalty(setup, strength), last)
             yield PathPoint(strength, last)
             if max_rank is not None and last.rank > max_rank:
                 return
 
-    def _problem(self, data: ObservedMatrix | PositiveUnlabelled) -> TraceProblem:
+    def _setup(self, data: Data) -> TraceProblem:
+        """The loss of the likelihood on the data, and the covariance."""
         noise = self._noise_for(data)
         tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
-        return trace_problem(
-            self.prior,
-            data,
-            self.likelihood,
-            noise,
-            row_bias=self.row_bias,
-            col_bias=self.col_bias,
-            tolerance=tolerance,
-        )
+        biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
+        return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
 
-    def _penalty(self, given: TraceProblem, strength: float) -> SpectralElasticNet:
-        if given.lam_max == 0 and not given.flat:
+    def _penalty(self, setup: TraceProblem, strength: float) -> SpectralElasticNet:
+        if setup.lam_max == 0 and not setup.flat:
             raise InputError("the data equal the prior mean (and biases) exactly: there is nothing to fit")
-        return SpectralElasticNet(strength * given.lam_max, self.trace_share)
+        return SpectralElasticNet(strength * setup.lam_max, self.trace_share)
 
-    def _solve(self, given: TraceProblem, penalty: Penalty, start: TracePosterior | None) -> TracePosterior:
+    def _posterior(self, setup: TraceProblem, penalty: Penalty, start: TracePosterior | None) -> TracePosterior:
+        """The mean by the solver, and the posterior."""
         return trace_posterior(
-            given,
+            setup,
             penalty,
             solver=self.solver,
             tolerance=self.tolerance or (1e-4 if self.prior.dtype == torch.float64 else 1e-3),
@@ -349,15 +337,15 @@ def _check_start(start: TracePosterior | None, name: str) -> None:
 
 
 def path_strengths(strengths: int | Sequence[float], lowest: float) -> list[float]:
-    """Decreasing strengths, as given or log-spaced from 1 to ``lowest``."""
+    """Decreasing strengths: those of a sequence, or log-spaced from 1 to ``lowest``."""
     lowest = check_between(lowest, "lowest")
     number = whole(strengths)
     if number is not None:
-        if not 1 <= number <= MOST_STRENGTHS:
-            raise InputError(f"strengths: expected at least one strength and at most {MOST_STRENGTHS}, got {number}")
+        if not 1 <= number <= MAX_STRENGTHS:
+            raise InputError(f"strengths: expected at least one strength and at most {MAX_STRENGTHS}, got {number}")
         return [lowest ** (k / max(number - 1, 1)) for k in range(number)]
-    given = check_list(strengths, "strengths", "a positive whole number, or positive numbers in decreasing order")
-    found = [check_positive(one, f"strengths[{at}]") for at, one in enumerate(given)]
-    if not found or sorted(found, reverse=True) != found:
-        raise InputError(f"strengths: expected positive numbers in decreasing order, got {found}")
-    return found
+    values = check_list(strengths, "strengths", "a positive whole number, or positive numbers in decreasing order")
+    checked = [check_positive(value, f"strengths[{at}]") for at, value in enumerate(values)]
+    if not checked or sorted(checked, reverse=True) != checked:
+        raise InputError(f"strengths: expected positive numbers in decreasing order, got {checked}")
+    return checked

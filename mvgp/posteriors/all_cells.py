@@ -25,10 +25,9 @@ from ..linalg import cost
 from ..linalg.pair_operator import Factor
 from ..linalg.pairs import PairIndex
 from ..linalg.roots import columns, diagonal_at
-from ..linalg.solvers import DENSE_LIMIT
 from .covariance import ConditionalCovariance, PosteriorCovariance, unscaled
 from .query import Query
-from .variance import ITERATIONS
+from .variance import EXPECTED_ITERATIONS
 
 RowsMethod = Literal["auto", "exact", "stochastic"]
 EXACT_SECONDS = 60.0  # up to which exact variances are worth their time
@@ -45,7 +44,7 @@ class VarianceEstimate:
 
     :param values: (R, N), between 0 and the prior's.
     :param error: (R, N) standard errors of the values; 0 where they are exact.
-    :param probes: the most random vectors used for a block; 0 for exact values.
+    :param probes: largest number of random vectors used for a block; 0 for exact values.
     """
 
     values: Tensor
@@ -61,56 +60,6 @@ class VarianceEstimate:
         rows, cols = self.values.shape
         how = f"estimated from {self.probes} random vectors" if self.probes else "exact"
         return f"{type(self).__name__}({rows} x {cols}, {how})"
-
-
-class _Probes:
-    """Signs v with R v, made as they are asked for, in single precision.
-
-    :param diagonal: (T,) E.
-    """
-
-    def __init__(self, conditional: ConditionalCovariance, diagonal: Tensor, seed: int) -> None:
-        self._conditional, self._diagonal = conditional, diagonal
-        self._generator = torch.Generator().manual_seed(seed)
-        self._made: list[list[tuple[Tensor, Tensor]]] = []
-
-    def batch(self, number: int) -> list[tuple[Tensor, Tensor]]:
-        """BATCH pairs (T,) and (T,)."""
-        while len(self._made) <= number:
-            size = (len(self._diagonal), BATCH)
-            signs = 2.0 * torch.randint(0, 2, size, generator=self._generator).to(self._diagonal) - 1
-            rest = self._conditional.solve(signs) - self._diagonal.unsqueeze(1) * signs
-            self._made.append(list(zip(signs.float().mT.contiguous(), rest.float().mT.contiguous(), strict=True)))
-        return self._made[number]
-
-
-class _Cells:
-    """The forms of a grid of cells, a block of lines across at a time.
-
-    :param pairs: the observed pairs; rows are the dense axis here.
-    :param dense_op: covariance of the dense axis.
-    :param across_op: covariance of the other one.
-    :param lines: (R,) wanted on the dense axis.
-    """
-
-    def __init__(self, pairs: PairIndex, dense_op: LinearOperator, across_op: LinearOperator, lines: Tensor) -> None:
-        self._pairs, self._across_op = pairs, across_op
-        self._dense = Factor(dense_op, lines, pairs.active_rows).dense.float()  # (R, M')
-
-    def block(self, across: Tensor) -> Tensor:
-        """(N', w): covariance of the observed positions and the wanted ones ``across`` (w,)."""
-        return columns(self._across_op, across)[self._pairs.active_cols].float()
-
-    def linear(self, weights: Tensor, block: Tensor) -> Tensor:
-        """(R, w): k^T times weights (T,) for every cell."""
-        return self._dense @ (self._sparse(weights) @ block)
-
-    def squares(self, weights: Tensor, block: Tensor) -> Tensor:
-        """(R, w): the sum of weights k^2 for every cell."""
-        return self._dense.square() @ (self._sparse(weights) @ block.square())
-
-    def _sparse(self, weights: Tensor) -> Tensor:
-        return self._pairs.pattern.matrix(self._pairs.to_pattern(weights))  # (M', N') CSR
 
 
 def row_variances(
@@ -135,10 +84,10 @@ def row_variances(
     if isinstance(conditional, ConditionalCovariance):
         exact_seconds = _exact_seconds(conditional, len(rows))
         if method == "stochastic" or (method == "auto" and exact_seconds > EXACT_SECONDS):
-            found = estimate_variances(
+            estimate = estimate_variances(
                 conditional, rows, accuracy=accuracy, max_probes=max_probes, seed=seed, progress=progress
             )
-            return VarianceEstimate(scale * found.values, scale * found.error, found.probes)
+            return VarianceEstimate(scale * estimate.values, scale * estimate.error, estimate.probes)
     elif method == "stochastic":
         raise InputError(f"method: {type(conditional).__name__} has no stochastic variances, got {method!r}")
     cols = torch.arange(conditional.pairs.shape[1], device=rows.device)
@@ -152,9 +101,9 @@ def _exact_seconds(conditional: ConditionalCovariance, num_rows: int) -> float:
     if conditional.is_closed_form:
         return 0.0
     cells, count = num_rows * conditional.pairs.shape[1], len(conditional.pairs)
-    if count <= DENSE_LIMIT:
+    if count <= conditional.limits.dense:
         return (count**3 / 6 + cells * count**2 / 2) / cost.GEMM
-    return cells * ITERATIONS * conditional.covariance.product.plan.seconds
+    return cells * EXPECTED_ITERATIONS * conditional.covariance.product.plan.seconds
 
 
 def estimate_variances(
@@ -181,7 +130,7 @@ def estimate_variances(
     probes = _Probes(conditional, diagonal, seed)
     prior = [diagonal_at(op, which).float() for op, which in zip(ops, lines, strict=True)]
     values = torch.empty(len(lines[0]), len(lines[1]), dtype=ops[0].dtype, device=rows.device)
-    error, most = torch.empty_like(values), 0
+    error, largest = torch.empty_like(values), 0
     width = max(64, TILE_BYTES // (4 * max(len(lines[0]), pairs.active_shape[0], pairs.active_shape[1])))
     with tqdm(total=len(lines[1]), disable=not progress, desc="variances", unit="lines", leave=False) as bar:
         for start in range(0, len(lines[1]), width):
@@ -190,27 +139,13 @@ def estimate_variances(
             before = prior[0].unsqueeze(1) * prior[1][where]
             left = before - cells.squares(diagonal.float(), block)
             values[:, where], error[:, where], used = _settle(cells, block, probes, before, left, accuracy, max_probes)
-            most = max(most, used)
+            largest = max(largest, used)
             bar.update(block.shape[1])
     if turned:
         values, error = values.mT, error.mT
     if conditional.has_dense:
         _put_observed(conditional, diagonal, rows, values, error)
-    return VarianceEstimate(values, error, most)
-
-
-def _put_observed(
-    conditional: ConditionalCovariance, diagonal: Tensor, rows: Tensor, values: Tensor, error: Tensor
-) -> None:
-    r"""Observed cells in closed form: :math:`S_{TT} = D - D A^{-1} D`, since :math:`K_{TT} = A - D`."""
-    place = torch.full((conditional.pairs.shape[0],), -1, device=rows.device)
-    place[rows] = torch.arange(len(rows), device=rows.device)
-    at = place[conditional.pairs.rows]
-    known = at >= 0
-    noise = conditional.noise.expand(len(diagonal))
-    found = (noise - noise.square() * diagonal).clamp_min(0)
-    values[at[known], conditional.pairs.cols[known]] = found[known]
-    error[at[known], conditional.pairs.cols[known]] = 0.0
+    return VarianceEstimate(values, error, largest)
 
 
 def _settle(
@@ -234,3 +169,67 @@ def _settle(
         settled = float((error <= accuracy * value).float().mean())
         if settled >= SETTLED or count >= max_probes:
             return value, error, count
+
+
+def _put_observed(
+    conditional: ConditionalCovariance, diagonal: Tensor, rows: Tensor, values: Tensor, error: Tensor
+) -> None:
+    r"""Observed cells in closed form: :math:`S_{TT} = D - D A^{-1} D`, since :math:`K_{TT} = A - D`."""
+    position = torch.full((conditional.pairs.shape[0],), -1, device=rows.device)
+    position[rows] = torch.arange(len(rows), device=rows.device)
+    at = position[conditional.pairs.rows]
+    observed = at >= 0
+    noise = conditional.noise.expand(len(diagonal))
+    variance = (noise - noise.square() * diagonal).clamp_min(0)
+    values[at[observed], conditional.pairs.cols[observed]] = variance[observed]
+    error[at[observed], conditional.pairs.cols[observed]] = 0.0
+
+
+class _Probes:
+    """Signs v with R v, made on demand, in single precision.
+
+    :param diagonal: (T,) E.
+    """
+
+    def __init__(self, conditional: ConditionalCovariance, diagonal: Tensor, seed: int) -> None:
+        self._conditional, self._diagonal = conditional, diagonal
+        self._generator = torch.Generator().manual_seed(seed)
+        self._made: list[list[tuple[Tensor, Tensor]]] = []
+
+    def batch(self, number: int) -> list[tuple[Tensor, Tensor]]:
+        """BATCH pairs (T,) and (T,)."""
+        while len(self._made) <= number:
+            size = (len(self._diagonal), BATCH)
+            signs = 2.0 * torch.randint(0, 2, size, generator=self._generator).to(self._diagonal) - 1
+            rest = self._conditional.solve(signs) - self._diagonal.unsqueeze(1) * signs
+            self._made.append(list(zip(signs.float().mT.contiguous(), rest.float().mT.contiguous(), strict=True)))
+        return self._made[number]
+
+
+class _Cells:
+    """The forms of a grid of cells, a block of lines across at a time.
+
+    :param pairs: the observed pairs; rows are the dense axis here.
+    :param dense_op: covariance of the dense axis.
+    :param across_op: covariance of the other one.
+    :param lines: (R,) requested on the dense axis.
+    """
+
+    def __init__(self, pairs: PairIndex, dense_op: LinearOperator, across_op: LinearOperator, lines: Tensor) -> None:
+        self._pairs, self._across_op = pairs, across_op
+        self._dense = Factor(dense_op, lines, pairs.active_rows).dense.float()  # (R, M')
+
+    def block(self, across: Tensor) -> Tensor:
+        """(N', w): covariance of the observed positions and the requested ones ``across`` (w,)."""
+        return columns(self._across_op, across)[self._pairs.active_cols].float()
+
+    def linear(self, weights: Tensor, block: Tensor) -> Tensor:
+        """(R, w): k^T times weights (T,) for every cell."""
+        return self._dense @ (self._sparse(weights) @ block)
+
+    def squares(self, weights: Tensor, block: Tensor) -> Tensor:
+        """(R, w): the sum of weights k^2 for every cell."""
+        return self._dense.square() @ (self._sparse(weights) @ block.square())
+
+    def _sparse(self, weights: Tensor) -> Tensor:
+        return self._pairs.pattern.matrix(self._pairs.to_pattern(weights))  # (M', N') CSR

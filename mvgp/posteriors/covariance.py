@@ -1,4 +1,9 @@
-"""NoCovariance: stands where a posterior has its covariance, and says why there is none."""
+r"""The covariance S of a posterior, equation (3): what it must offer, and its kinds.
+
+:class:`ConditionalCovariance` is equation (3) itself, :class:`ScaledCovariance` a multiple of another covariance, and
+:class:`NoCovariance` says why there is none. :mod:`~mvgp.posteriors.whole_lists` and :mod:`~mvgp.posteriors.factor`
+have further ones.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +51,51 @@ class PosteriorCovariance(Protocol):
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q): joint samples with mean 0."""
         ...
+
+
+class ConditionalCovariance(ObservedSystem):
+    r"""Equation (3): :math:`S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}`; see :class:`ObservedSystem`."""
+
+    def operator(self, query: Query) -> LinearOperator:
+        """S at the query's cells, (Q, Q), lazy."""
+        prior = PairLinearOperator(query.row_side.covariance(), query.col_side.covariance(), query.pairs)
+        return PosteriorCovarianceLinearOperator(prior, self.cross(query), self, query)
+
+    def everywhere(self, query: Query) -> LinearOperator:
+        """S over the whole grid, (M N, M N), lazy; ``query`` is every cell, row by row."""
+        closed = self.closed_form
+        if closed is not None:
+            return closed
+        return PosteriorCovarianceLinearOperator(KroneckerLinearOperator(*self.ops), self.cross(query), self, query)
+
+    def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
+        """(Q,): the diagonal of S; see :mod:`~mvgp.posteriors.variance`."""
+        return pair_variance(self, query, method, accuracy)
+
+    def joint(self, query: Query) -> Joint:
+        """S at the query's cells as a dense matrix; see :mod:`~mvgp.posteriors.joint`."""
+        return joint_covariance(self, query)
+
+    def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        r"""(num_samples, Q): joint samples with mean 0 and covariance S, by Matheron's rule.
+
+        A sample of the prior at the query and at the observed cells, less what conditioning on the
+        latter predicts: :math:`f_* - K_{*T} (K_{TT} + D)^{-1} (f_T + \epsilon)`.
+        """
+        (row_op, row_start), (col_op, col_start) = query.row_side.extended(), query.col_side.extended()
+        row_root, col_root = root(row_op), root(col_op)
+        at_query, at_observed = [], []
+        for _ in range(num_samples):
+            size = (row_root.shape[-1], col_root.shape[-1])
+            noise = torch.randn(size, generator=generator, dtype=row_op.dtype, device=row_op.device)
+            grid = col_root._matmul(row_root._matmul(noise).mT).mT
+            at_query.append(grid[query.pairs.rows + row_start, query.pairs.cols + col_start])
+            at_observed.append(grid[self.pairs.rows, self.pairs.cols])
+        observed = torch.stack(at_observed, dim=1)  # (T, S)
+        measured = torch.randn(observed.shape, generator=generator, dtype=observed.dtype, device=observed.device)
+        scale = self.noise.sqrt().unsqueeze(-1) if self.noise.dim() else self.noise.sqrt()
+        weights = self.solve(observed + scale * measured)
+        return torch.stack(at_query) - self.cross(query)._matmul(weights).mT
 
 
 class PosteriorCovarianceLinearOperator(LinearOperator):
@@ -111,51 +161,6 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         return self.conditional.sample(self.query, check_samples(num_samples, self.shape[-1]))
 
 
-class ConditionalCovariance(ObservedSystem):
-    r"""Equation (3): :math:`S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}`; see :class:`ObservedSystem`."""
-
-    def operator(self, query: Query) -> LinearOperator:
-        """S at the query's cells, (Q, Q), lazy."""
-        prior = PairLinearOperator(query.row_side.covariance(), query.col_side.covariance(), query.pairs)
-        return PosteriorCovarianceLinearOperator(prior, self.cross(query), self, query)
-
-    def everywhere(self, query: Query) -> LinearOperator:
-        """S over the whole grid, (M N, M N), lazy; ``query`` is every cell, row by row."""
-        closed = self.closed_form
-        if closed is not None:
-            return closed
-        return PosteriorCovarianceLinearOperator(KroneckerLinearOperator(*self.ops), self.cross(query), self, query)
-
-    def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
-        """(Q,): the diagonal of S; see :mod:`~mvgp.posteriors.variance`."""
-        return pair_variance(self, query, method, accuracy)
-
-    def joint(self, query: Query) -> Joint:
-        """S at the query's cells as a dense matrix; see :mod:`~mvgp.posteriors.joint`."""
-        return joint_covariance(self, query)
-
-    def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        r"""(num_samples, Q): joint samples with mean 0 and covariance S, by Matheron's rule.
-
-        A sample of the prior at the query and at the observed cells, less what conditioning on the
-        latter predicts: :math:`f_* - K_{*T} (K_{TT} + D)^{-1} (f_T + \epsilon)`.
-        """
-        (row_op, row_start), (col_op, col_start) = query.row_side.extended(), query.col_side.extended()
-        row_root, col_root = root(row_op), root(col_op)
-        at_query, at_observed = [], []
-        for _ in range(num_samples):
-            size = (row_root.shape[-1], col_root.shape[-1])
-            noise = torch.randn(size, generator=generator, dtype=row_op.dtype, device=row_op.device)
-            grid = col_root._matmul(row_root._matmul(noise).mT).mT
-            at_query.append(grid[query.pairs.rows + row_start, query.pairs.cols + col_start])
-            at_observed.append(grid[self.pairs.rows, self.pairs.cols])
-        observed = torch.stack(at_observed, dim=1)  # (T, S)
-        measured = torch.randn(observed.shape, generator=generator, dtype=observed.dtype, device=observed.device)
-        scale = self.noise.sqrt().unsqueeze(-1) if self.noise.dim() else self.noise.sqrt()
-        weights = self.solve(observed + scale * measured)
-        return torch.stack(at_query) - self.cross(query)._matmul(weights).mT
-
-
 class ScaledCovariance:
     r"""Equation (3) with :math:`s K` and :math:`s D` in place of K and D, which is :math:`s S`.
 
@@ -181,8 +186,8 @@ class ScaledCovariance:
 
     def joint(self, query: Query) -> Joint:
         """Scaled S at the query's cells as a dense matrix."""
-        found = self.inner.joint(query)
-        return replace(found, matrix=found.matrix.mul_(self.scale), size=self.scale * found.size)
+        joint = self.inner.joint(query)
+        return replace(joint, matrix=joint.matrix.mul_(self.scale), size=self.scale * joint.size)
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q): joint samples with mean 0."""
@@ -190,17 +195,18 @@ class ScaledCovariance:
 
 
 def unscaled(covariance: PosteriorCovariance) -> tuple[PosteriorCovariance, float]:
-    """S and s."""
+    """The covariance S without its scale, and the scale s."""
     if isinstance(covariance, ScaledCovariance):
         return covariance.inner, covariance.scale
     return covariance, 1.0
 
 
 class NoCovariance:
-    """Every use of it is an error with the given reason.
+    """Takes the place of a covariance; every use of it is an error.
 
     :param pairs: the observed pairs.
-    :param reason: what to tell.
+    :param reason: the message.
+    :param error: its class.
     """
 
     def __init__(self, pairs: PairIndex, reason: str, error: type[Exception] = InputError) -> None:

@@ -17,8 +17,6 @@ from .joint import Joint
 from .query import Query
 from .variance import VarianceMethod
 
-LIMIT = 4000  # unknowns of the factors up to which the Hessian is formed
-
 
 class LaplaceCovariance:
     r"""The Gaussian approximation around a maximum a posteriori of the factors (after Yu et al. 2007).
@@ -33,22 +31,31 @@ class LaplaceCovariance:
     :param z: (D_N, R) at the maximum.
     :param pairs: the T observed cells.
     :param noise: () or (T,) noise variances.
+    :param max_unknowns: entries of X and Z up to which the Hessian is formed.
     """
 
     def __init__(
-        self, row_root: LinearOperator, col_root: LinearOperator, x: Tensor, z: Tensor, pairs: PairIndex, noise: Tensor
+        self,
+        row_root: LinearOperator,
+        col_root: LinearOperator,
+        x: Tensor,
+        z: Tensor,
+        pairs: PairIndex,
+        noise: Tensor,
+        *,
+        max_unknowns: int = 4000,
     ) -> None:
         self.row_root, self.col_root, self.x, self.z = row_root, col_root, x, z
-        self.pairs, self.noise = pairs, noise
+        self.pairs, self.noise, self.max_unknowns = pairs, noise, max_unknowns
 
     @cached_property
     def _parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Dense roots, factors at rows and columns, and the Cholesky factor of the Hessian."""
         unknowns = self.x.numel() + self.z.numel()
-        if unknowns > LIMIT:
+        if unknowns > self.max_unknowns:
             raise SizeError(
                 f"the Laplace covariance of a factor GP forms a Hessian of its {unknowns} unknowns; the limit is "
-                f"{LIMIT}. Its mean is available at any size; for variances use FullGP or TraceGP"
+                f"{self.max_unknowns}. Its mean is available at any size; for variances use FullGP or TraceGP"
             )
         g, h = self.row_root.to_dense(), self.col_root.to_dense()
         p, q = g @ self.x, h @ self.z
@@ -114,6 +121,6 @@ class FactorPosterior(GaussianPosterior):
     @property
     def factors(self) -> tuple[Tensor, Tensor]:
         """(M, R) and (N, R): their product is the mean, up to the prior mean."""
-        found = self.conditional
-        assert isinstance(found, LaplaceCovariance)
-        return found.row_root._matmul(found.x), found.col_root._matmul(found.z)
+        covariance = self.conditional
+        assert isinstance(covariance, LaplaceCovariance)
+        return covariance.row_root._matmul(covariance.x), covariance.col_root._matmul(covariance.z)

@@ -1,17 +1,15 @@
-r"""The trace-constrained posterior: a low-rank mean, and the covariance of the plain posterior.
+r"""The posteriors of FullGP and TraceGP, whose covariance can be rescaled to the maximum marginal likelihood.
 
-ScalablePosterior: a posterior whose covariance can be given the scale that the data speak for.
-
-Multiply the prior's covariance and the noise by one number s. A plain posterior keeps its mean, and so does the
+Multiply the prior's covariance and the noise by a number s. A plain posterior keeps its mean, and so does the
 trace-constrained one with :math:`\sqrt{s}\, l_1` and :math:`s\, l_2` in equation (5); the covariance becomes
-:math:`s S`. So the mean does not depend on s, and for a ranking nothing else fixes it: scores have the scale of a
-margin that somebody has set, the prior has the scale of a kernel. The evidence bound depends on s through
+:math:`s S`. For a ranking the data fix s only through the marginal likelihood: scores have the scale of the chosen
+margin, the prior that of the kernels. The evidence bound depends on s through
 
 .. math:: -\tfrac T2 \log s - \tfrac{1}{2 s} \left( (r - \psi_T)^T D^{-1} (r - \psi_T) + \|\psi - b\|_K^2 \right)
 
-with r the observed values, or the retargeted scores of a ranking. It is largest where s is the bracket divided by T;
-for the plain posterior that is :math:`(r - b)^T (K_{TT} + D)^{-1} (r - b) / T`, the scale of largest marginal
-likelihood.
+with r the observed values, or the retargeted scores of a ranking. Its maximum is at s = the bracket divided by T; for
+the plain posterior that is :math:`(r - b)^T (K_{TT} + D)^{-1} (r - b) / T`, the maximum
+of the marginal likelihood.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class ScalablePosterior(GaussianPosterior):
     def rescaled(self, scale: float) -> Self:
         """The same mean with ``scale`` times the covariance S of the prior as it was given.
 
-        :param scale: positive; :attr:`evidence_scale` is what the data speak for.
+        :param scale: positive; :attr:`evidence_scale` maximises the marginal likelihood.
 
         Example:
             >>> import gpytorch, mvgp, torch
@@ -75,16 +73,16 @@ class ScalablePosterior(GaussianPosterior):
 
         """
         scale = check_positive(scale, "scale")
-        found = copy.copy(self)
+        other = copy.copy(self)
         if not isinstance(self.conditional, NoCovariance):
-            found.conditional = ScaledCovariance(unscaled(self.conditional)[0], scale)
-        return found
+            other.conditional = ScaledCovariance(unscaled(self.conditional)[0], scale)
+        return other
 
     def calibrated(self) -> Self:
-        """The same mean with the covariance that the data speak for: :meth:`rescaled` by :attr:`evidence_scale`.
+        """The same mean, the covariance rescaled to the maximum marginal likelihood: :attr:`evidence_scale` times S.
 
-        Ranks need it: P(in the top k) compares differences of the mean, which have the likelihood's margin for a
-        scale, with standard deviations, which have the kernels'.
+        Ranks need it: P(in the top k) compares differences of the mean, whose scale is the likelihood's margin, with
+        standard deviations, whose scale is the kernels'.
         """
         return self.rescaled(self.evidence_scale)
 
@@ -114,7 +112,7 @@ class FullPosterior(ScalablePosterior):
 class TracePosterior(ScalablePosterior):
     r"""The mean :math:`\psi = b + G_M B G_N^T` solves the spectral elastic net (5); the covariance is equation (3).
 
-    :param certificate: evidence for the mean: duality gap, iterations, rank.
+    :param certificate: of the mean: duality gap, iterations, rank.
     :param penalty: the penalty it solves.
     :param mean_factors: the mean in dual coordinates, up to prior mean and biases; None without a trace norm.
     :param solution: what a neighbouring problem can start from; None for a posterior from a file.

@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, ClassVar
 
 import gpytorch
@@ -22,7 +23,7 @@ from ..priors.matrix_gp import MatrixGP
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import PosteriorCovariance
 from .joint import Joint
-from .query import CHUNK, AxisQuery, Coefficients, Query, pair_means, row_scores
+from .query import LINE_BATCH, AxisQuery, Coefficients, Query, pair_means, row_scores
 from .ranks import RankQueries
 from .variance import VarianceMethod
 
@@ -68,23 +69,30 @@ class GaussianPosterior(RankQueries):
         """Noise variance of an observation with weight 1, the likelihood's at the fit; None if it is not known."""
         if self._noise is not None:
             return self._noise
-        given = self.conditional.noise  # () where all weights are 1
-        return float(given) if given.dim() == 0 else None
+        variances = self.conditional.noise  # () where all weights are 1
+        return float(variances) if variances.dim() == 0 else None
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        found: torch.device = self._ops[0].device
-        return found
+        device: torch.device = self._ops[0].device
+        return device
 
     def _query(self, rows: Any, cols: Any, row_inputs: Any, col_inputs: Any) -> Query:
         return Query(self.prior, self._ops, rows, cols, row_inputs, col_inputs)
+
+    def _mean(self, query: Query) -> Tensor:
+        return query.prior_mean() + pair_means(self.coefficients, query)
+
+    def _rows(self, rows: Any) -> Tensor:
+        """(R,) positions of rows, all of them for None."""
+        return check_index(range(self.shape[0]) if rows is None else rows, self.shape[0], "rows").to(self.device)
 
     @without_gradient
     def __call__(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> MultivariateNormal:
         """The joint posterior at pairs (``rows``, ``cols``): mean (Q,), lazy covariance (Q, Q)."""
         query = self._query(rows, cols, row_inputs, col_inputs)
-        mean = query.prior_mean() + pair_means(self.coefficients, query)
+        mean = self._mean(query)
         if gpytorch.settings.skip_posterior_variances.on():
             nothing = ZeroLinearOperator(len(query), len(query), dtype=mean.dtype, device=mean.device)
             return MultivariateNormal(mean, nothing)
@@ -94,7 +102,7 @@ class GaussianPosterior(RankQueries):
     def mean(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> Tensor:
         """(Q,): posterior mean at pairs."""
         query = self._query(rows, cols, row_inputs, col_inputs)
-        return query.prior_mean() + pair_means(self.coefficients, query)
+        return self._mean(query)
 
     @without_gradient
     def variance(
@@ -156,11 +164,10 @@ class GaussianPosterior(RankQueries):
             tensor([[0.5000, 1.0000, 1.0000, 1.0000]], dtype=torch.float64)
 
         """
-        chosen = check_index(range(self.shape[0]) if rows is None else rows, self.shape[0], "rows")
         return row_variances(
             self.conditional,
             lambda row, col: self._query(row, col, None, None),
-            chosen.to(self._ops[0].device),
+            self._rows(rows),
             method=method,
             accuracy=accuracy,
             max_probes=max_probes,
@@ -182,45 +189,45 @@ class GaussianPosterior(RankQueries):
         """(num_samples, Q): joint samples at pairs, exact up to the solver's tolerance."""
         query = self._query(rows, cols, row_inputs, col_inputs)
         num_samples, generator = check_samples(num_samples, max(len(query), 1)), check_generator(generator)
-        mean = query.prior_mean() + pair_means(self.coefficients, query)
+        mean = self._mean(query)
         return mean + self.conditional.sample(query, num_samples, generator)
 
     @without_gradient
     def joint(self, rows: Any, cols: Any) -> Joint:
         """The joint distribution at up to 20,000 pairs: its mean, its covariance as a dense matrix, cheap samples."""
         query = self._query(rows, cols, None, None)
-        mean = query.prior_mean() + pair_means(self.coefficients, query)
+        mean = self._mean(query)
         return replace(self.conditional.joint(query), mean=mean)
 
     @without_gradient
     def scores(self, rows: Any = None) -> Tensor:
         """(R, N): posterior means of whole rows, all of them when ``rows`` (R,) is left out."""
-        chosen = check_index(range(self.shape[0]) if rows is None else rows, self.shape[0], "rows")
-        chosen = chosen.to(self._ops[0].device)
+        chosen = self._rows(rows)
         row_side, col_side = (
             AxisQuery(axis, op) for axis, op in zip((self.prior.row_axis, self.prior.col_axis), self._ops, strict=True)
         )
         cols = torch.arange(self.shape[1], device=chosen.device)
         out = torch.empty(len(chosen), self.shape[1], dtype=self.prior.dtype, device=chosen.device)
-        for start in range(0, len(chosen), CHUNK):
-            part = chosen[start : start + CHUNK]
-            out[start : start + CHUNK] = row_scores(self.coefficients, row_side, col_side, part)
-            out[start : start + CHUNK] += self.prior.mean_module.block(part, cols)
+        for start in range(0, len(chosen), LINE_BATCH):
+            part = chosen[start : start + LINE_BATCH]
+            out[start : start + LINE_BATCH] = row_scores(self.coefficients, row_side, col_side, part)
+            out[start : start + LINE_BATCH] += self.prior.mean_module.block(part, cols)
         return out
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all; :func:`mvgp.load` gives it back, in any process.
 
-        :param path: of the file; one that is there is replaced.
+        :param path: of the file; an existing one is replaced.
         """
         if GaussianPosterior.writer is None:
-            raise RuntimeError("mvgp.storage has not been imported, so nothing can be saved; import mvgp")
+            import_module("mvgp.storage")  # it registers itself; posteriors do not depend on it
+        assert GaussianPosterior.writer is not None
         GaussianPosterior.writer(self, path)
 
     @without_gradient
     def covariance(self) -> LinearOperator:
         """S over all cells, (M N, M N), row-major, applied lazily."""
-        everything = PairIndex.complete(self.shape, self._ops[0].device)
+        everything = PairIndex.complete(self.shape, self.device)
         return self.conditional.everywhere(self._query(everything.rows, everything.cols, None, None))
 
     def __repr__(self) -> str:

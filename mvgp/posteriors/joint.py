@@ -10,15 +10,13 @@ from torch import Tensor
 from ..checks import check_generator
 from ..errors import NotPositiveSemidefiniteError, SizeError
 from ..linalg.checks import check_samples
+from ..linalg.cost import Limits
 from ..linalg.roots import columns
-from ..linalg.solvers import DENSE_LIMIT
 from .query import Query
 from .system import ObservedSystem
-from .variance import nearest_observations, right_sides
+from .variance import FACTOR_BATCH, nearest_observations, right_sides
 
-MOST_CELLS = 20_000  # whose joint covariance is formed
-SINGLE_FROM = 4096  # cells from which it is formed and factored in single precision
-NEAREST = 8192  # observations it is conditioned on when there are too many for a dense factor
+SINGLE_FROM = 4096  # cells from which a joint covariance is formed and factored in single precision
 
 
 @dataclass(frozen=True)
@@ -47,36 +45,41 @@ class Joint:
         return drawn if self.mean is None else self.mean.to(drawn) + drawn
 
 
-def joint_covariance(conditional: ObservedSystem, query: Query) -> Joint:
+def joint_covariance(system: ObservedSystem, query: Query) -> Joint:
     r""":math:`K_{**} - H^T H` with :math:`H = L^{-1} K_{T*}` and L the factor of :math:`K_{TT} + D`."""
-    if len(query) > MOST_CELLS:
-        raise SizeError(f"a joint covariance is formed for up to {MOST_CELLS:,} cells, got {len(query):,}")
-    closed = conditional.closed_form
+    check_joint_size(query, system.limits)
+    closed = system.closed_form
     if closed is not None and not query.is_new and len(query.pairs.active_rows) == 1:
         weights = closed.row_vectors[query.pairs.active_rows[0]].square() @ closed.spectrum  # (S,)
         vectors = closed.col_vectors[query.pairs.cols]  # (Q, S)
-        return Joint((vectors * weights) @ vectors.mT, len(conditional.pairs))
-    if len(conditional.pairs) > DENSE_LIMIT:
-        conditional = conditional.restricted(nearest_observations(conditional, query, NEAREST))
-    working = torch.float32 if len(query) >= SINGLE_FROM else conditional.noise.dtype
+        return Joint((vectors * weights) @ vectors.mT, len(system.pairs))
+    if len(system.pairs) > system.limits.dense:
+        system = system.restricted(nearest_observations(system, query, system.limits.joint_nearest))
+    working = torch.float32 if len(query) >= SINGLE_FROM else system.noise.dtype
     matrix = _prior(query, working)
     size = float(matrix.diagonal().amax()) if len(matrix) else 0.0
-    half = matrix.new_empty(len(conditional.pairs), len(query))  # H (T, Q)
-    for where, rhs in right_sides(conditional, query, 1024):
-        half[:, where] = conditional.half_solve(rhs).to(working)
+    half = matrix.new_empty(len(system.pairs), len(query))  # H (T, Q)
+    for where, rhs in right_sides(system, query, FACTOR_BATCH):
+        half[:, where] = system.half_solve(rhs).to(working)
     matrix.addmm_(half.mT, half, alpha=-1)
-    return Joint(matrix, len(conditional.pairs), size)
+    return Joint(matrix, len(system.pairs), size)
+
+
+def check_joint_size(query: Query, limits: Limits) -> None:
+    """Refuse more cells than a dense covariance is formed for."""
+    if len(query) > limits.joint_cells:
+        raise SizeError(f"a joint covariance is formed for up to {limits.joint_cells:,} cells, got {len(query):,}")
 
 
 def _prior(query: Query, dtype: torch.dtype) -> Tensor:
     """(Q, Q): the prior's covariance, some columns at a time, so that nothing else of this size is needed."""
     row_op, col_op, pairs = query.row_side.covariance(), query.col_side.covariance(), query.pairs
     out = torch.empty(len(query), len(query), dtype=dtype, device=pairs.rows.device)
-    for start in range(0, len(query), 1024):
-        part = pairs[start : start + 1024]
+    for start in range(0, len(query), FACTOR_BATCH):
+        part = pairs[start : start + FACTOR_BATCH]
         of_rows = columns(row_op, part.active_rows)[:, part.local_rows]  # (M*, q)
         of_cols = columns(col_op, part.active_cols)[:, part.local_cols]  # (N*, q)
-        out[:, start : start + 1024] = of_rows[pairs.rows] * of_cols[pairs.cols]
+        out[:, start : start + FACTOR_BATCH] = of_rows[pairs.rows] * of_cols[pairs.cols]
     return out
 
 

@@ -1,4 +1,4 @@
-r"""Representer coefficients A of a posterior mean: :math:`\psi(m, n) = k_M(m)\, A\, k_N(n)^T`."""
+r"""The cells a posterior is asked about, and its mean there: :math:`\psi(m, n) = k_M(m)\, A\, k_N(n)^T`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import check_index
-from ..errors import InputError
+from ..checks import check_cells
 from ..linalg import cost
 from ..linalg.pairs import PairIndex
 from ..linalg.patterns import Pattern
 from ..linalg.roots import columns, diagonal_at
 from ..priors.matrix_gp import Axis, MatrixGP
+
+LINE_BATCH = 256  # rows or columns whose scores are computed at a time
 
 
 class AxisQuery:
@@ -93,11 +94,7 @@ class Query:
         self.row_side = AxisQuery(prior.row_axis, ops[0], row_inputs)
         self.col_side = AxisQuery(prior.col_axis, ops[1], col_inputs)
         shape = (len(self.row_side), len(self.col_side))
-        row = check_index(rows, shape[0], "rows")
-        col = check_index(cols, shape[1], "cols")
-        if len(row) != len(col):
-            raise InputError(f"rows and cols differ in length: {len(row)} and {len(col)}")
-        self.pairs = PairIndex(row, col, shape)
+        self.pairs = PairIndex(*check_cells(rows, cols, shape), shape)
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -130,7 +127,7 @@ class Query:
         return self.row_side.diagonal(self.pairs.rows) * self.col_side.diagonal(self.pairs.cols)
 
 
-CHUNK = 256  # rows or columns whose scores are computed at a time
+# The mean, by its representer coefficients A ------------------------------------------------------
 
 
 class Coefficients(Protocol):
@@ -205,13 +202,13 @@ def pair_means(coefficients: Coefficients, query: Query) -> Tensor:
     active, local = (pairs.active_cols, pairs.local_cols) if flipped else (pairs.active_rows, pairs.local_rows)
     across = pairs.rows if flipped else pairs.cols
     out = torch.empty(len(query), dtype=rows.op.dtype, device=rows.op.device)
-    for start in range(0, len(active), CHUNK):
-        chosen = active[start : start + CHUNK]
+    for start in range(0, len(active), LINE_BATCH):
+        chosen = active[start : start + LINE_BATCH]
         if flipped:
             inner = coefficients.times(cols.columns(chosen).contiguous())  # (M, k)
             scores = rows.cross()._matmul(inner)  # (M*, k)
         else:
             scores = row_scores(coefficients, rows, cols, chosen).mT  # (N*, k)
-        here = (local >= start) & (local < start + CHUNK)
+        here = (local >= start) & (local < start + LINE_BATCH)
         out[here] = scores[across[here], local[here] - start]
     return out

@@ -1,4 +1,4 @@
-"""RankQueries: how certain the ranks of a row are, and what to test next. The part of a posterior about lists."""
+"""Ranks of a row: how certain they are, and what to test next. :class:`RankQueries` is a part of every posterior."""
 
 from __future__ import annotations
 
@@ -25,128 +25,6 @@ from ..linalg.checks import check_samples
 from .covariance import PosteriorCovariance
 from .joint import Joint
 from .tables import TestPlan, TopTable, plan_tests
-
-
-def top_probability(samples: Any, k: int) -> Tensor:
-    """(N,): the probability that each item is among the k best of its row.
-
-    Items that tie for the last places share them equally, so the probabilities add up to k, or to N if k exceeds N.
-
-    :param samples: (S, N) joint samples of the N candidates of a row.
-    :param k: how many places the top has.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import top_probability
-        >>> top_probability([[3.0, 2.0, 1.0], [3.0, 1.0, 1.0]], k=2).tolist()
-        [1.0, 0.75, 0.25]
-
-    """
-    given, places = check_sample_matrix(samples), check_whole_number(k, "k")
-    if places >= given.shape[1]:
-        return torch.ones(given.shape[1], dtype=torch.float64, device=given.device)
-    last = given.topk(places, dim=1).values[:, -1:]  # (S, 1) the score on place k
-    above, level = given > last, given == last
-    share = (places - above.sum(1, keepdim=True)).double() / level.sum(1, keepdim=True)  # (S, 1) in (0, 1]
-    return (above.sum(0) + (share * level).sum(0)) / len(given)
-
-
-def rank_interval(samples: Any, level: float = 0.9, items: Any = None) -> tuple[Tensor, Tensor]:
-    """(I,) and (I,): the lowest and the highest rank of a central credible interval; rank 1 is the best.
-
-    Of the samples, at most (1 - level) / 2 lie below the interval and as many above. A tie counts as the best of its
-    ranks for the lower end and as the worst for the upper one.
-
-    :param samples: (S, N) joint samples of the N candidates of a row.
-    :param level: probability of the interval, between 0 and 1.
-    :param items: (I,) positions among the candidates; all N when left out.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import rank_interval
-        >>> low, high = rank_interval([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]], level=0.9)
-        >>> low.tolist(), high.tolist()
-        ([1, 2, 2], [1, 3, 3])
-
-    """
-    given, share = check_sample_matrix(samples), check_between(level, "level")
-    num_samples, num_items = given.shape
-    chosen = given
-    if items is not None:
-        chosen = given[:, check_index(items, num_items, "items").to(given.device)].contiguous()  # (S, I)
-    ordered = given.sort(dim=1).values
-    best = num_items + 1 - torch.searchsorted(ordered, chosen, right=True, out_int32=True)  # (S, I)
-    worst = num_items - torch.searchsorted(ordered, chosen, out_int32=True)  # (S, I)
-    # the rounding of (1 - 0.9) / 2 must not cost a sample
-    cut = min(int((1 - share) / 2 * num_samples + 1e-9), (num_samples - 1) // 2)
-    low = best.mT.contiguous().kthvalue(cut + 1).values
-    high = worst.mT.contiguous().kthvalue(num_samples - cut).values
-    return low.long(), high.long()
-
-
-def expected_hits(probabilities: Any, chosen: Any) -> float:
-    """How many of the chosen items are expected in the top k: the sum of their probabilities.
-
-    :param probabilities: (N,) probability of each item to be in the top k.
-    :param chosen: (C,) distinct items.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import expected_hits
-        >>> expected_hits([1.0, 0.75, 0.25], chosen=[0, 2])
-        1.25
-
-    """
-    given = check_values(probabilities, None, "probabilities", torch.float64)
-    size = len(given)
-    bad = (given < 0) | (given > 1 + 1e-9)
-    if bad.any():
-        at = int(bad.nonzero()[0])
-        raise InputError(f"probabilities[{at}]: expected a number from 0 to 1, got {given[at].item()}")
-    picked = check_index(chosen, size, "chosen").to(given.device)
-    values, counts = torch.unique(picked, return_counts=True)
-    if len(values) < len(picked):
-        raise InputError(f"chosen: expected distinct items, got {int(values[counts > 1][0])} more than once")
-    return float(given[picked].sum())
-
-
-def beats(samples: Any, i: int, j: int) -> float:
-    """The probability that item i has a higher score than item j; a tie counts 1/2.
-
-    :param samples: (S, N) joint samples of the N candidates of a row.
-    :param i: position of the one.
-    :param j: position of the other.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import beats
-        >>> beats([[3.0, 2.0], [1.0, 1.0]], 0, 1)
-        0.75
-
-    """
-    given = check_sample_matrix(samples)
-    one, other = (given[:, check_one_index(place, given.shape[1], name)] for place, name in ((i, "i"), (j, "j")))
-    return float((one > other).double().mean() + (one == other).double().mean() / 2)
-
-
-def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
-    """(C,) ascending: the items of a row that are not excluded.
-
-    :param row: the row.
-    :param exclude: as for :func:`mvgp.metrics.ranking_scores`: an ``ObservedMatrix``, whose entries above 0 count,
-        anything else with ``rows`` and ``cols``, or a pair (rows, cols) of vectors; ``None`` for no items.
-    :param shape: (M, N).
-    """
-    keep = torch.ones(shape[1], dtype=torch.bool)
-    if exclude is not None:
-        rows, cols = positive_pairs(exclude, shape, "exclude")
-        keep[cols[rows == row]] = False
-    if not keep.any():
-        raise InputError(f"exclude: expected at least one item of row {row} to be left, got all {shape[1]} excluded")
-    return keep.nonzero().squeeze(1)
-
-
-def check_sample_matrix(samples: Any) -> Tensor:
-    """(S, N) finite real numbers, at least one of them."""
-    given = check_matrix(samples, "samples", shape="(S, N)")
-    return given.contiguous()
-
 
 STD_ACCURACY = 0.01  # of the standard deviations in a table, where exact ones would take long
 
@@ -272,15 +150,15 @@ class RankQueries(ABC):
         seed: int = 0,
     ) -> float:
         """How many of the ``chosen`` items (C,) of a row are expected in its top k. Arguments as for :meth:`top`."""
-        found = self.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed)
-        return expected_hits(found, chosen)
+        probabilities = self.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed)
+        return expected_hits(probabilities, chosen)
 
     @without_gradient
     def beats(self, row: Any, item: Any, other: Any) -> float:
         """P(``item`` scores higher than ``other``) in a row, in closed form."""
-        one = check_one_index(row, self.shape[0], "row")
-        two = [check_one_index(place, self.shape[1], name) for place, name in ((item, "item"), (other, "other"))]
-        mean, s = self.mean([one, one], two), self.joint([one, one], two).matrix
+        line = check_one_index(row, self.shape[0], "row")
+        items = [check_one_index(at, self.shape[1], name) for at, name in ((item, "item"), (other, "other"))]
+        mean, s = self.mean([line, line], items), self.joint([line, line], items).matrix
         lead = float(mean[0] - mean[1])
         spread = float((s[0, 0] + s[1, 1] - 2 * s[0, 1]).clamp_min(0)) ** 0.5
         if spread == 0:
@@ -305,13 +183,13 @@ class RankQueries(ABC):
 
         :param noise: variance of a measurement; that of the observations with the least noise when left out.
         """
-        places, wanted = check_whole_number(k, "k"), check_whole_number(count, "count")
+        places, number = check_whole_number(k, "k"), check_whole_number(count, "count")
         noise = None if noise is None else check_positive(noise, "noise")
         line = _Row(self, row, exclude)
         at_top = top_probability(line.samples(num_samples, seed), places)
         error = float(self.conditional.noise.min()) if noise is None else noise
         names = getattr(exclude, "col_names", None)
-        return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, wanted, places, names)
+        return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, number, places, names)
 
 
 class _Row:
@@ -321,9 +199,9 @@ class _Row:
     """
 
     def __init__(self, posterior: RankQueries, row: Any, exclude: Any) -> None:
-        one, shape = check_one_index(row, posterior.shape[0], "row"), posterior.shape
-        self.items = candidates(one, exclude, shape).to(posterior.device)  # (C,)
-        self.rows = torch.full_like(self.items, one)  # (C,)
+        at, shape = check_one_index(row, posterior.shape[0], "row"), posterior.shape
+        self.items = candidates(at, exclude, shape).to(posterior.device)  # (C,)
+        self.rows = torch.full_like(self.items, at)  # (C,)
         self.mean = posterior.mean(self.rows, self.items)  # (C,)
         self.joint: Joint = posterior.joint(self.rows, self.items)
         self._width = shape[1]
@@ -339,3 +217,124 @@ class _Row:
         out = torch.zeros(self._width, dtype=values.dtype, device=values.device)
         out[self.items] = values
         return out
+
+
+def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
+    """(C,) ascending: the items of a row that are not excluded.
+
+    :param row: the row.
+    :param exclude: as for :func:`mvgp.metrics.ranking_scores`: an ``ObservedMatrix``, whose entries above 0 count,
+        anything else with ``rows`` and ``cols``, or a pair (rows, cols) of vectors; ``None`` for no items.
+    :param shape: (M, N).
+    """
+    keep = torch.ones(shape[1], dtype=torch.bool)
+    if exclude is not None:
+        rows, cols = positive_pairs(exclude, shape, "exclude")
+        keep[cols[rows == row]] = False
+    if not keep.any():
+        raise InputError(f"exclude: expected at least one item of row {row} to be left, got all {shape[1]} excluded")
+    return keep.nonzero().squeeze(1)
+
+
+def top_probability(samples: Any, k: int) -> Tensor:
+    """(N,): the probability that each item is among the k best of its row.
+
+    Items that tie for the last places share them equally, so the probabilities add up to k, or to N if k exceeds N.
+
+    :param samples: (S, N) joint samples of the N candidates of a row.
+    :param k: how many places the top has.
+
+    Example:
+        >>> from mvgp.posteriors.ranks import top_probability
+        >>> top_probability([[3.0, 2.0, 1.0], [3.0, 1.0, 1.0]], k=2).tolist()
+        [1.0, 0.75, 0.25]
+
+    """
+    drawn, places = check_sample_matrix(samples), check_whole_number(k, "k")
+    if places >= drawn.shape[1]:
+        return torch.ones(drawn.shape[1], dtype=torch.float64, device=drawn.device)
+    last = drawn.topk(places, dim=1).values[:, -1:]  # (S, 1) the score on place k
+    above, level = drawn > last, drawn == last
+    share = (places - above.sum(1, keepdim=True)).double() / level.sum(1, keepdim=True)  # (S, 1) in (0, 1]
+    return (above.sum(0) + (share * level).sum(0)) / len(drawn)
+
+
+def rank_interval(samples: Any, level: float = 0.9, items: Any = None) -> tuple[Tensor, Tensor]:
+    """(I,) and (I,): the lowest and the highest rank of a central credible interval; rank 1 is the best.
+
+    Of the samples, at most (1 - level) / 2 lie below the interval and as many above. A tie counts as the best of its
+    ranks for the lower end and as the worst for the upper one.
+
+    :param samples: (S, N) joint samples of the N candidates of a row.
+    :param level: probability of the interval, between 0 and 1.
+    :param items: (I,) positions among the candidates; all N when left out.
+
+    Example:
+        >>> from mvgp.posteriors.ranks import rank_interval
+        >>> low, high = rank_interval([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]], level=0.9)
+        >>> low.tolist(), high.tolist()
+        ([1, 2, 2], [1, 3, 3])
+
+    """
+    drawn, share = check_sample_matrix(samples), check_between(level, "level")
+    num_samples, num_items = drawn.shape
+    chosen = drawn
+    if items is not None:
+        chosen = drawn[:, check_index(items, num_items, "items").to(drawn.device)].contiguous()  # (S, I)
+    ordered = drawn.sort(dim=1).values
+    best = num_items + 1 - torch.searchsorted(ordered, chosen, right=True, out_int32=True)  # (S, I)
+    worst = num_items - torch.searchsorted(ordered, chosen, out_int32=True)  # (S, I)
+    # the rounding of (1 - 0.9) / 2 must not cost a sample
+    cut = min(int((1 - share) / 2 * num_samples + 1e-9), (num_samples - 1) // 2)
+    low = best.mT.contiguous().kthvalue(cut + 1).values
+    high = worst.mT.contiguous().kthvalue(num_samples - cut).values
+    return low.long(), high.long()
+
+
+def expected_hits(probabilities: Any, chosen: Any) -> float:
+    """How many of the chosen items are expected in the top k: the sum of their probabilities.
+
+    :param probabilities: (N,) probability of each item to be in the top k.
+    :param chosen: (C,) distinct items.
+
+    Example:
+        >>> from mvgp.posteriors.ranks import expected_hits
+        >>> expected_hits([1.0, 0.75, 0.25], chosen=[0, 2])
+        1.25
+
+    """
+    shares = check_values(probabilities, None, "probabilities", torch.float64)
+    size = len(shares)
+    bad = (shares < 0) | (shares > 1 + 1e-9)
+    if bad.any():
+        at = int(bad.nonzero()[0])
+        raise InputError(f"probabilities[{at}]: expected a number from 0 to 1, got {shares[at].item()}")
+    picked = check_index(chosen, size, "chosen").to(shares.device)
+    values, counts = torch.unique(picked, return_counts=True)
+    if len(values) < len(picked):
+        raise InputError(f"chosen: expected distinct items, got {int(values[counts > 1][0])} more than once")
+    return float(shares[picked].sum())
+
+
+def beats(samples: Any, i: int, j: int) -> float:
+    """The probability that item i has a higher score than item j; a tie counts 1/2.
+
+    :param samples: (S, N) joint samples of the N candidates of a row.
+    :param i: position of the one.
+    :param j: position of the other.
+
+    Example:
+        >>> from mvgp.posteriors.ranks import beats
+        >>> beats([[3.0, 2.0], [1.0, 1.0]], 0, 1)
+        0.75
+
+    """
+    drawn = check_sample_matrix(samples)
+    first, second = (drawn[:, check_one_index(at, drawn.shape[1], name)] for at, name in ((i, "i"), (j, "j")))
+    return float((first > second).double().mean() + (first == second).double().mean() / 2)
+
+
+def check_sample_matrix(samples: Any) -> Tensor:
+    """(S, N) finite real numbers, at least one of them."""
+    matrix = check_matrix(samples, "samples", shape="(S, N)")
+    return matrix.contiguous()

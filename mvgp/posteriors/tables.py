@@ -1,4 +1,4 @@
-r"""Which items of a row to measure next, so that its top k becomes certain.
+r"""Tables of items of a row: the best ones, and those to measure next so that the top k becomes certain.
 
 With p the probability of an item to be in the top k, :math:`p (1 - p)` says how open that is. The uncertainty of the
 top is :math:`U = \sum_i p_i (1 - p_i) S_{ii}`: variances, weighted by how much depends on them. Measuring item j with
@@ -26,13 +26,18 @@ if TYPE_CHECKING:
 class ItemTable:
     """A table with a line for each of I items.
 
-    A subclass is a dataclass with the fields named in ``order``, (I,) each, and says what a line's number means.
+    A subclass is a dataclass with the fields named in ``order``, (I,) each. ``heading`` says what the number of a line
+    means.
     """
 
-    place: ClassVar[str]
+    heading: ClassVar[str]
     order: ClassVar[tuple[str, ...]]
     items: Tensor
     names: tuple[str, ...] | None
+    mean: Tensor
+    std: Tensor
+    top_probability: Tensor
+    k: int
 
     def __len__(self) -> int:
         return len(self.items)
@@ -46,22 +51,27 @@ class ItemTable:
             columns["name"] = list(self.names)
         for name in self.order:
             columns[name] = getattr(self, name).tolist()
-        return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name=self.place))
+        return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name=self.heading))
 
-    def _text(self, columns: list[list[str]]) -> str:
-        """Lines of text: number, item, name if there are any, and the columns, each a heading and I entries."""
-        first = [
-            [self.place, *(str(number + 1) for number in range(len(self)))],
-            ["item", *(str(item) for item in self.items.tolist())],
+    def _last_column(self) -> tuple[str, list[str]]:
+        """Its heading, and I entries."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        columns = [
+            (self.heading, [str(number + 1) for number in range(len(self))]),
+            ("item", [str(item) for item in self.items.tolist()]),
+            *([] if self.names is None else [("name", list(self.names))]),
+            ("mean", [f"{value:.3g}" for value in self.mean.tolist()]),
+            ("std", [f"{value:.3g}" for value in self.std.tolist()]),
+            (f"P(top {self.k})", [f"{value:.3f}" for value in self.top_probability.tolist()]),
+            self._last_column(),
         ]
-        if self.names is not None:
-            first.append(["name", *self.names])
-        every = first + columns
-        widths = [max(len(entry) for entry in column) for column in every]
-        lines = zip(*every, strict=True)
-        return "\n".join(
-            "  ".join(f"{entry:>{width}}" for entry, width in zip(line, widths, strict=True)) for line in lines
-        )
+        padded = []
+        for heading, entries in columns:
+            width = max(len(entry) for entry in (heading, *entries))
+            padded.append([f"{entry:>{width}}" for entry in (heading, *entries)])
+        return "\n".join("  ".join(line) for line in zip(*padded, strict=True))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,16 +90,17 @@ class TopTable(ItemTable):
 
     Example:
         >>> import torch
-        >>> from mvgp.posteriors import TopTable
-        >>> one, two = torch.tensor([2, 0]), torch.tensor([0.9, 0.4])
-        >>> print(TopTable(one, ("BRCA2", "TP53"), two, two / 4, two, one * 0 + 1, one + 1, k=2, level=0.9))
+        >>> from mvgp.posteriors.tables import TopTable
+        >>> items, mean = torch.tensor([2, 0]), torch.tensor([0.9, 0.4])
+        >>> low, high = items * 0 + 1, items + 1
+        >>> print(TopTable(items, ("BRCA2", "TP53"), mean, mean / 4, mean, low, high, k=2, level=0.9))
         place  item   name  mean    std  P(top 2)  90% ranks
             1     2  BRCA2   0.9  0.225     0.900        1-3
             2     0   TP53   0.4    0.1     0.400        1-1
 
     """
 
-    place: ClassVar[str] = "place"
+    heading: ClassVar[str] = "place"
     order: ClassVar[tuple[str, ...]] = ("mean", "std", "top_probability", "rank_low", "rank_high")
 
     items: Tensor
@@ -102,18 +113,9 @@ class TopTable(ItemTable):
     k: int
     level: float
 
-    def __str__(self) -> str:
-        return self._text(
-            [
-                ["mean", *(f"{value:.3g}" for value in self.mean.tolist())],
-                ["std", *(f"{value:.3g}" for value in self.std.tolist())],
-                [f"P(top {self.k})", *(f"{value:.3f}" for value in self.top_probability.tolist())],
-                [
-                    f"{100 * self.level:g}% ranks",
-                    *(f"{a}-{b}" for a, b in zip(self.rank_low.tolist(), self.rank_high.tolist(), strict=True)),
-                ],
-            ]
-        )
+    def _last_column(self) -> tuple[str, list[str]]:
+        pairs = zip(self.rank_low.tolist(), self.rank_high.tolist(), strict=True)
+        return f"{100 * self.level:g}% ranks", [f"{low}-{high}" for low, high in pairs]
 
     def __repr__(self) -> str:
         return f"TopTable({len(self)} items, P(top {self.k}))"
@@ -134,7 +136,7 @@ class TestPlan(ItemTable):
 
     __test__ = False  # for pytest, which collects classes by their names
 
-    place: ClassVar[str] = "order"
+    heading: ClassVar[str] = "order"
     order: ClassVar[tuple[str, ...]] = ("mean", "std", "top_probability", "gain")
 
     items: Tensor
@@ -145,15 +147,8 @@ class TestPlan(ItemTable):
     gain: Tensor
     k: int
 
-    def __str__(self) -> str:
-        return self._text(
-            [
-                ["mean", *(f"{value:.3g}" for value in self.mean.tolist())],
-                ["std", *(f"{value:.3g}" for value in self.std.tolist())],
-                [f"P(top {self.k})", *(f"{value:.3f}" for value in self.top_probability.tolist())],
-                ["gain", *(f"{value:.1%}" for value in self.gain.tolist())],
-            ]
-        )
+    def _last_column(self) -> tuple[str, list[str]]:
+        return "gain", [f"{value:.1%}" for value in self.gain.tolist()]
 
     def __repr__(self) -> str:
         return f"TestPlan({len(self)} items, {float(self.gain.sum()):.0%} of the uncertainty of the top {self.k})"
@@ -178,19 +173,19 @@ def plan_tests(
     :param noise: variance of a measurement.
     :param count: how many to choose.
     """
-    left, weight = covariance.clone(), (at_top * (1 - at_top)).clamp_min(0).to(covariance)
+    remaining, weight = covariance.clone(), (at_top * (1 - at_top)).clamp_min(0).to(covariance)
     std = covariance.diagonal().clamp_min(0).sqrt()
-    whole = float((weight * covariance.diagonal()).sum())
+    total = float((weight * covariance.diagonal()).sum())
     open_ = torch.ones_like(at_top, dtype=torch.bool)
     chosen, gains = [], []
     for _ in range(min(count, len(items))):
-        gain = (weight @ left.square()) / (left.diagonal().clamp_min(0) + noise)
+        gain = (weight @ remaining.square()) / (remaining.diagonal().clamp_min(0) + noise)
         best = int(torch.where(open_, gain, -torch.ones_like(gain)).argmax())
         chosen.append(best)
-        gains.append(float(gain[best]) / whole if whole > 0 else 0.0)
+        gains.append(float(gain[best]) / total if total > 0 else 0.0)
         open_[best] = False
-        column = left[:, best].clone()
-        left.addr_(column, column, alpha=-1 / (float(column[best].clamp_min(0)) + noise))
+        column = remaining[:, best].clone()
+        remaining.addr_(column, column, alpha=-1 / (float(column[best].clamp_min(0)) + noise))
     at = torch.tensor(chosen, device=items.device)
     picked = items[at]
     return TestPlan(

@@ -1,15 +1,13 @@
-r"""The covariance of a posterior, from a prior and data.
+r"""The covariance given data, and its form for whole lists that are too long to be conditioned on cell by cell.
 
-WholeListCovariance: equation (3) where every cell of many rows was observed, most of them with a small weight.
-
-There are too many observations for a list of them. But a cell far from the asked one tells little, and how
-little can be bounded without looking at any: with x solving the system of the nearest observations J and r the
-residual of the whole system,
+On whole lists every cell of many rows is observed, most of them with a small weight. A cell far from the one in
+question has little influence, and a bound on it needs no look at the far cells: with x solving the system of the
+nearest observations J and r the residual of the whole system,
 
 .. math:: k^T A^{-1} k = k_J^T x + r^T A^{-1} r \le k_J^T x + \|r\|^2 / \mu
 
-with mu a lower bound on the eigenvalues of A. On whole rows r is the difference of two matrices of low rank, whose
-norm follows from small Gram matrices.
+with mu a lower bound on the eigenvalues of A. On whole rows r is the difference of two matrices of low rank; its norm
+follows from small Gram matrices.
 """
 
 from __future__ import annotations
@@ -23,96 +21,107 @@ from ..checks import check_positive
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError, SizeError
+from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.pairs import PairIndex
 from ..linalg.roots import columns, diagonal_at
-from ..linalg.solvers import DENSE_LIMIT, Method
+from ..linalg.solvers import Method
 from ..linalg.spectra import spectral_bounds
 from ..priors.matrix_gp import MatrixGP
 from .covariance import ConditionalCovariance
-from .joint import MOST_CELLS, Joint
+from .joint import Joint, check_joint_size
 from .query import Query
 from .variance import VarianceMethod, largest_factors, right_sides
 
-ACCURACY = 0.01  # relative, of a variance, unless another one is asked for
-GROUP = 64  # cells of a row that share their nearest observations
-NEAREST = 3072  # observations to begin with
-CANDIDATES = 512, 4096  # rows and columns among which the nearest are looked for
+Operators = tuple[LinearOperator, LinearOperator]
+ACCURACY = 0.01  # relative, of a variance, unless another one is requested
 
 
 class WholeListCovariance:
-    """The covariance given whole lists, asked about some cells at a time; every variance with a proved accuracy.
+    """The covariance given whole lists, at some cells at a time; every variance has a proved accuracy.
 
     :param ops: the prior covariances (K_M, K_N).
     :param data: the positives; all cells of their rows are observed.
     :param noise: () noise variance of a positive; an unlabelled cell has noise / weight.
     :param tolerance: relative residual of solutions.
+    :param limits: how many of the nearest observations are used.
     """
 
     def __init__(
-        self, ops: tuple[LinearOperator, LinearOperator], data: PositiveUnlabelled, noise: Tensor, *, tolerance: float
+        self,
+        ops: Operators,
+        data: PositiveUnlabelled,
+        noise: Tensor,
+        *,
+        tolerance: float,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         device = ops[0].device
         self.ops, self.noise, self.weight, self.tolerance = ops, noise, data.weight, tolerance
+        self.limits = limits
         self.pairs = PairIndex(data.rows.to(device), data.cols.to(device), data.shape)
         self._listed = data.pattern.chosen.to(device)  # (A,)
         self._positive = self.pairs.rows * data.shape[1] + self.pairs.cols  # (P,) ascending
         low = [spectral_bounds(op)[0] for op in ops]
-        self.least = low[0] * low[1] + float(noise)
+        self.lowest_eigenvalue = low[0] * low[1] + float(noise)
 
-    def _near(self, query: Query, count: int) -> ConditionalCovariance:
-        """The posterior given the observations nearest to the query's cells alone."""
+    def _nearest(self, query: Query, count: int) -> ConditionalCovariance:
+        """The covariance given the ``count`` observations nearest to the query's cells alone."""
         largest = largest_factors(query)
-        rows = self._listed[_top(largest[0][self._listed], CANDIDATES[0])]
-        cols = _top(largest[1], CANDIDATES[1])
+        rows = self._listed[_top(largest[0][self._listed], self.limits.list_candidates[0])]
+        cols = _top(largest[1], self.limits.list_candidates[1])
         keys = rows.unsqueeze(1) * self.pairs.shape[1] + cols  # (a, b)
-        place = torch.searchsorted(self._positive, keys).clamp_max(len(self._positive) - 1)
-        noise = torch.where(self._positive[place] == keys, self.noise, self.noise / self.weight)  # (a, b)
+        at = torch.searchsorted(self._positive, keys).clamp_max(len(self._positive) - 1)
+        noise = torch.where(self._positive[at] == keys, self.noise, self.noise / self.weight)  # (a, b)
         prior = diagonal_at(self.ops[0], rows).unsqueeze(1) * diagonal_at(self.ops[1], cols)
         size = largest[0][rows].unsqueeze(1) * largest[1][cols] / (prior + noise).sqrt()
         best = size.flatten().topk(min(count, size.numel())).indices
         key, order = keys.flatten()[best].sort()
         width = self.pairs.shape[1]
-        near = PairIndex(key // width, key % width, self.pairs.shape)
         return ConditionalCovariance(
-            self.ops, near, noise.flatten()[best][order], tolerance=self.tolerance, method="cholesky"
+            self.ops,
+            PairIndex(key // width, key % width, self.pairs.shape),
+            noise.flatten()[best][order],
+            tolerance=self.tolerance,
+            method="cholesky",
+            limits=self.limits,
         )
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
         """(Q,): at most a share ``accuracy``, one per cent by default, above the variance given every cell."""
         if method not in ("auto", "bounded"):
             raise InputError(f"method: the covariance of whole lists has 'bounded' alone, got {method!r}")
-        wanted = ACCURACY if accuracy is None else check_positive(accuracy, "accuracy")
+        accuracy = ACCURACY if accuracy is None else check_positive(accuracy, "accuracy")
         out = torch.empty_like(query.prior_variance())
         for row in query.pairs.active_rows.tolist():
             of_row = (query.pairs.rows == row).nonzero().squeeze(1)
-            for group in of_row.split(GROUP):
-                out[group] = self._bounded(query.part(group), wanted)
+            for group in of_row.split(self.limits.list_group):
+                out[group] = self._bounded(query.part(group), accuracy)
         return out
 
     def _bounded(self, query: Query, accuracy: float) -> Tensor:
-        prior, count = query.prior_variance(), NEAREST
+        prior, count = query.prior_variance(), self.limits.list_nearest
         while True:
-            near = self._near(query, count)
-            (_, rhs), *_ = right_sides(near, query, len(query))  # (J, q)
-            x = near.solve(rhs)
+            nearest = self._nearest(query, count)
+            (_, rhs), *_ = right_sides(nearest, query, len(query))  # (J, q)
+            x = nearest.solve(rhs)
             above = (prior - (rhs * x).sum(0)).clamp_min(0)
-            missing = self._residual(query, near, x) / self.least
+            missing = self._residual(query, nearest, x) / self.lowest_eigenvalue
             if (missing <= accuracy * (above - missing)).all():
                 return torch.minimum(above, prior)
-            if count >= DENSE_LIMIT:
+            if count >= self.limits.dense:
                 worst = float((missing / above.clamp_min(torch.finfo(above.dtype).tiny)).max())
                 raise ConvergenceError(
                     f"variances given whole lists are known to {worst:.2g} from the {count:,} nearest cells, "
                     f"{accuracy:g} was asked for; allow less accuracy"
                 )
-            count = min(2 * count, DENSE_LIMIT)
+            count = min(2 * count, self.limits.dense)
 
-    def _residual(self, query: Query, near: ConditionalCovariance, x: Tensor) -> Tensor:
+    def _residual(self, query: Query, nearest: ConditionalCovariance, x: Tensor) -> Tensor:
         r"""(q,): :math:`\|r\|^2` over all cells of the listed rows.
 
         As a matrix, r is :math:`k_M k_N^T - K_M X K_N` on the listed rows, zero on the nearest cells.
         """
-        pairs, cells = near.pairs, query.pairs
+        pairs, cells = nearest.pairs, query.pairs
         left = torch.cat([query.row_side.columns(cells.active_rows), columns(self.ops[0], pairs.active_rows)], 1)
         right = torch.cat([query.col_side.columns(cells.active_cols), columns(self.ops[1], pairs.active_cols)], 1)
         gram_left, gram_right = left[self._listed].mT @ left[self._listed], right.mT @ right
@@ -123,13 +132,12 @@ class WholeListCovariance:
             inner[offset[0] + pairs.local_rows, offset[1] + pairs.local_cols] = -x[:, q]
             inner[cells.local_rows[q], cells.local_cols[q]] = 1.0
             total[q] = (inner * (gram_left @ inner @ gram_right)).sum()
-        return (total - (near.noise.unsqueeze(1) * x).square().sum(0)).clamp_min(0)
+        return (total - (nearest.noise.unsqueeze(1) * x).square().sum(0)).clamp_min(0)
 
     def joint(self, query: Query) -> Joint:
         """S at the query's cells, given the nearest observations; larger than S, if anything."""
-        if len(query) > MOST_CELLS:
-            raise SizeError(f"a joint covariance is formed for up to {MOST_CELLS:,} cells, got {len(query):,}")
-        return self._near(query, DENSE_LIMIT).joint(query)
+        check_joint_size(query, self.limits)
+        return self._nearest(query, self.limits.dense).joint(query)
 
     def operator(self, query: Query) -> LinearOperator:
         """S at the query's cells, dense; see :meth:`joint`."""
@@ -151,10 +159,7 @@ def _top(values: Tensor, count: int) -> Tensor:
     return values.topk(min(count, len(values))).indices
 
 
-MOST_LISTED_CELLS = 2_000_000  # of whole lists that are conditioned on as a list of observations
-
-
-Operators = tuple[LinearOperator, LinearOperator]
+# A covariance from a prior and data ---------------------------------------------------------------
 
 
 def kernel_operators(prior: MatrixGP, data: ObservedMatrix | PositiveUnlabelled) -> Operators:
@@ -175,10 +180,10 @@ def condition(
     ops: Operators | None = None,
     strict: bool = True,
 ) -> ConditionalCovariance:
-    """The covariance of a posterior; its solver is made when it is first needed.
+    """The covariance given observed pairs; its solver is made when it is first needed.
 
     :param noise: () noise variance of an observation with weight 1.
-    :param ops: (K_M, K_N), if they are there already.
+    :param ops: (K_M, K_N), if they are known already.
     """
     ops = ops or kernel_operators(prior, data)
     device = ops[0].device
@@ -190,14 +195,14 @@ def condition(
 
 
 def whole_list_condition(
-    ops: Operators, data: PositiveUnlabelled, noise: Tensor, *, tolerance: float
+    ops: Operators, data: PositiveUnlabelled, noise: Tensor, *, tolerance: float, limits: Limits = DEFAULT_LIMITS
 ) -> ConditionalCovariance | WholeListCovariance:
-    """The same for whole lists: every cell of the listed rows, noise divided by its weight."""
-    if data.num_cells > MOST_LISTED_CELLS:
-        return WholeListCovariance(ops, data, noise, tolerance=tolerance)
+    """The covariance given whole lists: every cell of the listed rows, with its noise divided by its weight."""
+    if data.num_cells > limits.listed_cells:
+        return WholeListCovariance(ops, data, noise, tolerance=tolerance, limits=limits)
     device = ops[0].device
     pattern = data.pattern.to(device)
     weights = torch.full((data.num_cells,), data.weight, dtype=ops[0].dtype, device=device)
     weights[data.positions.to(device)] = 1.0
     pairs = PairIndex(pattern.rows, pattern.cols, data.shape)
-    return ConditionalCovariance(ops, pairs, noise / weights, tolerance=tolerance, method="auto", max_iterations=1000)
+    return ConditionalCovariance(ops, pairs, noise / weights, tolerance=tolerance, limits=limits)

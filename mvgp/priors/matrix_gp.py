@@ -12,103 +12,13 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor
 
-from ..checks import FLOATS, as_tensor, check_dtype, check_generator, check_index, refuse_gradient, refuse_where
+from ..checks import FLOATS, as_tensor, check_cells, check_dtype, check_generator, refuse_gradient, refuse_where
 from ..errors import InputError
 from ..linalg.kronecker import KroneckerLinearOperator
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.roots import root
 from .means import MatrixMean, ZeroMean
-
-
-class Axis(gpytorch.Module):
-    """The rows or the columns: a gpytorch kernel and the inputs at which it is evaluated.
-
-    :param kernel: any gpytorch kernel.
-    :param inputs: (n, d) or (n,), with their gradient; left out for kernels on nodes, which know their own.
-    :param name: ``row`` or ``col``, for messages.
-    """
-
-    inputs: Tensor
-
-    def __init__(self, kernel: Kernel, inputs: Any, name: str) -> None:
-        super().__init__()
-        if not isinstance(kernel, Kernel):
-            raise InputError(f"{name}_kernel: expected a gpytorch kernel, got {type(kernel).__name__}")
-        if kernel.batch_shape:
-            raise InputError(
-                f"{name}_kernel: expected a kernel without batch dimensions, got {tuple(kernel.batch_shape)}"
-            )
-        self.kernel, self.name = kernel, name
-        own = _nodes_of(kernel, name)
-        if inputs is None:
-            if own is None:
-                raise InputError(f"{name}_inputs: {type(kernel).__name__} needs inputs, shape (n, d); none were given")
-            found = torch.arange(own).unsqueeze(1)
-        else:
-            found = checked_inputs(inputs, f"{name}_inputs")
-        self.register_buffer("inputs", found, persistent=False)
-
-    def __len__(self) -> int:
-        return int(self.inputs.shape[0])
-
-    def covariance(self) -> LinearOperator:
-        """(n, n), lazy; differentiable in the kernel's parameters and the inputs."""
-        return self._evaluate(self.inputs, None)
-
-    def cross(self, inputs: Tensor) -> LinearOperator:
-        """(q, n): between new ``inputs`` (q, d) and the axis."""
-        return self._evaluate(inputs, self.inputs)
-
-    def block(self, inputs: Tensor) -> LinearOperator:
-        """(q, q): among new ``inputs`` (q, d)."""
-        return self._evaluate(inputs, None)
-
-    def new_inputs(self, inputs: Any) -> Tensor:
-        """(q, d) checked new inputs, in this axis's dtype and place."""
-        found = checked_inputs(inputs, f"{self.name}_inputs").to(self.inputs.device)
-        if found.shape[1] != self.inputs.shape[1]:
-            raise InputError(
-                f"{self.name}_inputs: expected {self.inputs.shape[1]} columns as in the prior, got {found.shape[1]}"
-            )
-        converted = found.to(self.inputs.dtype)
-        lost = ~torch.isfinite(converted) if converted.is_floating_point() else converted != found
-        refuse_where(lost, found, f"{self.name}_inputs", f"a number that fits into {self.inputs.dtype} as in the prior")
-        return converted
-
-    def _evaluate(self, x1: Tensor, x2: Tensor | None) -> LinearOperator:
-        found = self.kernel(x1, x2)
-        op = to_linear_operator(found.evaluate_kernel())
-        expected = (x1.shape[0], (x1 if x2 is None else x2).shape[0])
-        if tuple(op.shape) != expected:
-            raise InputError(
-                f"{self.name}_kernel: expected a kernel matrix {expected} for the inputs, got {tuple(op.shape)}; "
-                "kernels with several outputs per input do not fit a matrix-variate prior"
-            )
-        return op
-
-
-def checked_inputs(inputs: Any, name: str) -> Tensor:
-    """(n, d) finite inputs, with their gradient; whole numbers stay whole (they may be node numbers)."""
-    given = as_tensor(inputs, name, keep_gradient=True)
-    if given.dtype == torch.bool:
-        raise InputError(f"{name}: expected numbers, got booleans")
-    if given.is_floating_point() and given.dtype not in FLOATS:  # half precision fits into double
-        given = given.double()
-    found = given.unsqueeze(1) if given.dim() == 1 else given
-    if found.dim() != 2 or found.shape[0] == 0 or found.shape[1] == 0:
-        raise InputError(f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(given.shape)}")
-    refuse_where(~torch.isfinite(found), found, name, "a finite number")
-    return found.contiguous()
-
-
-def _nodes_of(kernel: Kernel, name: str) -> int | None:
-    """Number of nodes of the kernels on nodes inside ``kernel``; they have to agree."""
-    found = {int(k.num_nodes) for k in (kernel, *kernel.sub_kernels()) if hasattr(k, "num_nodes")}
-    if len(found) > 1:
-        raise InputError(f"{name}_kernel: its parts are on different numbers of nodes, {sorted(found)}")
-    return found.pop() if found else None
-
 
 INPUTS = {"row_axis.inputs": "row_inputs", "col_axis.inputs": "col_inputs"}  # buffers, and what they were given as
 
@@ -160,9 +70,9 @@ class MatrixGP(gpytorch.models.GP):
             name = f"{axis.name}_inputs"
             refuse_where(~torch.isfinite(axis.inputs), axis.inputs, name, f"numbers within the range of {dtype}")
         self.mean_module.check_shape((len(self.row_axis), len(self.col_axis)))
-        given = getattr(self.mean_module, "matrix", None)
-        if given is not None and tuple(given.shape) != self.shape:
-            raise InputError(f"mean: expected a matrix of shape {self.shape}, got {tuple(given.shape)}")
+        matrix = getattr(self.mean_module, "matrix", None)
+        if matrix is not None and tuple(matrix.shape) != self.shape:
+            raise InputError(f"mean: expected a matrix of shape {self.shape}, got {tuple(matrix.shape)}")
 
     @property
     def row_kernel(self) -> Kernel:
@@ -186,16 +96,13 @@ class MatrixGP(gpytorch.models.GP):
 
     def pairs(self, rows: Any, cols: Any) -> PairIndex:
         """The checked cells (``rows``, ``cols``), each (Q,) or one number."""
-        row, col = check_index(rows, self.shape[0], "rows"), check_index(cols, self.shape[1], "cols")
-        if len(row) != len(col):
-            raise InputError(f"rows and cols differ in length: {len(row)} and {len(col)}")
-        return PairIndex(row, col, self.shape)
+        return PairIndex(*check_cells(rows, cols, self.shape), self.shape)
 
     def snapshot(self) -> MatrixGP:
         """A copy as it is now, all of it constant: parameters and inputs require no gradient."""
         memo: dict[int, Any] = {id(b): b.detach().clone() for b in self.buffers() if b.requires_grad}
-        found = copy.deepcopy(self, memo)
-        return found.requires_grad_(False)
+        copied = copy.deepcopy(self, memo)
+        return copied.requires_grad_(False)
 
     def refuse_gradients(self) -> None:
         """Raise if inputs, or other data of the prior, require a gradient, which a posterior would lose."""
@@ -228,3 +135,94 @@ class MatrixGP(gpytorch.models.GP):
             size = (row_root.shape[-1], col_root.shape[-1])
             noise = torch.randn(size, generator=generator, dtype=self.dtype, device=row_root.device)
             return self.mean_matrix() + col_root._matmul(row_root._matmul(noise).mT).mT
+
+
+class Axis(gpytorch.Module):
+    """The rows or the columns: a gpytorch kernel and the inputs at which it is evaluated.
+
+    :param kernel: any gpytorch kernel.
+    :param inputs: (n, d) or (n,), with their gradient; left out for kernels on nodes, which know their own.
+    :param name: ``row`` or ``col``, for messages.
+    """
+
+    inputs: Tensor
+
+    def __init__(self, kernel: Kernel, inputs: Any, name: str) -> None:
+        super().__init__()
+        if not isinstance(kernel, Kernel):
+            raise InputError(f"{name}_kernel: expected a gpytorch kernel, got {type(kernel).__name__}")
+        if kernel.batch_shape:
+            raise InputError(
+                f"{name}_kernel: expected a kernel without batch dimensions, got {tuple(kernel.batch_shape)}"
+            )
+        self.kernel, self.name = kernel, name
+        own = _nodes_of(kernel, name)
+        if inputs is None:
+            if own is None:
+                raise InputError(f"{name}_inputs: {type(kernel).__name__} needs inputs, shape (n, d); none were given")
+            points = torch.arange(own).unsqueeze(1)
+        else:
+            points = checked_inputs(inputs, f"{name}_inputs")
+        self.register_buffer("inputs", points, persistent=False)
+
+    def __len__(self) -> int:
+        return int(self.inputs.shape[0])
+
+    def covariance(self) -> LinearOperator:
+        """(n, n), lazy; differentiable in the kernel's parameters and the inputs."""
+        return self._evaluate(self.inputs, None)
+
+    def cross(self, inputs: Tensor) -> LinearOperator:
+        """(q, n): between new ``inputs`` (q, d) and the axis."""
+        return self._evaluate(inputs, self.inputs)
+
+    def block(self, inputs: Tensor) -> LinearOperator:
+        """(q, q): among new ``inputs`` (q, d)."""
+        return self._evaluate(inputs, None)
+
+    def new_inputs(self, inputs: Any) -> Tensor:
+        """(q, d) checked new inputs, in this axis's dtype and place."""
+        points = checked_inputs(inputs, f"{self.name}_inputs").to(self.inputs.device)
+        if points.shape[1] != self.inputs.shape[1]:
+            raise InputError(
+                f"{self.name}_inputs: expected {self.inputs.shape[1]} columns as in the prior, got {points.shape[1]}"
+            )
+        converted = points.to(self.inputs.dtype)
+        lost = ~torch.isfinite(converted) if converted.is_floating_point() else converted != points
+        refuse_where(
+            lost, points, f"{self.name}_inputs", f"a number that fits into {self.inputs.dtype} as in the prior"
+        )
+        return converted
+
+    def _evaluate(self, x1: Tensor, x2: Tensor | None) -> LinearOperator:
+        lazy = self.kernel(x1, x2)
+        op = to_linear_operator(lazy.evaluate_kernel())
+        expected = (x1.shape[0], (x1 if x2 is None else x2).shape[0])
+        if tuple(op.shape) != expected:
+            raise InputError(
+                f"{self.name}_kernel: expected a kernel matrix {expected} for the inputs, got {tuple(op.shape)}; "
+                "kernels with several outputs per input do not fit a matrix-variate prior"
+            )
+        return op
+
+
+def checked_inputs(inputs: Any, name: str) -> Tensor:
+    """(n, d) finite inputs, with their gradient; whole numbers stay whole (they may be node numbers)."""
+    tensor = as_tensor(inputs, name, keep_gradient=True)
+    if tensor.dtype == torch.bool:
+        raise InputError(f"{name}: expected numbers, got booleans")
+    if tensor.is_floating_point() and tensor.dtype not in FLOATS:  # half precision fits into double
+        tensor = tensor.double()
+    points = tensor.unsqueeze(1) if tensor.dim() == 1 else tensor
+    if points.dim() != 2 or points.shape[0] == 0 or points.shape[1] == 0:
+        raise InputError(f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(tensor.shape)}")
+    refuse_where(~torch.isfinite(points), points, name, "a finite number")
+    return points.contiguous()
+
+
+def _nodes_of(kernel: Kernel, name: str) -> int | None:
+    """Number of nodes of the kernels on nodes inside ``kernel``; they have to agree."""
+    counts = {int(k.num_nodes) for k in (kernel, *kernel.sub_kernels()) if hasattr(k, "num_nodes")}
+    if len(counts) > 1:
+        raise InputError(f"{name}_kernel: its parts are on different numbers of nodes, {sorted(counts)}")
+    return counts.pop() if counts else None

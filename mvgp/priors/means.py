@@ -1,4 +1,4 @@
-"""PopularityMean: items that have many links are expected to have more."""
+"""Prior means: none, a constant, a bias of each row, given entries, popularity."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class MatrixMean(gpytorch.Module):
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """(Q,) or (): :math:`a_m` at ``rows`` (Q,)."""
-        positions(rows, "rows")
+        _positions(rows, "rows")
         return self.zero
 
     def col_part(self, cols: Tensor | None) -> Tensor:
         """(Q,) or (): :math:`c_n` at ``cols`` (Q,)."""
-        positions(cols, "cols")
+        _positions(cols, "cols")
         return self.zero
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
@@ -59,7 +59,7 @@ class MatrixMean(gpytorch.Module):
 
     def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(Q,) or (): the mean at pairs, each (Q,), or None for new inputs."""
-        check_pairs(rows, cols)
+        _check_pairs(rows, cols)
         return self.row_part(rows) + self.col_part(cols)
 
     def forward(self, rows: Tensor, cols: Tensor) -> Tensor:
@@ -69,20 +69,20 @@ class MatrixMean(gpytorch.Module):
         return self.at(rows, cols).expand(len(rows))
 
 
-def positions(given: Any, name: str, size: int | None = None) -> Tensor | None:
+def _positions(value: Any, name: str, size: int | None = None) -> Tensor | None:
     """(Q,) positions as they are, in [0, size) where a size is given; None for new inputs."""
-    if given is None:
+    if value is None:
         return None
-    check_instance(given, name, Tensor, "a tensor of positions or None")
-    if given.dtype != torch.int64:
-        raise InputError(f"{name}: expected positions of torch.int64, got {given.dtype}")
-    found = check_vector(given, name, "a vector of positions")
-    return found if size is None else check_index(found, size, name)
+    check_instance(value, name, Tensor, "a tensor of positions or None")
+    if value.dtype != torch.int64:
+        raise InputError(f"{name}: expected positions of torch.int64, got {value.dtype}")
+    vector = check_vector(value, name, "a vector of positions")
+    return vector if size is None else check_index(vector, size, name)
 
 
-def check_pairs(rows: Any, cols: Any) -> None:
+def _check_pairs(rows: Any, cols: Any) -> None:
     """As many rows as columns, unless one of the two is new."""
-    first, second = positions(rows, "rows"), positions(cols, "cols")
+    first, second = _positions(rows, "rows"), _positions(cols, "cols")
     if first is not None and second is not None and len(first) != len(second):
         raise InputError(f"rows and cols differ in length: {len(first)} and {len(second)}")
 
@@ -105,12 +105,12 @@ class ConstantMean(MatrixMean):
     @property
     def constant(self) -> Tensor:
         """()"""
-        found: Tensor = self.raw_constant
-        return found
+        constant: Tensor = self.raw_constant
+        return constant
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """Constant"""
-        positions(rows, "rows")
+        _positions(rows, "rows")
         return self.constant
 
 
@@ -123,7 +123,7 @@ class RowBiasMean(MatrixMean):
     def __init__(self, bias: Any, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(dtype)
         if whole(bias) is not None:
-            start = torch.zeros(check_whole_number(bias, "bias", most=2**31 - 1), dtype=dtype)
+            start = torch.zeros(check_whole_number(bias, "bias", maximum=2**31 - 1), dtype=dtype)
         else:
             start = check_values(bias, None, "bias", dtype)
         if start.numel() == 0:
@@ -133,8 +133,8 @@ class RowBiasMean(MatrixMean):
     @property
     def bias(self) -> Tensor:
         """(M,)"""
-        found: Tensor = self.raw_bias
-        return found
+        bias: Tensor = self.raw_bias
+        return bias
 
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse a prior with another number of rows."""
@@ -144,7 +144,7 @@ class RowBiasMean(MatrixMean):
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """bias_m"""
-        known = positions(rows, "rows", len(self.bias))
+        known = _positions(rows, "rows", len(self.bias))
         if known is None:
             raise InputError("a row-bias mean has no bias for new row inputs; put those rows into the prior")
         return self.bias[known]
@@ -174,12 +174,12 @@ class GivenMean(MatrixMean):
 
     def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(Q,): the entries at pairs."""
-        check_pairs(rows, cols)
+        _check_pairs(rows, cols)
         return self.matrix[self._known(rows, cols)]
 
     def _known(self, rows: Tensor | None, cols: Tensor | None) -> tuple[Tensor, Tensor]:
-        known_rows = positions(rows, "rows", self.matrix.shape[0])
-        known_cols = positions(cols, "cols", self.matrix.shape[1])
+        known_rows = _positions(rows, "rows", self.matrix.shape[0])
+        known_cols = _positions(cols, "cols", self.matrix.shape[1])
         if known_rows is None or known_cols is None:
             raise InputError("a given mean has no entries for new inputs; put those rows and columns into the prior")
         return known_rows, known_cols
@@ -206,11 +206,11 @@ class BiasedMean(MatrixMean):
         self.register_buffer("col_bias", col_bias)
 
     def _row(self, rows: Tensor | None) -> Tensor:
-        known = positions(rows, "rows", len(self.row_bias))
+        known = _positions(rows, "rows", len(self.row_bias))
         return self.zero if known is None else self.row_bias[known]
 
     def _col(self, cols: Tensor | None) -> Tensor:
-        known = positions(cols, "cols", len(self.col_bias))
+        known = _positions(cols, "cols", len(self.col_bias))
         return self.zero if known is None else self.col_bias[known]
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
@@ -246,23 +246,23 @@ class PopularityMean(MatrixMean):
         super().__init__(dtype)
         if isinstance(counts, PositiveUnlabelled):
             counts = torch.bincount(counts.cols, minlength=counts.shape[1])
-        given = check_values(counts, None, "counts", dtype)
-        if given.numel() == 0:
+        checked = check_values(counts, None, "counts", dtype)
+        if checked.numel() == 0:
             raise InputError("counts: expected a finite number that is not negative for each column, got none")
-        refuse_where(given < 0, given, "counts", "a finite number that is not negative")
+        refuse_where(checked < 0, checked, "counts", "a finite number that is not negative")
         start = check_values([check_number(scale, "scale")], 1, "scale", dtype)[0].clone()
-        self.register_buffer("counts", given.clone(), persistent=False)
+        self.register_buffer("counts", checked.clone(), persistent=False)
         self.register_parameter("raw_scale", torch.nn.Parameter(start))
 
     @property
     def scale(self) -> Tensor:
         """() s."""
-        found: Tensor = self.raw_scale
-        return found
+        scale: Tensor = self.raw_scale
+        return scale
 
     def col_part(self, cols: Tensor | None) -> Tensor:
         """(Q,): s log(1 + c_n)."""
-        known = positions(cols, "cols", len(self.counts))
+        known = _positions(cols, "cols", len(self.counts))
         if known is None:
             raise InputError("a popularity mean has no count for new column inputs; put those columns into the prior")
         return self.scale * self.counts[known].log1p()

@@ -1,6 +1,8 @@
 """Storage: posteriors in files that hold numbers and names, and no code."""
 
 from .budget import Budget
+from .fields import Fields
 from .posteriors import load, save
+from .registry import RestoreContext, register
 
-__all__ = ["Budget", "load", "save"]
+__all__ = ["Budget", "Fields", "RestoreContext", "load", "register", "save"]

@@ -1,6 +1,11 @@
-"""Archives: a tree of plain values and tensors in an uncompressed zip, which nothing in it can make run code.
+"""Archives: a tree of plain values and tensors in one safetensors file, in which nothing can run code.
 
-``manifest.json`` comes first, then ``arrays/<name>.npy``. Equal tensors are stored once, and are one tensor when read.
+The tree is JSON in the metadata of the file, under the key ``mvgp``. JSON has no arrays and no infinite numbers: a
+tensor stands there as the name of its array, a number that is not finite as a word. Equal tensors are stored once, and
+are one tensor when read.
+
+The safetensors library writes the arrays, and checks their types, shapes and offsets when it reads them. It has no
+checksum, so the metadata begins with the SHA-256 of the whole file, taken with zeros in place of its digits.
 """
 
 from __future__ import annotations
@@ -8,210 +13,47 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
-import struct
-import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import gpytorch
+import numpy as np
 import torch
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
 from torch import Tensor
 
 from ..errors import InputError, StorageError
-from .budget import Budget, Tree, full, plain
-from .files import NotRegularError, open_regular, replacing
-from .npy import ArrayEntry, Member, make_member, read_member
+from ..version import __version__
+from .budget import Budget
+from .files import NotRegularError, open_regular, parse_json, replacing
 
-WORD = b"mvgp sha256 "
-LENGTH = 64  # hexadecimal digits
-OPEN = WORD + b"0" * LENGTH  # the comment of a file that is yet to be sealed
-CHUNK = 2**22
-
-
-def seal(file: IO[bytes]) -> None:
-    """Fill in the digits of a file that ends with OPEN."""
-    digits = _digest(file)
-    file.seek(-LENGTH, os.SEEK_END)
-    file.write(digits)
-
-
-def check_seal(file: IO[bytes]) -> int:
-    """The file's size, if its seal is whole."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    begin = file.read(4)
-    if size == 0:
-        raise StorageError("expected a saved posterior, got an empty file")
-    if begin != b"PK\x03\x04":
-        raise StorageError(f"expected a saved posterior (a zip), got a file that begins with {begin!r}")
-    file.seek(max(0, size - len(OPEN)))
-    end = file.read()
-    if not end.startswith(WORD) or len(end) != len(OPEN):
-        raise StorageError("expected the seal of mvgp at the end, got none: it is cut short, or not a saved posterior")
-    found = _digest(file)
-    sealed = end[len(WORD) :]
-    if sealed != found:
-        raise StorageError(f"expected sha256 {sealed!r} as sealed, got {found!r}: it is damaged or was changed")
-    return size
-
-
-def _digest(file: IO[bytes]) -> bytes:
-    """Of everything but the last digits."""
-    left = file.seek(0, os.SEEK_END) - LENGTH
-    file.seek(0)
-    digest = hashlib.sha256()
-    while left > 0:
-        part = file.read(min(CHUNK, left))
-        if not part:
-            break
-        digest.update(part)
-        left -= len(part)
-    return digest.hexdigest().encode()
-
+Tree = dict[str, Any]
 
 FORMAT = "mvgp-posterior"
-VERSION = 1  # raised with every change that an older mvgp would misread
-NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
-DEEPEST = 100  # parts inside parts
-KEYS = {"format", "version", "written_by", "arrays", "content", "sha256"}
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What ``manifest.json`` says.
-
-    :param arrays: entries by name.
-    :param content: the tree, tensors by name.
-    """
-
-    arrays: dict[str, ArrayEntry]
-    content: Any
-
-
-def render(manifest: Manifest, written_by: dict[str, str]) -> bytes:
-    """The text of ``manifest.json``, with its own SHA-256."""
-    body = {
-        "format": FORMAT,
-        "version": VERSION,
-        "written_by": written_by,
-        "arrays": {name: entry.described() for name, entry in manifest.arrays.items()},
-        "content": manifest.content,
-    }
-    return json.dumps({**body, "sha256": _array_digest(body)}, indent=1, allow_nan=False).encode()
-
-
-def parse(text: bytes, budget: Budget) -> Manifest:
-    """The checked manifest: format and version first, so that a newer file is called that."""
-    # each value but the first follows one of these; those inside a text count as well
-    budget.allows("values", sum(text.count(mark) for mark in (b",", b"[", b"{")), "manifest")
-    try:
-        found = json.loads(text.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"manifest: expected JSON, got {error}") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        got = found.get("format") if isinstance(found, dict) else found
-        raise StorageError(f"manifest: expected format {FORMAT!r}, got {got!r:.100}")
-    version = found.get("version")
-    if type(version) is not int or version < 1:
-        raise StorageError(f"manifest: expected a positive whole number as version, got {version!r:.100}")
-    if version > VERSION:
-        raise StorageError(f"written by a newer mvgp: version {version}, this one reads up to {VERSION}")
-    if set(found) != KEYS:
-        raise StorageError(f"manifest: expected {', '.join(sorted(KEYS))}, got {sorted(found)!r:.200}")
-    _check_depth(found)
-    digest = found.pop("sha256")
-    if digest != _array_digest(found):
-        raise StorageError(f"manifest: expected sha256 {digest!r:.80}, got {_array_digest(found)}")
-    entries = found["arrays"]
-    if isinstance(entries, dict):
-        budget.allows("arrays", len(entries), "manifest")
-    if not isinstance(entries, dict) or not all(NAME.fullmatch(name) for name in entries):
-        raise StorageError(f"manifest: expected arrays by names of letters, digits, _ and dots, got {entries!r:.200}")
-    return Manifest({name: ArrayEntry.checked(entry, name) for name, entry in entries.items()}, found["content"])
-
-
-def _array_digest(body: dict[str, Any]) -> str:
-    try:
-        text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"manifest: expected finite numbers, got {error}") from error
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check_depth(tree: Any) -> None:
-    """Parts inside parts, level by level, so that deep ones end no stack."""
-    level = [tree]
-    for _ in range(DEEPEST):
-        level = [
-            part
-            for one in level
-            if isinstance(one, dict | list)
-            for part in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return
-    raise StorageError(f"manifest: expected parts inside one another up to {DEEPEST} deep, got deeper ones")
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key that occurs twice")
-    return found
-
-
-def _refuse_constant(word: str) -> Any:
-    raise ValueError(f"{word}, which is no JSON")
-
-
-MANIFEST = "manifest.json"
-ENTRY_BYTES = 512  # of the zip's directory, the most for one member on average
-EPOCH = (1980, 1, 1, 0, 0, 0)  # equal posteriors give equal bytes
-
-
-def write(path: str | os.PathLike[str], content: Tree) -> None:
-    """Write a tree; the file appears whole or not at all."""
-    from ..version import __version__
-
-    members: dict[str, Member] = {}
-    names: dict[str, str] = {}  # by what is in them
-
-    def put(where: str, tensor: Tensor) -> str:
-        member = make_member(tensor, where)
-        name = names.setdefault(member.entry.sha256, where)
-        members.setdefault(name, member)
-        return name
-
-    tree = plain(content, put)
-    manifest = Manifest({name: member.entry for name, member in members.items()}, tree)
-    written_by = {"mvgp": __version__, "torch": torch.__version__, "gpytorch": gpytorch.__version__}
-    text = render(manifest, written_by)
-    with replacing(os.fspath(path)) as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            archive.comment = OPEN
-            archive.writestr(_info(MANIFEST, len(text)), text)
-            for name, member in members.items():
-                with archive.open(_info(_path(name), member.size), "w") as place:
-                    member.write(place)
-        seal(file)
-
-
-def read(path: str | os.PathLike[str], budget: Budget | None = None) -> Tree:
-    """The tree of an archive, everything in it checked first.
-
-    :param budget: limits; the usual ones when left out.
-    """
-    with open_regular(path) as file:
-        return _read(file, budget or Budget())
+VERSION = 2  # raised with every change that an older mvgp would misread
+KEYS = {"sha256", "format", "version", "written_by", "fortran_order", "content"}
+START = b'{"__metadata__":{"mvgp":"{\\"sha256\\":\\"'  # of every header; the digits follow
+LENGTH = 8  # bytes of the header's length, before the header
+DIGITS = slice(LENGTH + len(START), LENGTH + len(START) + 64)  # where the checksum stands in a file
+ZEROS = b"0" * 64
+TYPES = {"float32": "F32", "float64": "F64", "int32": "I32", "int64": "I64", "bool": "BOOL"}  # safetensors' names
+MAX_DIMENSIONS = 8
+MAX_SIZE = 2**47  # of one dimension
+MAX_DEPTH = 100  # parts inside parts
+ARRAY, NUMBER = "$array", "$number"
+WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
 @contextlib.contextmanager
-def told(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors inside become :class:`~mvgp.errors.StorageError` with the path, unless there is no file at all."""
-    name = _checked_path(path)
+def wrap_storage_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors inside into a :class:`~mvgp.errors.StorageError` that names the file, unless there is no file."""
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(name, str):  # ``open`` takes a number for a file that is open already
+        raise InputError(f"path: expected the path of a file, a text or a pathlib.Path, got {path!r:.100}")
     try:
         yield
     except FileNotFoundError:
@@ -225,89 +67,197 @@ def told(path: str | os.PathLike[str]) -> Iterator[None]:
         raise StorageError(f"{name}: expected a saved posterior, got {reason:.1000}") from error
 
 
-def _checked_path(path: Any) -> str:
-    """The path as a text; numbers are no paths, though ``open`` takes them for files that are open already."""
-    found = os.fspath(path) if isinstance(path, str | os.PathLike) else path
-    if not isinstance(found, str):
-        raise InputError(f"path: expected the path of a file, a text or a pathlib.Path, got {path!r:.100}")
-    return found
+def write(path: str | os.PathLike[str], content: Tree) -> None:
+    """Write a tree; the file appears whole or not at all."""
+    arrays: dict[str, np.ndarray] = {}
+    transposed: list[str] = []
+    names: dict[tuple[Any, ...], str] = {}  # by what is in them
+
+    def store(where: str, tensor: Tensor) -> str:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if tensor.layout != torch.strided or dtype not in TYPES:
+            raise InputError(f"{where}: expected a dense tensor of {', '.join(TYPES)}, got {dtype}, {tensor.layout}")
+        fortran = _is_fortran(tensor)
+        array = (_reversed(tensor) if fortran else tensor).detach().cpu().contiguous().numpy()
+        name = names.setdefault((dtype, array.shape, fortran, hashlib.sha256(array.data).digest()), where)
+        if name not in arrays:
+            arrays[name] = array
+            transposed.extend([name] * fortran)
+        return name
+
+    tree = _to_json(content, store, "")
+    text = {
+        "sha256": ZEROS.decode(),
+        "format": FORMAT,
+        "version": VERSION,
+        "written_by": {"mvgp": __version__, "torch": torch.__version__, "gpytorch": gpytorch.__version__},
+        "fortran_order": transposed,
+        "content": tree,
+    }
+    data = save_arrays(arrays, {"mvgp": json.dumps(text, separators=(",", ":"), allow_nan=False)})
+    assert data[LENGTH : DIGITS.start] == START
+    view = memoryview(data)
+    with replacing(os.fspath(path)) as file:
+        file.write(view[: DIGITS.start])
+        file.write(checksum(data))
+        file.write(view[DIGITS.stop :])
 
 
-def _read(file: IO[bytes], budget: Budget) -> Tree:
-    size = file.seek(0, os.SEEK_END)
-    budget.allows("file_bytes", size, "file")
-    check_seal(file)
-    _check_directory(file, size, budget)
-    with zipfile.ZipFile(file) as archive:
-        infos = archive.infolist()
-        _check_members(infos, size)
-        if not infos or infos[0].filename != MANIFEST:
-            raise StorageError(f"expected {MANIFEST} as the first member, got {[i.filename for i in infos[:1]]}")
-        budget.allows("manifest_bytes", infos[0].file_size, MANIFEST)
-        manifest = parse(archive.read(infos[0]), budget)
-        expected = {MANIFEST, *(_path(name) for name in manifest.arrays)}
-        found = {info.filename: info for info in infos}
-        if set(found) != expected:
-            raise StorageError(
-                f"expected the members that the manifest lists, got {len(found)}: "
-                f"missing {sorted(expected - set(found))!r:.200}, unknown {sorted(set(found) - expected)!r:.200}"
-            )
-        arrays = {}
-        for name, entry in manifest.arrays.items():
-            info = found[_path(name)]
-            with archive.open(info) as member:
-                arrays[name] = read_member(member, info.file_size, entry, name)
-    tree = full(manifest.content, arrays)
+def checksum(data: bytes) -> bytes:
+    """The SHA-256 of a file's bytes with zeros where its digits are, in hexadecimal digits."""
+    view, digest = memoryview(data), hashlib.sha256()
+    for part in (view[: DIGITS.start], ZEROS, view[DIGITS.stop :]):
+        digest.update(part)
+    return digest.hexdigest().encode()
+
+
+def read(path: str | os.PathLike[str], budget: Budget | None = None) -> Tree:
+    """The tree of an archive, everything in it checked first.
+
+    :param budget: limits; the usual ones when left out.
+    """
+    budget = budget or Budget()
+    with open_regular(path) as file:
+        data, length = _read_bytes(file, budget)
+    text = _parse_header(data[LENGTH : LENGTH + length], budget)
+    arrays = load_arrays(data)
+    del data
+    transposed = text["fortran_order"]
+    if not isinstance(transposed, list) or not all(isinstance(name, str) and name in arrays for name in transposed):
+        raise StorageError(f"manifest: expected names of arrays as fortran_order, got {transposed!r:.200}")
+    tensors = {}
+    for name in list(arrays):
+        array = arrays.pop(name)
+        if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
+            raise StorageError(f"array {name:.100}: expected bytes 0 and 1 for booleans, got others")
+        tensor = torch.tensor(array)  # a copy, aligned as torch does
+        tensors[name] = _reversed(tensor) if name in transposed else tensor
+    tree = _from_json(text["content"], tensors)
     if not isinstance(tree, dict):
         raise StorageError(f"content: expected named parts, got {type(tree).__name__}")
     return tree
 
 
-def _check_directory(file: IO[bytes], size: int, budget: Budget) -> None:
-    """The zip's own directory holds no more than the budget allows; known from its last record, before it is read."""
-    record, locator, large = struct.Struct("<4s4H2LH"), struct.Struct("<4sLQL"), struct.Struct("<4sQ2H2L4Q")
-    at = size - len(OPEN) - record.size
-    found = _unpacked(file, record, at)
-    if found is None or found[0] != b"PK\x05\x06":
-        raise StorageError("expected a saved posterior, got BadZipFile: no directory before the seal")
-    length = found[5]
-    where = _unpacked(file, locator, at - locator.size)
-    if where is not None and where[0] == b"PK\x06\x07":  # beyond four gigabytes
-        wide = _unpacked(file, large, at - locator.size - large.size)
-        if wide is None or wide[0] != b"PK\x06\x06":
-            raise StorageError("expected a saved posterior, got BadZipFile: no directory of a large zip")
-        length = wide[8]
-    if length > ENTRY_BYTES * (budget.arrays + 1):
-        budget.allows("arrays", length // ENTRY_BYTES, "file")
+def _read_bytes(file: IO[bytes], budget: Budget) -> tuple[bytes, int]:
+    """The bytes of a file whose checksum is right, and the length of its header; sizes are checked first."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    start = file.read(DIGITS.start)
+    if not start:
+        raise StorageError("expected a saved posterior, got an empty file")
+    if start.startswith(b"PK\x03\x04"):
+        raise StorageError(_refuse_zip(start + file.read(1000)))
+    if start[LENGTH:] != START:
+        raise StorageError(
+            f"expected a saved posterior (safetensors, version {VERSION}), got a file that begins with {start[:40]!r}"
+        )
+    budget.allows("file_bytes", size, "file")
+    length = int.from_bytes(start[:LENGTH], "little")
+    if length > size - LENGTH:
+        raise StorageError(f"expected a header of {length} bytes, got a file of {size}: it is cut short or damaged")
+    budget.allows("manifest_bytes", length, "manifest")
+    data = start + file.read(size - len(start))
+    expected, computed = data[DIGITS], checksum(data)
+    if expected != computed:
+        raise StorageError(f"expected sha256 {expected!r}, got {computed!r}: it is cut short, damaged or was changed")
+    return data, length
 
 
-def _unpacked(file: IO[bytes], kind: struct.Struct, at: int) -> tuple[Any, ...] | None:
-    """A record at a place of the file, or None if there is no room for one."""
-    if at < 0:
-        return None
-    file.seek(at)
-    return kind.unpack(file.read(kind.size))
+def _refuse_zip(start: bytes) -> str:
+    """A message for files of version 1, which were zips; they say near their start which mvgp wrote them."""
+    writer = re.search(rb'"version": (\d{1,9}),\s+"written_by": {\s+"mvgp": "([\w.+]{1,40})"', start)
+    if writer is None:
+        return f"expected a saved posterior (safetensors, version {VERSION}), got a zip"
+    version, mvgp = (part.decode() for part in writer.groups())
+    return (
+        f"expected a file of version {VERSION}, got version {version}, written by mvgp {mvgp} as a zip: fit the model "
+        f"again and save it, or load the file with the mvgp that wrote it"
+    )
 
 
-def _check_members(infos: list[zipfile.ZipInfo], size: int) -> None:
-    """Distinct names, nothing compressed or encrypted, no more bytes than the file has."""
-    names = set()
-    for info in infos:
-        if info.filename in names:
-            raise StorageError(f"expected each member once, got {info.filename!r:.100} twice")
-        names.add(info.filename)
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size or info.flag_bits & 1:
-            raise StorageError(f"expected members that are stored as they are, got {info.filename!r:.100} otherwise")
-    total = sum(info.file_size for info in infos)
-    if total > size:
-        raise StorageError(f"expected members of at most {size} bytes, the file's size, got {total}")
+def _parse_header(header: bytes, budget: Budget) -> Tree:
+    """The checked metadata: format and version first, so that a newer file is called that."""
+    # each value but the first follows one of these; those inside a text count as well
+    budget.allows("values", sum(header.count(mark) for mark in (b",", b"[", b"{")), "manifest")
+    entries = _parse(header)
+    metadata = entries.pop("__metadata__", None) if isinstance(entries, dict) else None
+    if not isinstance(metadata, dict) or set(metadata) != {"mvgp"} or not isinstance(metadata["mvgp"], str):
+        raise StorageError(f"manifest: expected metadata with the one key 'mvgp', got {metadata!r:.100}")
+    text = _parse(metadata["mvgp"])
+    if not isinstance(text, dict) or text.get("format") != FORMAT:
+        got = text.get("format") if isinstance(text, dict) else text
+        raise StorageError(f"manifest: expected format {FORMAT!r}, got {got!r:.100}")
+    version = text.get("version")
+    if type(version) is not int or version < 1:
+        raise StorageError(f"manifest: expected a positive whole number as version, got {version!r:.100}")
+    if version > VERSION:
+        raise StorageError(f"written by a newer mvgp: version {version}, this one reads up to {VERSION}")
+    if version < VERSION or set(text) != KEYS:
+        raise StorageError(f"manifest: expected version {VERSION} with {sorted(KEYS)}, got {sorted(text)!r:.200}")
+    budget.allows("arrays", len(entries), "manifest")
+    for name, entry in entries.items():
+        _check_entry(name, entry)
+    return text
 
 
-def _path(name: str) -> str:
-    return f"arrays/{name}.npy"
+def _parse(text: bytes | str) -> Any:
+    try:
+        return parse_json(text, max_depth=MAX_DEPTH)
+    except ValueError as error:
+        raise StorageError(f"manifest: expected JSON, got {error!s:.200}") from error
 
 
-def _info(name: str, size: int) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(name, EPOCH)
-    info.file_size, info.external_attr = size, 0o644 << 16
-    return info
+def _check_entry(name: str, entry: Any) -> None:
+    """Type and shape of an array; safetensors compares them with its offsets, and those with the file."""
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise StorageError(f"array {name:.100}: expected dtype, shape and data_offsets, got {entry!r:.200}")
+    if entry["dtype"] not in list(TYPES.values()):
+        raise StorageError(f"array {name:.100}: expected dtype {', '.join(TYPES)}, got {entry['dtype']!r:.50}")
+    shape = entry["shape"]
+    if not isinstance(shape, list) or not all(type(size) is int and 0 <= size < MAX_SIZE for size in shape):
+        raise StorageError(f"array {name:.100}: expected a shape of whole numbers, got {shape!r:.100}")
+    if len(shape) > MAX_DIMENSIONS:
+        raise StorageError(f"array {name:.100}: expected at most {MAX_DIMENSIONS} dimensions, got {len(shape)}")
+
+
+def _to_json(tree: Any, store: Callable[[str, Tensor], str], where: str) -> Any:
+    """The tree as JSON can hold it; ``store`` takes a tensor and its place, and returns the name of its array."""
+    if isinstance(tree, Tensor):
+        return {ARRAY: store(where, tree)}
+    if isinstance(tree, dict):
+        return {key: _to_json(value, store, f"{where}.{key}" if where else key) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_to_json(value, store, f"{where}.{index}") for index, value in enumerate(tree)]
+    if isinstance(tree, float) and not math.isfinite(tree):
+        return {NUMBER: str(float(tree))}
+    if tree is None or isinstance(tree, bool | int | float | str):
+        return tree
+    raise TypeError(f"{where}: {type(tree).__name__} is not a plain value")
+
+
+def _from_json(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    """The inverse of :func:`_to_json`."""
+    if isinstance(tree, dict) and set(tree) == {ARRAY}:
+        name = tree[ARRAY]
+        if not isinstance(name, str) or name not in tensors:
+            raise StorageError(f"content: expected the name of one of its {len(tensors)} arrays, got {name!r:.100}")
+        return tensors[name]
+    if isinstance(tree, dict) and set(tree) == {NUMBER}:
+        word = tree[NUMBER]
+        if not isinstance(word, str) or word not in WORDS:
+            raise StorageError(f"content: expected one of {', '.join(WORDS)}, got {word!r:.100}")
+        return WORDS[word]
+    if isinstance(tree, dict):
+        return {key: _from_json(value, tensors) for key, value in tree.items()}
+    return [_from_json(value, tensors) for value in tree] if isinstance(tree, list) else tree
+
+
+def _is_fortran(tensor: Tensor) -> bool:
+    """Whether the first index is the fastest, on which the last bit of products depends; not where none is."""
+    wide = [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+    return tensor.numel() > 0 and len(wide) > 1 and wide == sorted(wide) and wide[0] < wide[-1]
+
+
+def _reversed(tensor: Tensor) -> Tensor:
+    """The same numbers, indices in reverse order."""
+    return tensor.permute(*reversed(range(tensor.dim())))

@@ -1,19 +1,11 @@
-"""Trees: what is stored, as nested dictionaries and lists of plain values and tensors.
-
-JSON has no arrays and no infinite numbers. In the manifest a tensor is the name of its array, and a number that is not
-finite is a word.
-"""
+"""Budgets: what loading a file may cost, compared with limits before it is spent."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from torch import Tensor
-
+from ..checks import check_instance
 from ..errors import InputError, StorageError
 
 
@@ -23,9 +15,9 @@ class Budget:
 
     The limits leave room for all but very large posteriors; raise one for a file you trust.
 
-    :param file_bytes: size of the file. Arrays are stored as they are, so it bounds their memory too.
-    :param manifest_bytes: size of ``manifest.json``.
-    :param values: texts, numbers, lists and named parts in it.
+    :param file_bytes: size of the file. Arrays are stored as they are, and copied once, so it bounds their memory too.
+    :param manifest_bytes: size of the description at its start.
+    :param values: texts, numbers, lists and named parts in the description.
     :param arrays: arrays of the file.
     :param kernels: kernels of the file, those inside others included.
     :param memory_bytes: memory for evaluating the kernels, as estimated from their sizes.
@@ -50,9 +42,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            given = getattr(self, field.name)
-            if type(given) is not int or given < 1:
-                raise InputError(f"{field.name}: expected a positive whole number, got {given!r:.100}")
+            limit = getattr(self, field.name)
+            if type(limit) is not int or limit < 1:
+                raise InputError(f"{field.name}: expected a positive whole number, got {limit!r:.100}")
 
     def allows(self, name: str, needed: int, where: str) -> None:
         """Refuse a file that needs more of something than there is."""
@@ -83,58 +75,5 @@ class Spending:
 
 def check_budget(budget: Budget | None) -> Budget:
     """The budget, or the usual one for None."""
-    if budget is not None and not isinstance(budget, Budget):
-        raise InputError(f"budget: expected mvgp.storage.Budget, got {type(budget).__name__}")
-    return budget or Budget()
-
-
-Tree = dict[str, Any]
-
-ARRAY, NUMBER = "$array", "$number"
-WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-
-
-def on_cpu(tree: Any) -> Any:
-    """The same tree, its tensors on the CPU."""
-    if isinstance(tree, dict):
-        return {key: on_cpu(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [on_cpu(value) for value in tree]
-    return tree.detach().cpu() if isinstance(tree, Tensor) else tree
-
-
-def plain(tree: Any, put: Callable[[str, Tensor], str], where: str = "") -> Any:
-    """The tree as JSON can hold it.
-
-    :param put: takes a place in the tree and the tensor there, returns the name of its array.
-    """
-    if isinstance(tree, Tensor):
-        return {ARRAY: put(where, tree)}
-    if isinstance(tree, dict):
-        return {key: plain(value, put, f"{where}.{key}" if where else key) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [plain(value, put, f"{where}.{place}") for place, value in enumerate(tree)]
-    if isinstance(tree, float) and not math.isfinite(tree):
-        return {NUMBER: str(float(tree))}
-    if tree is None or isinstance(tree, bool | int | float | str):
-        return tree
-    raise TypeError(f"{where}: {type(tree).__name__} is not a plain value")
-
-
-def full(tree: Any, arrays: dict[str, Tensor]) -> Any:
-    """The inverse of :func:`plain`, with ``arrays`` by their names."""
-    if isinstance(tree, dict) and set(tree) == {ARRAY}:
-        name = tree[ARRAY]
-        if not isinstance(name, str) or name not in arrays:
-            raise StorageError(f"content: expected the name of one of its {len(arrays)} arrays, got {name!r:.100}")
-        return arrays[name]
-    if isinstance(tree, dict) and set(tree) == {NUMBER}:
-        word = tree[NUMBER]
-        if not isinstance(word, str) or word not in WORDS:
-            raise StorageError(f"content: expected one of {', '.join(WORDS)}, got {word!r:.100}")
-        return WORDS[word]
-    if isinstance(tree, dict):
-        return {key: full(value, arrays) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [full(value, arrays) for value in tree]
-    return tree
+    granted: Budget = check_instance(Budget() if budget is None else budget, "budget", Budget, "mvgp.storage.Budget")
+    return granted

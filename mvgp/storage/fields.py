@@ -1,10 +1,10 @@
-"""Fields: a tree as it came from a file, of which every part is checked when it is asked for."""
+"""Fields: named parts as they came from a file. Each is checked when it is asked for."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,10 +12,11 @@ from torch import Tensor
 from ..errors import StorageError
 
 LARGEST = 1.7e308  # a number, whole or not, that fits in double precision
+T = TypeVar("T")
 
 
 class Fields:
-    """Named parts.
+    """Named parts of a file. Each method takes the name of a part and returns it, or refuses the file.
 
     :param tree: the parts.
     :param where: its place in the whole, for messages.
@@ -26,13 +27,13 @@ class Fields:
             raise StorageError(f"{where}: expected named parts, got {type(tree).__name__}")
         self._tree, self.where = tree, where
 
-    def only(self, *names: str, optional: tuple[str, ...] = ()) -> None:
+    def only(self, *names: str) -> None:
         """Refuse missing parts, and those of other names: nothing in a file is ignored."""
         for name in names:
             self._get(name)
-        unknown = set(self._tree) - {*names, *optional}
+        unknown = self.keys() - set(names)
         if unknown:
-            known = ", ".join((*names, *optional)) or "none"
+            known = ", ".join(names) or "none"
             raise StorageError(f"{self.where}: expected the parts {known}, got {sorted(unknown)!r:.200}")
 
     def keys(self) -> set[str]:
@@ -48,125 +49,101 @@ class Fields:
         return self._tree[name]
 
     def has(self, name: str) -> bool:
-        """Whether a part is there and not None."""
+        """Whether a part that may be None is not."""
         return self._get(name) is not None
+
+    def optional(self, name: str, read: Callable[[Fields, str], T]) -> T | None:
+        """None, or what a method of this class returns: ``parts.optional("noise", Fields.positive)``."""
+        return read(self, name) if self.has(name) else None
 
     def fields(self, name: str) -> Fields:
         """Named parts inside."""
         return Fields(self._get(name), f"{self.where}.{name}")
 
-    def items(self, name: str) -> list[Any]:
-        """A list of anything."""
-        found = self._get(name)
-        if not isinstance(found, list):
-            raise self._wrong(name, "a list", found)
-        return found
+    def each(self, name: str, read: Callable[[Fields, str], T]) -> list[T]:
+        """A list, each item by a method of this class: ``parts.each("weights", Fields.positive)``."""
+        items = self._get(name)
+        if not isinstance(items, list):
+            raise self._wrong(name, "a list", items)
+        numbered = Fields({f"{name}[{index}]": item for index, item in enumerate(items)}, self.where)
+        return [read(numbered, f"{name}[{index}]") for index in range(len(items))]
 
-    def each(self, name: str) -> list[Fields]:
-        """A list of named parts."""
-        return [Fields(part, f"{self.where}.{name}[{at}]") for at, part in enumerate(self.items(name))]
-
-    def text(self, name: str, choices: Iterable[str] | None = None) -> str:
-        """A text, one of ``choices`` if they are given."""
-        found = self._get(name)
-        allowed = None if choices is None else list(choices)
-        if not isinstance(found, str) or (allowed is not None and found not in allowed):
-            raise self._wrong(name, "a text" if allowed is None else f"one of {', '.join(allowed)}", found)
-        return found
+    def text(self, name: str, choices: Collection[str] | None = None) -> str:
+        """A text, one of ``choices`` if there are any."""
+        value = self._get(name)
+        if not isinstance(value, str) or (choices is not None and value not in choices):
+            raise self._wrong(name, "a text" if choices is None else f"one of {', '.join(choices)}", value)
+        return value
 
     def label(self, name: str, longest: int = 100) -> str:
         """A short text that can be shown on a terminal as it is."""
-        found = self.text(name)
-        if len(found) > longest or not found.isprintable():
-            raise self._wrong(name, f"a text of up to {longest} letters that can be printed", found)
-        return found
+        value = self.text(name)
+        if len(value) > longest or not value.isprintable():
+            raise self._wrong(name, f"a text of up to {longest} letters that can be printed", value)
+        return value
 
     def flag(self, name: str) -> bool:
         """True or false."""
-        found = self._get(name)
-        if not isinstance(found, bool):
-            raise self._wrong(name, "true or false", found)
-        return found
+        value = self._get(name)
+        if not isinstance(value, bool):
+            raise self._wrong(name, "true or false", value)
+        return value
 
-    def whole(self, name: str, least: int = 0, most: int = 2**62) -> int:
-        """A whole number from ``least`` to ``most``."""
-        return _whole(self._get(name), least, most, f"{self.where}.{name}")
+    def whole(self, name: str, minimum: int = 0, maximum: int = 2**62) -> int:
+        """A whole number from ``minimum`` to ``maximum``."""
+        value = self._get(name)
+        if type(value) is not int or not minimum <= value <= maximum:
+            raise self._wrong(name, f"a whole number from {minimum} to {maximum}", value)
+        return value
 
-    def wholes(self, name: str, least: int = 0, most: int = 2**62) -> list[int]:
-        """A list of them."""
-        return [_whole(one, least, most, f"{self.where}.{name}[{at}]") for at, one in enumerate(self.items(name))]
+    def number(self, name: str, minimum: float = -math.inf, maximum: float = math.inf) -> float:
+        """A finite number from ``minimum`` to ``maximum``; a whole one stays whole."""
+        value = self._get(name)
+        if type(value) not in (int, float):
+            raise self._wrong(name, "a number", value)
+        if not abs(value) <= LARGEST:
+            raise self._wrong(name, "a finite number", value)
+        if not minimum <= value <= maximum:
+            limit = f"at least {minimum:g}" if value < minimum else f"at most {maximum:g}"
+            raise self._wrong(name, f"a number of {limit}", value)
+        number: float = value
+        return number
 
-    def number(self, name: str, least: float = -math.inf) -> float:
-        """A finite number from ``least``; a whole one stays whole."""
-        return _number(self._get(name), least, f"{self.where}.{name}")
+    def not_negative(self, name: str) -> float:
+        """A finite number from 0."""
+        return self.number(name, 0)
 
     def positive(self, name: str) -> float:
         """A finite number above 0."""
-        found = self._get(name)
-        if type(found) in (int, float) and not found > 0:
-            raise self._wrong(name, "a positive number", found)
+        value = self._get(name)
+        if type(value) in (int, float) and not value > 0:
+            raise self._wrong(name, "a positive number", value)
         return self.number(name)
-
-    def optional_positive(self, name: str) -> float | None:
-        """A positive number; None where it is null, or missing as in older files."""
-        return None if self._tree.get(name) is None else self.positive(name)
-
-    def optional_probability(self, name: str) -> float | None:
-        """A number from 0 to 1; None where it is null, or missing as in older files."""
-        if self._tree.get(name) is None:
-            return None
-        found = self.number(name, 0)
-        if found > 1:
-            raise self._wrong(name, "a probability", found)
-        return found
-
-    def numbers(self, name: str) -> list[float]:
-        """A list of finite numbers."""
-        return [_number(one, -math.inf, f"{self.where}.{name}[{at}]") for at, one in enumerate(self.items(name))]
 
     def array(self, name: str, dtype: torch.dtype | None = None, shape: tuple[int | None, ...] | None = None) -> Tensor:
         """A tensor of a type and a shape; None in a shape stands for any size."""
-        found = self._get(name)
-        if not isinstance(found, Tensor):
-            raise self._wrong(name, "an array", found)
-        if dtype is not None and found.dtype != dtype:
-            raise self._wrong(name, f"an array of {dtype}", found.dtype)
+        value = self._get(name)
+        if not isinstance(value, Tensor):
+            raise self._wrong(name, "an array", value)
+        if dtype is not None and value.dtype != dtype:
+            raise self._wrong(name, f"an array of {dtype}", value.dtype)
         if shape is not None:
-            fits = len(shape) == found.dim() and all(
-                want in (None, got) for want, got in zip(shape, found.shape, strict=True)
-            )
-            if not fits:
-                sizes = ", ".join("any" if size is None else str(size) for size in shape)
-                raise self._wrong(name, f"an array of shape ({sizes})", tuple(found.shape))
-        return found
+            sizes = zip(shape, value.shape, strict=False)
+            if len(shape) != value.dim() or any(expected not in (None, size) for expected, size in sizes):
+                expected = ", ".join("any" if size is None else str(size) for size in shape)
+                raise self._wrong(name, f"an array of shape ({expected})", tuple(value.shape))
+        return value
 
     def finite(self, name: str, dtype: torch.dtype, shape: tuple[int | None, ...]) -> Tensor:
         """The same, all its numbers finite."""
-        found = self.array(name, dtype, shape)
-        if not bool(torch.isfinite(found).all()):
+        value = self.array(name, dtype, shape)
+        if not bool(torch.isfinite(value).all()):
             raise self._wrong(name, "finite numbers", "others")
-        return found
+        return value
 
     def positions(self, name: str, size: int, length: int | None = None) -> Tensor:
         """(T,) int64 in [0, size)."""
-        found = self.array(name, torch.int64, (length,))
-        if found.numel() and not 0 <= int(found.min()) <= int(found.max()) < size:
-            raise self._wrong(name, f"positions in [0, {size})", (int(found.min()), int(found.max())))
-        return found
-
-
-def _whole(found: Any, least: int, most: int, where: str) -> int:
-    if type(found) is not int or not least <= found <= most:
-        raise StorageError(f"{where}: expected a whole number from {least} to {most}, got {found!r:.100}")
-    return found
-
-
-def _number(found: Any, least: float, where: str) -> float:
-    if type(found) not in (int, float):
-        raise StorageError(f"{where}: expected a number, got {found!r:.100}")
-    if not abs(found) <= LARGEST:
-        raise StorageError(f"{where}: expected a finite number, got {found!r:.100}")
-    if found < least:
-        raise StorageError(f"{where}: expected a number of at least {least:g}, got {found!r:.100}")
-    number: float = found
-    return number
+        value = self.array(name, torch.int64, (length,))
+        if value.numel() and not 0 <= int(value.min()) <= int(value.max()) < size:
+            raise self._wrong(name, f"positions in [0, {size})", (int(value.min()), int(value.max())))
+        return value

@@ -1,4 +1,8 @@
-"""JSON from a file that anybody may have changed: bounded in size, depth and digits."""
+"""Files: regular ones only, written whole or not at all, and JSON from a file that anybody may have changed.
+
+What is not a regular file is refused before it is opened, on either side. A new file is written beside its place and
+then moved there. JSON is bounded in size, depth and digits.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +37,12 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
 
     A FIFO that nobody writes to would wait for ever, a device such as ``/dev/zero`` would never end.
     """
-    place = os.fspath(path)
-    _check_regular(os.stat(place).st_mode, place)
+    name = os.fspath(path)
+    _check_regular(os.stat(name).st_mode, name)
     # the path may have changed hands in between: do not wait for a writer, and look again
-    handle = os.open(place, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
-        _check_regular(os.fstat(handle).st_mode, place)
+        _check_regular(os.fstat(handle).st_mode, name)
         return open(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -50,33 +54,30 @@ def check_output_file(path: str | os.PathLike[str]) -> str:
 
     Whatever else is there is refused: directories, devices, FIFOs, sockets, links that lead nowhere or in a circle.
     """
-    place = os.fspath(path)
-    if os.path.basename(place) in ("", os.curdir, os.pardir):
-        raise InputError(f"{place!r}: expected the path of a file, got one without the name of a file")
-    mode = _mode(place, "the path of a file")
+    name = os.fspath(path)
+    if os.path.basename(name) in ("", os.curdir, os.pardir):
+        raise InputError(f"{name!r}: expected the path of a file, got one without the name of a file")
+    mode = _mode(name, "the path of a file")
     if mode is not None and not stat.S_ISREG(mode):
-        raise InputError(f"{place}: expected the path of a file, got {kind(mode)}")
-    target = os.path.realpath(place)
+        raise InputError(f"{name}: expected the path of a file, got {kind(mode)}")
+    target = os.path.realpath(name)
     folder = os.path.dirname(target)
     if not os.path.isdir(folder):
-        raise InputError(f"{place}: expected an existing directory for the file, got {folder}")
+        raise InputError(f"{name}: expected an existing directory for the file, got {folder}")
     return target
 
 
 def check_output_directory(path: str | os.PathLike[str]) -> None:
-    """A directory, or a place where one can be made: the first thing that is there on the way up is a directory."""
-    place = os.path.abspath(os.fspath(path)) if os.fspath(path) else ""
-    if not place:
+    """A directory, or a path where one can be made: the first thing that is there on the way up is a directory."""
+    if not os.fspath(path):
         raise InputError("expected the path of a directory, got an empty one")
-    while True:
-        mode = _mode(place, "a directory")
-        if mode is not None:
-            break
-        if os.path.dirname(place) == place:
-            raise InputError(f"{os.fspath(path)}: expected a directory, got a place that is not there: {place}")
-        place = os.path.dirname(place)
+    parent = os.path.abspath(os.fspath(path))
+    while (mode := _mode(parent, "a directory")) is None:
+        if os.path.dirname(parent) == parent:
+            raise InputError(f"{os.fspath(path)}: expected a directory, got a path that is not there: {parent}")
+        parent = os.path.dirname(parent)
     if not stat.S_ISDIR(mode):
-        raise InputError(f"{os.fspath(path)}: expected a directory, got {kind(mode)}: {place}")
+        raise InputError(f"{os.fspath(path)}: expected a directory, got {kind(mode)}: {parent}")
 
 
 def kind(mode: int) -> str:
@@ -84,26 +85,26 @@ def kind(mode: int) -> str:
     return next((words for test, words in KINDS if test(mode)), "something else")
 
 
-def _mode(place: str, expected: str) -> int | None:
+def _mode(name: str, expected: str) -> int | None:
     """Of what a path leads to; None if there is nothing."""
     try:
-        return os.stat(place).st_mode
+        return os.stat(name).st_mode
     except (FileNotFoundError, NotADirectoryError):  # the second: a part of the path is a file, which shows further up
-        if os.path.islink(place):
-            raise InputError(f"{place}: expected {expected}, got a link that leads nowhere") from None
+        if os.path.islink(name):
+            raise InputError(f"{name}: expected {expected}, got a link that leads nowhere") from None
         return None
     except OSError as error:
         got = "links that lead in a circle" if error.errno == errno.ELOOP else error.strerror or str(error)
-        raise InputError(f"{place}: expected {expected}, got {got}") from None
+        raise InputError(f"{name}: expected {expected}, got {got}") from None
     except ValueError as error:  # a zero byte in the name
-        raise InputError(f"{place!r}: expected {expected}, got {error}") from None
+        raise InputError(f"{name!r}: expected {expected}, got {error}") from None
 
 
-def _check_regular(mode: int, place: str) -> None:
+def _check_regular(mode: int, name: str) -> None:
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "expected a file, got a directory", place)
+        raise IsADirectoryError(errno.EISDIR, "expected a file, got a directory", name)
     if not stat.S_ISREG(mode):
-        raise NotRegularError(errno.EINVAL, f"expected a file, got {kind(mode)}", place)
+        raise NotRegularError(errno.EINVAL, f"expected a file, got {kind(mode)}", name)
 
 
 @contextlib.contextmanager
@@ -118,7 +119,11 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
     folder = os.path.dirname(target)
     draft = os.path.join(folder, f".mvgp-{secrets.token_hex(8)}.tmp")
     try:
-        with _draft(draft, path) as file:
+        file = open(draft, "x+b")  # noqa: SIM115 (closed below)
+    except PermissionError as error:
+        raise InputError(f"{path}: expected a directory that can be written to, got {error}") from error
+    try:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -142,36 +147,32 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
             os.close(handle)
 
 
-def _draft(draft: str, path: str) -> IO[bytes]:
-    try:
-        return open(draft, "x+b")
-    except PermissionError as error:
-        raise InputError(f"{path}: expected a directory that can be written to, got {error}") from error
-
-
-MOST_BYTES = 2**26
-DEEPEST = 50
-DIGITS = 19  # of a whole number: those of 64 bits
-
-
-def read_json(path: str | os.PathLike[str], what: str = "JSON") -> Any:
+def read_json(
+    path: str | os.PathLike[str],
+    what: str = "JSON",
+    *,
+    max_bytes: int = 2**26,
+    max_depth: int = 50,
+    max_digits: int = 19,
+) -> Any:
     """What a file says; ``FileNotFoundError`` if there is none, :class:`~mvgp.errors.InputError` if it is no such JSON.
 
-    Whole numbers have at most 19 digits, numbers are finite, and nothing is nested more than 50 deep.
-
     :param what: is expected, for messages.
+    :param max_bytes: size of the file.
+    :param max_depth: lists and objects inside one another.
+    :param max_digits: digits of a whole number; 64 bits have 19.
     """
     try:
         with open_regular(path) as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(max_bytes + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise InputError(f"{path}: expected {what}, got {error.strerror or error}") from error
-    if len(content) > MOST_BYTES:
-        raise InputError(f"{path}: expected {what} of at most {MOST_BYTES:,} bytes, got more")
+    if len(content) > max_bytes:
+        raise InputError(f"{path}: expected {what} of at most {max_bytes:,} bytes, got more")
     try:
-        found = json.loads(content.decode(), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+        return parse_json(content, max_depth=max_depth, max_digits=max_digits)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: expected text in UTF-8, got {error}") from error
     except json.JSONDecodeError as error:
@@ -179,36 +180,44 @@ def read_json(path: str | os.PathLike[str], what: str = "JSON") -> Any:
         raise InputError(f"{where}: expected {what}, got {error.msg}") from error
     except ValueError as error:
         raise InputError(f"{path}: expected {what}, got {error}") from error
+
+
+def parse_json(text: bytes | str, *, max_depth: int, max_digits: int = 4000) -> Any:
+    """JSON of finite numbers and distinct keys; anything else is a ``ValueError``."""
+
+    def whole(digits: str) -> int:
+        if len(digits.lstrip("-")) > max_digits:
+            raise ValueError(f"a whole number of {len(digits)} digits")
+        return int(digits)
+
+    try:
+        tree = json.loads(
+            text.decode() if isinstance(text, bytes) else text,
+            parse_int=whole,
+            parse_float=_finite,
+            parse_constant=_finite,
+            object_pairs_hook=_distinct,
+        )
     except RecursionError:
-        found = None
-        deep = True
-    else:
-        deep = _deep(found)
-    if deep:
-        raise InputError(f"{path}: expected {what}, nested at most {DEEPEST} deep, got more")
-    return found
-
-
-def _whole(text: str) -> int:
-    if len(text.lstrip("-")) > DIGITS:
-        raise ValueError(f"a whole number of {len(text)} digits")
-    return int(text)
+        raise ValueError(f"more than {max_depth} parts inside one another") from None
+    level = [tree]  # by levels, so that deep ones end no stack
+    for _ in range(max_depth + 1):
+        level = [part for part in level if isinstance(part, dict | list)]
+        if not level:
+            return tree
+        level = [part for parent in level for part in (parent.values() if isinstance(parent, dict) else parent)]
+    raise ValueError(f"more than {max_depth} parts inside one another")
 
 
 def _finite(text: str) -> float:
-    found = float(text)
-    if not math.isfinite(found):
+    number = float(text)
+    if not math.isfinite(number):
         raise ValueError(f"{text[:20]} for a finite number")
-    return found
+    return number
 
 
-def _deep(found: Any) -> bool:
-    waiting = [(found, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        if not isinstance(value, dict | list):
-            continue
-        if depth >= DEEPEST:
-            return True
-        waiting += [(one, depth + 1) for one in (value.values() if isinstance(value, dict) else value)]
-    return False
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    parts = dict(pairs)
+    if len(parts) < len(pairs):
+        raise ValueError("a key that occurs twice")
+    return parts

@@ -3,49 +3,71 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from gpytorch.priors import Prior
 
-from ..checks import check_instance, check_path
+from ..checks import check_flag, check_instance, check_path
 from ..errors import InputError, StorageError
-from ..linalg.pairs import PairIndex
+from ..linalg.conjugate_gradients import SolveReport
+from ..mean.certificate import Certificate
+from ..mean.penalties import SpectralElasticNet, TraceBall
 from ..posteriors.covariance import ConditionalCovariance, NoCovariance, unscaled
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.fitted import FullPosterior, TracePosterior
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..posteriors.whole_lists import WholeListCovariance
-from .archive import read, told, write
-from .budget import Budget, Spending, Tree, check_budget, on_cpu
+from ..priors.matrix_gp import MatrixGP
+from .archive import Tree, read, wrap_storage_errors, write
+from .budget import Budget, Spending, check_budget
 from .covariances import (
-    check_same_mean,
-    describe_certificate,
     describe_coefficients,
     describe_covariance,
     describe_low_rank,
-    describe_penalty,
-    describe_solve_report,
-    restore_certificate,
     restore_coefficients,
     restore_covariance,
     restore_low_rank,
-    restore_penalty,
-    restore_solve_report,
 )
 from .fields import Fields
 from .priors import describe_prior, restore_prior
-from .trial import check_answers, check_operator, check_size, settled
+from .trial import align_factors, check_answers, check_operator, check_size
 
-KINDS: dict[str, type[GaussianPosterior]] = {
-    kind.__name__: kind for kind in (FullPosterior, TracePosterior, FactorPosterior)
-}
 
-COVARIANCES: dict[str, tuple[type, ...]] = {
-    "FullPosterior": (ConditionalCovariance,),
-    "TracePosterior": (ConditionalCovariance, WholeListCovariance, NoCovariance),
-    "FactorPosterior": (LaplaceCovariance,),
+def _probability(parts: Fields, name: str) -> float | None:
+    return parts.number(name, 0, 1) if parts.has(name) else None
+
+
+UNLIMITED = Budget(kernels=2**62, memory_bytes=2**62, operations=2**90, iterations=2**62)  # for what is there already
+COVARIANCES: dict[type[GaussianPosterior], tuple[type, ...]] = {  # that each posterior may have
+    FullPosterior: (ConditionalCovariance,),
+    TracePosterior: (ConditionalCovariance, WholeListCovariance, NoCovariance),
+    FactorPosterior: (LaplaceCovariance,),
 }
+KINDS = {kind.__name__: kind for kind in COVARIANCES}
+RECORDS: dict[type, dict[str, Callable[[Fields, str], Any]]] = {  # plain records: how each attribute is read
+    SolveReport: {
+        "method": Fields.label,
+        "residual": Fields.not_negative,
+        "tolerance": Fields.positive,
+        "iterations": Fields.whole,
+    },
+    Certificate: {
+        "primal": Fields.number,
+        "dual": Fields.number,
+        "tolerance": Fields.positive,
+        "iterations": Fields.whole,
+        "rank": Fields.whole,
+        "solver": Fields.label,
+        "failure_probability": _probability,
+    },
+    SpectralElasticNet: {"lam": Fields.number, "alpha": Fields.number},
+    TraceBall: {"radius": Fields.number, "ridge": Fields.number},
+}
+PENALTIES = {kind.__name__: kind for kind in (SpectralElasticNet, TraceBall)}
 
 
 def describe_posterior(posterior: GaussianPosterior) -> Tree:
@@ -56,135 +78,142 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
             f"{kind} cannot be saved; the posteriors of FullGP, TraceGP and FactorGP can ({', '.join(KINDS)}, exactly "
             "and not as subclasses)"
         )
+    own: Tree = {"noise": posterior._noise}
+    if isinstance(posterior, FactorPosterior):
+        own["objective"], own["rank"] = float(posterior.objective), int(posterior.rank)
+        own["restarts"] = [float(value) for value in posterior.restarts]
+    elif isinstance(posterior, FullPosterior | TracePosterior):
+        own["evidence_scale"] = posterior._evidence_scale
+        own["certificate"] = _describe_record(posterior.certificate)
+        if isinstance(posterior, FullPosterior):
+            own["solve_report"] = _describe_record(posterior.solve_report)
+        else:
+            penalty = posterior.penalty
+            if PENALTIES.get(type(penalty).__name__) is not type(penalty):
+                raise InputError(f"penalty: {' and '.join(PENALTIES)} can be saved, got {type(penalty).__name__}")
+            own["penalty"] = {"kind": type(penalty).__name__, **(_describe_record(penalty) or {})}
+            own["mean"] = describe_low_rank(posterior.mean_factors)
     return {
         "kind": kind,
         "prior": describe_prior(posterior.prior),
         "coefficients": describe_coefficients(posterior.coefficients),
         "covariance": describe_covariance(posterior.conditional),
-        "own": _describe_own(posterior),
+        "own": own,
     }
 
 
 @torch.no_grad()
-def restore_posterior(given: Fields, spending: Spending, *, trial: bool) -> GaussianPosterior:
+def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> GaussianPosterior:
     """The inverse of :func:`describe_posterior`; kernels are evaluated as a fit does.
 
     :param trial: whether to ask it some questions, and refuse it if it has no answer.
     """
-    kind = given.text("kind", KINDS)
-    given.only("kind", "prior", "coefficients", "covariance", "own")
-    own = given.fields("own")
-    prior = restore_prior(given.fields("prior"), spending).requires_grad_(False)
+    kind = KINDS[parts.text("kind", KINDS)]
+    parts.only("kind", "prior", "coefficients", "covariance", "own")
+    prior = restore_prior(parts.fields("prior"), spending).requires_grad_(False)
     ops = prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
     largest = [
-        check_operator(op, f"{given.where}.prior.{side}", thorough=trial)
+        check_operator(op, f"{parts.where}.prior.{side}", thorough=trial)
         for op, side in zip(ops, ("row", "col"), strict=True)
     ]
-    coefficients = restore_coefficients(given.fields("coefficients"), prior)
-    covariance = restore_covariance(given.fields("covariance"), prior, ops, spending)
-    parts = (prior, ops, coefficients, covariance)
+    coefficients = restore_coefficients(parts.fields("coefficients"), prior)
+    covariance = restore_covariance(parts.fields("covariance"), prior, ops, spending)
     inner = covariance if isinstance(covariance, NoCovariance) else unscaled(covariance)[0]
-    if not isinstance(inner, COVARIANCES[kind]) or (kind == "FactorPosterior" and inner is not covariance):
-        raise StorageError(f"{given.where}.covariance: expected that of a {kind}, got {type(covariance).__name__}")
+    if not isinstance(inner, COVARIANCES[kind]) or (kind is FactorPosterior and inner is not covariance):
+        raise StorageError(
+            f"{parts.where}.covariance: expected that of a {kind.__name__}, got {type(covariance).__name__}"
+        )
     if isinstance(coefficients, SparseCoefficients):
-        _check_same_pairs(coefficients, covariance.pairs, f"{given.where}.coefficients")
-    check_size(given.where, prior, coefficients, covariance, largest)
-    posterior = _restore_kind(kind, own, parts)
-    posterior._noise = own.optional_positive("noise")
+        pattern, pairs = coefficients.pattern, covariance.pairs
+        if not (torch.equal(pattern.rows, pairs.rows) and torch.equal(pattern.cols, pairs.cols)):
+            raise StorageError(
+                f"{parts.where}.coefficients: expected the pairs that the covariance is given, got others"
+            )
+    check_size(parts.where, prior, coefficients, covariance, largest)
+    restore: Callable[..., GaussianPosterior] = {
+        FullPosterior: _restore_full,
+        TracePosterior: _restore_trace,
+        FactorPosterior: _restore_factor,
+    }[kind]
+    own = parts.fields("own")
+    posterior = restore(own, prior, ops, coefficients, covariance)
+    posterior._noise = own.optional("noise", Fields.positive)
     if trial:
-        check_answers(posterior, given.where)
+        check_answers(posterior, parts.where)
     return posterior
 
 
-def _restore_kind(kind: str, own: Fields, parts: Any) -> GaussianPosterior:
-    """What is particular to the kind."""
-    prior, ops, coefficients, covariance = parts
-    if kind == "FactorPosterior":
-        own.only("objective", "restarts", "rank", optional=("noise",))
-        rank = own.whole("rank")
-        if not isinstance(coefficients, LowRankCoefficients):
-            raise StorageError(f"{own.where}: expected a mean of low rank, got another")
-        if not rank == coefficients.left.shape[1] == covariance.x.shape[1]:
-            raise StorageError(f"{own.where}.rank: expected {coefficients.left.shape[1]} as in its factors, got {rank}")
-        return FactorPosterior(
-            prior,
-            ops,
-            coefficients,
-            settled(covariance, coefficients, ops, own.where),
-            objective=own.number("objective"),
-            restarts=own.numbers("restarts"),
-            rank=rank,
-        )
-    scale = _evidence_scale(own)
-    if kind == "FullPosterior":
-        own.only("evidence", "certificate", optional=("evidence_scale", "noise"))
-        if not isinstance(coefficients, SparseCoefficients):
-            raise StorageError(f"{own.where}: expected a coefficient for each pair, got a mean of low rank")
-        certificate = restore_certificate(own.fields("certificate")) if own.has("certificate") else None
-        return FullPosterior(
-            *parts,
-            solve_report=restore_solve_report(own.fields("evidence")) if own.has("evidence") else None,
-            certificate=certificate,
-            evidence_scale=scale,
-        )
-    own.only("certificate", "penalty", "mean", optional=("evidence_scale", "noise"))
-    certificate, mean = restore_certificate(own.fields("certificate")), None
+def _restore_full(own: Fields, *parts: Any) -> FullPosterior:
+    own.only("noise", "evidence_scale", "certificate", "solve_report")
+    if not isinstance(parts[2], SparseCoefficients):
+        raise StorageError(f"{own.where}: expected a coefficient for each pair, got a mean of low rank")
+    return FullPosterior(
+        *parts,
+        solve_report=own.optional("solve_report", partial(_restore_record, SolveReport)),
+        certificate=own.optional("certificate", partial(_restore_record, Certificate)),
+        evidence_scale=own.optional("evidence_scale", Fields.not_negative),
+    )
+
+
+def _restore_trace(own: Fields, *parts: Any) -> TracePosterior:
+    own.only("noise", "evidence_scale", "certificate", "penalty", "mean")
+    prior, ops, coefficients, _ = parts
+    certificate, mean = _restore_record(Certificate, own, "certificate"), None
     if own.has("mean"):
         mean = restore_low_rank(own.fields("mean"), prior, ops)
-        check_same_mean(own, coefficients, mean)
+        if (
+            not isinstance(coefficients, LowRankCoefficients)
+            or not torch.equal(coefficients.right, mean.right)
+            or not torch.equal(coefficients.left, mean.left * mean.values)
+        ):
+            raise StorageError(f"{own.where}.mean: expected the factors of the coefficients, got others")
         if certificate.rank != mean.rank:
             raise StorageError(f"{own.where}.certificate.rank: expected {mean.rank}, got {certificate.rank}")
     elif not isinstance(coefficients, SparseCoefficients):
         raise StorageError(f"{own.where}.mean: expected the factors of a mean of low rank, got none")
+    kind = PENALTIES[own.fields("penalty").text("kind", PENALTIES)]
     return TracePosterior(
         *parts,
         certificate=certificate,
-        penalty=restore_penalty(own.fields("penalty")),
+        penalty=_restore_record(kind, own, "penalty", "kind"),
         mean_factors=mean,
-        evidence_scale=scale,
+        evidence_scale=own.optional("evidence_scale", Fields.not_negative),
     )
 
 
-def _check_same_pairs(coefficients: SparseCoefficients, pairs: PairIndex, where: str) -> None:
-    pattern = coefficients.pattern
-    if not (torch.equal(pattern.rows, pairs.rows) and torch.equal(pattern.cols, pairs.cols)):
-        raise StorageError(f"{where}: expected the pairs that the covariance is given, got others")
+def _restore_factor(own: Fields, *parts: Any) -> FactorPosterior:
+    own.only("noise", "objective", "rank", "restarts")
+    prior, ops, coefficients, covariance = parts
+    rank = own.whole("rank")
+    if not isinstance(coefficients, LowRankCoefficients):
+        raise StorageError(f"{own.where}: expected a mean of low rank, got another")
+    if not rank == coefficients.left.shape[1] == covariance.x.shape[1]:
+        raise StorageError(f"{own.where}.rank: expected {coefficients.left.shape[1]} as in its factors, got {rank}")
+    return FactorPosterior(
+        prior,
+        ops,
+        coefficients,
+        align_factors(covariance, coefficients, ops, own.where),
+        objective=own.number("objective"),
+        restarts=own.each("restarts", Fields.number),
+        rank=rank,
+    )
 
 
-def _evidence_scale(own: Fields) -> float | None:
-    """None in files from before there was one."""
-    named = own.keys()
-    if "evidence_scale" not in named or not own.has("evidence_scale"):
+def _describe_record(record: Any) -> Tree | None:
+    if record is None:
         return None
-    return own.number("evidence_scale", 0)
+    tree = {name: getattr(record, name) for name in RECORDS[type(record)]}
+    for name, value in tree.items():
+        if value is not None and not isinstance(value, str):
+            tree[name] = int(value) if RECORDS[type(record)][name] is Fields.whole else float(value)
+    return tree
 
 
-def _describe_own(posterior: GaussianPosterior) -> Tree:
-    if isinstance(posterior, FullPosterior):
-        return {
-            "evidence": None if posterior.solve_report is None else describe_solve_report(posterior.solve_report),
-            "certificate": describe_certificate(posterior.certificate),
-            "evidence_scale": posterior._evidence_scale,
-            "noise": posterior._noise,
-        }
-    if isinstance(posterior, FactorPosterior):
-        return {
-            "objective": float(posterior.objective),
-            "restarts": [float(value) for value in posterior.restarts],
-            "rank": int(posterior.rank),
-            "noise": posterior._noise,
-        }
-    assert isinstance(posterior, TracePosterior)
-    return {
-        "certificate": describe_certificate(posterior.certificate),
-        "penalty": describe_penalty(posterior.penalty),
-        "mean": describe_low_rank(posterior.mean_factors),
-        "evidence_scale": posterior._evidence_scale,
-        "noise": posterior._noise,
-    }
-
-
-UNLIMITED = Budget(kernels=2**62, memory_bytes=2**62, operations=2**90, iterations=2**62)  # for what is there already
+def _restore_record(kind: type, parent: Fields, name: str, *besides: str) -> Any:
+    parts = parent.fields(name)
+    parts.only(*RECORDS[kind], *besides)
+    return kind(**{name: read_value(parts, name) for name, read_value in RECORDS[kind].items()})
 
 
 def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
@@ -208,13 +237,12 @@ def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
     """
     path = check_path(path)
     check_instance(posterior, "posterior", GaussianPosterior, "a posterior of mvgp")
-    tree = on_cpu(describe_posterior(posterior))
-    try:
-        restore_prior(
-            Fields(tree["prior"], "prior"), Spending(UNLIMITED)
-        )  # what cannot be restored should be known now
+    tree = describe_posterior(posterior)
+    try:  # what cannot be restored should be known now
+        restored = restore_prior(Fields(tree["prior"], "prior"), Spending(UNLIMITED))
     except StorageError as error:
         raise InputError(f"the prior cannot be saved: {error}") from error
+    _check_same_values(posterior.prior, restored)
     write(path, tree)
 
 
@@ -245,11 +273,19 @@ def load(path: str | os.PathLike[str], *, budget: Budget | None = None, trial: b
         True
 
     """
-    granted = check_budget(budget)
-    if not isinstance(trial, bool):
-        raise InputError(f"trial: expected True or False, got {trial!r:.100}")
-    with told(path):
-        return restore_posterior(Fields(read(path, granted), "content"), Spending(granted), trial=trial)
+    budget, trial = check_budget(budget), check_flag(trial, "trial")
+    with wrap_storage_errors(path):
+        return restore_posterior(Fields(read(path, budget), "content"), Spending(budget), trial=trial)
+
+
+def _check_same_values(prior: MatrixGP, restored: MatrixGP) -> None:
+    """Refuse a prior of which a parameter or a buffer would be lost, save for priors of hyperparameters."""
+    left_out = tuple(f"{name}." for name, module in prior.named_modules() if isinstance(module, Prior))
+    values = dict([*restored.named_parameters(), *restored.named_buffers()])
+    for name, expected in [*prior.named_parameters(), *prior.named_buffers()]:
+        kept = name in values and torch.equal(values[name], expected.cpu())
+        if not kept and not name.startswith(left_out):
+            raise InputError(f"prior.{name}: expected the same values after restoring, got others; describe them")
 
 
 GaussianPosterior.writer = save  # what GaussianPosterior.save calls: posteriors do not import storage

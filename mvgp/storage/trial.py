@@ -1,8 +1,10 @@
-"""Whether the numbers of a file make a posterior: covariances that are some, sizes that do not overflow, answers."""
+"""The trial of a loaded posterior: kernels that are covariances, numbers that do not overflow, finite answers."""
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 
 import torch
 from linear_operator import LinearOperator
@@ -16,8 +18,6 @@ from torch import Tensor
 
 from ..errors import MvgpError, SizeError, StorageError
 from ..linalg.chebyshev import ChebyshevLinearOperator
-from ..linalg.preconditioner import EXACT_LIMIT
-from ..linalg.solvers import CHOLESKY_LIMIT
 from ..linalg.spectra import SpectralLinearOperator, eigenpairs, tolerance
 from ..linalg.stacked import GramLinearOperator
 from ..posteriors.covariance import NoCovariance, PosteriorCovariance, unscaled
@@ -26,9 +26,12 @@ from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..posteriors.whole_lists import WholeListCovariance
 from ..priors.matrix_gp import MatrixGP
+from .covariances import Operators
 
-EIGEN_SIZE = 512  # of a dense kernel up to which its eigenvalues are computed; beyond, Cholesky's factor
-GRID = 10**6  # cells of a matrix up to which all means are computed, and a sample of it
+DENSE_SIZE = 3072  # of a dense kernel up to which it is checked to be positive semi-definite
+EIGEN_SIZE = 512  # of a dense kernel up to which that is by its eigenvalues; beyond, by a Cholesky factor
+MEAN_CELLS = 10**6  # of a matrix up to which all means are computed
+VARIANCE_PAIRS = 3000  # observed pairs up to which variances are computed, in a second or so
 FACTOR_ERROR = 1e-3  # relative; far above rounding, on this machine or another
 
 
@@ -55,7 +58,7 @@ def check_operator(op: LinearOperator, where: str, *, thorough: bool) -> float:
     matrix = op.to_dense()
     if not bool(torch.isfinite(matrix).all()):
         raise StorageError(f"{where}: expected a kernel with finite values, got others")
-    if thorough and len(matrix) <= EXACT_LIMIT:
+    if thorough and len(matrix) <= DENSE_SIZE:
         _check_psd(matrix, where)
     return float(matrix.abs().amax())
 
@@ -102,7 +105,8 @@ def check_size(
         left, right = (part.double().abs().sum(0) for part in (coefficients.left, coefficients.right))
         size = float(left @ right)
     entry = largest[0] * largest[1]
-    shift = max((float(part.double().abs().amax()) for part in _mean_parts(prior) if part.numel()), default=0.0)
+    numbers = [*prior.mean_module.parameters(), *prior.mean_module.buffers()]
+    shift = max((float(part.detach().double().abs().amax()) for part in numbers if part.numel()), default=0.0)
     if not size * entry + shift < room or not size < room:
         raise StorageError(
             f"{where}: expected means that fit in {prior.dtype}, got a bound of {size * entry + shift:.3g}"
@@ -112,49 +116,41 @@ def check_size(
     noise = covariance.noise.double()
     count = max(len(covariance.pairs), 1)
     sizes = (entry * count, float(noise.amax()), 1 / float(noise.amin())) if noise.numel() else (entry,)
-    if not all(0 <= one < room for one in sizes):
+    if not all(0 <= size < room for size in sizes):
         raise StorageError(f"{where}: expected variances that fit in {prior.dtype}, got kernels up to {entry:.3g}")
 
 
-def _mean_parts(prior: MatrixGP) -> list[Tensor]:
-    """Every number of the prior mean, inner ones included."""
-    module = prior.mean_module
-    return [part.detach() for part in (*module.parameters(), *module.buffers())]
-
-
-def settled(
-    found: LaplaceCovariance, coefficients: LowRankCoefficients, ops: tuple[LinearOperator, LinearOperator], where: str
+def align_factors(
+    covariance: LaplaceCovariance, coefficients: LowRankCoefficients, ops: Operators, where: str
 ) -> LaplaceCovariance:
     """The covariance with factors whose product is the mean of the coefficients; refused if there are none.
 
     Factors are coordinates with respect to roots of the kernels. Where those come from eigenvectors, another machine
-    may find them with other signs or turned; then the factors are turned likewise, which keeps their lengths.
+    may compute them with other signs or rotated; then the factors are rotated likewise, which keeps their lengths.
     """
-    if _agrees(found, coefficients, ops):
-        return found
-    lengths = found.x.norm(dim=0), found.z.norm(dim=0)  # (R,) both square roots of the mean's singular values
+    if _agrees(covariance, coefficients, ops):
+        return covariance
+    lengths = covariance.x.norm(dim=0), covariance.z.norm(dim=0)  # (R,) square roots of the mean's singular values
     half = (lengths[0] * lengths[1]).sqrt()
-    x = found.row_root.mT._matmul(coefficients.left) / half
-    z = found.col_root.mT._matmul(coefficients.right) * half
-    turned = LaplaceCovariance(found.row_root, found.col_root, x, z, found.pairs, found.noise)
+    row_root, col_root = covariance.row_root, covariance.col_root
+    x, z = row_root.mT._matmul(coefficients.left) / half, col_root.mT._matmul(coefficients.right) * half
+    rotated = LaplaceCovariance(row_root, col_root, x, z, covariance.pairs, covariance.noise)
     kept = all(
-        float((new.norm(dim=0) - old).norm()) <= FACTOR_ERROR * float(old.norm())
-        for new, old in zip((x, z), lengths, strict=True)
+        float((factor.norm(dim=0) - length).norm()) <= FACTOR_ERROR * float(length.norm())
+        for factor, length in zip((x, z), lengths, strict=True)
     )
-    if not kept or not _agrees(turned, coefficients, ops):
+    if not kept or not _agrees(rotated, coefficients, ops):
         raise StorageError(f"{where}: expected factors whose product is the mean of the coefficients, got others")
-    return turned
+    return rotated
 
 
-def _agrees(
-    found: LaplaceCovariance, coefficients: LowRankCoefficients, ops: tuple[LinearOperator, LinearOperator]
-) -> bool:
+def _agrees(covariance: LaplaceCovariance, coefficients: LowRankCoefficients, ops: Operators) -> bool:
     """Whether factors and coefficients have the same products with some random vectors."""
     generator = torch.Generator().manual_seed(0)
-    probe = torch.randn(ops[1].shape[-1], 8, generator=generator, dtype=found.x.dtype)
-    left, right = found.row_root._matmul(found.x), found.col_root._matmul(found.z)
-    wanted = ops[0]._matmul(coefficients.times(ops[1]._matmul(probe)))
-    return float((left @ (right.mT @ probe) - wanted).norm()) <= FACTOR_ERROR * float(wanted.norm())
+    probe = torch.randn(ops[1].shape[-1], 8, generator=generator, dtype=covariance.x.dtype)
+    left, right = covariance.row_root._matmul(covariance.x), covariance.col_root._matmul(covariance.z)
+    product = ops[0]._matmul(coefficients.times(ops[1]._matmul(probe)))
+    return float((left @ (right.mT @ probe) - product).norm()) <= FACTOR_ERROR * float(product.norm())
 
 
 def check_answers(posterior: GaussianPosterior, where: str) -> None:
@@ -162,7 +158,9 @@ def check_answers(posterior: GaussianPosterior, where: str) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they come again with the user's own questions
-            _ask(posterior, where)
+            for name, values in _ask(posterior):
+                if not bool(torch.isfinite(values).all()):
+                    raise StorageError(f"{where}: expected a posterior with finite answers, got another {name}")
     except StorageError:
         raise
     except (MvgpError, ArithmeticError, RuntimeError, ValueError) as error:
@@ -172,31 +170,27 @@ def check_answers(posterior: GaussianPosterior, where: str) -> None:
         ) from error
 
 
-def _ask(posterior: GaussianPosterior, where: str) -> None:
+def _ask(posterior: GaussianPosterior) -> Iterator[tuple[str, Tensor]]:
+    """Answers by name, about the corners of the matrix and some observed cells."""
     m, n = posterior.shape
     pairs = posterior.conditional.pairs
-    at = {(0, 0), (m - 1, n - 1)}
-    at |= {(int(pairs.rows[place]), int(pairs.cols[place])) for place in (0, -1) if len(pairs)}
-    rows, cols = (torch.tensor(side) for side in zip(*sorted(at), strict=True))
-    answers = {"mean": posterior.scores() if m * n <= GRID else posterior.mean(rows, cols)}
-    if _is_quick(posterior):
-        try:
-            answers["variance"] = posterior.variance(rows, cols)
-            joint = posterior.joint(rows, cols)
-            answers["joint covariance"] = joint.matrix
-            generator = torch.Generator().manual_seed(0)
-            answers["joint sample"] = joint.sample(1, generator)
-            if n <= EIGEN_SIZE:  # whole rows, whose ranks are asked for; rounding may spoil these alone
-                for row in torch.linspace(0, m - 1, min(m, 16)).long().tolist():
-                    line = posterior.joint(torch.full((n,), row), torch.arange(n))
-                    answers[f"joint sample of row {row}"] = line.sample(1, generator)
-            if max(m, n) <= EIGEN_SIZE:
-                answers["sample"] = posterior.sample(rows, cols, generator=generator)
-        except SizeError:  # too large for an answer, and so it was when it was saved
-            pass
-    for name, values in answers.items():
-        if not bool(torch.isfinite(values).all()):
-            raise StorageError(f"{where}: expected a posterior with finite answers, got another {name}")
+    cells = {(0, 0), (m - 1, n - 1)}
+    cells |= {(int(pairs.rows[index]), int(pairs.cols[index])) for index in (0, -1) if len(pairs)}
+    rows, cols = (torch.tensor(side) for side in zip(*sorted(cells), strict=True))
+    yield "mean", posterior.scores() if m * n <= MEAN_CELLS else posterior.mean(rows, cols)
+    if not _is_quick(posterior):
+        return
+    with contextlib.suppress(SizeError):  # too large for an answer, and so it was when it was saved
+        yield "variance", posterior.variance(rows, cols)
+        joint, generator = posterior.joint(rows, cols), torch.Generator().manual_seed(0)
+        yield "joint covariance", joint.matrix
+        yield "joint sample", joint.sample(1, generator)
+        if n <= EIGEN_SIZE:  # whole rows, whose ranks are asked for; rounding may spoil these alone
+            for row in torch.linspace(0, m - 1, min(m, 16)).long().tolist():
+                line = posterior.joint(torch.full((n,), row), torch.arange(n))
+                yield f"joint sample of row {row}", line.sample(1, generator)
+        if max(m, n) <= EIGEN_SIZE:
+            yield "sample", posterior.sample(rows, cols, generator=generator)
 
 
 def _is_quick(posterior: GaussianPosterior) -> bool:
@@ -205,5 +199,5 @@ def _is_quick(posterior: GaussianPosterior) -> bool:
         return False
     inner = unscaled(posterior.conditional)[0]
     if isinstance(inner, WholeListCovariance):
-        return len(inner._listed) * posterior.shape[1] <= CHOLESKY_LIMIT
-    return isinstance(inner, LaplaceCovariance) or len(inner.pairs) <= CHOLESKY_LIMIT
+        return len(inner._listed) * posterior.shape[1] <= VARIANCE_PAIRS
+    return isinstance(inner, LaplaceCovariance) or len(inner.pairs) <= VARIANCE_PAIRS

@@ -7,21 +7,19 @@ Inherit one, make the object, and a test runner does the rest::
             return MyKernel(graph, **options)
 """
 
-from .contract import Contract, ContractResult, run_contract
+from .contract import Contract, run_contract
 from .kernels import GraphKernelContract, KernelContract
 from .likelihoods import LikelihoodContract, TargetSetContract
 from .posteriors import PosteriorContract, RankerContract
-from .synthetic import SyntheticMatrix, synthetic_matrix
+from .synthetic import synthetic_matrix
 
 __all__ = [
     "Contract",
-    "ContractResult",
     "GraphKernelContract",
     "KernelContract",
     "LikelihoodContract",
     "PosteriorContract",
     "RankerContract",
-    "SyntheticMatrix",
     "TargetSetContract",
     "run_contract",
     "synthetic_matrix",

@@ -1,4 +1,4 @@
-"""Slopes by central differences: what gradients are compared with."""
+"""Contract: rules as test methods, how to run them, and slopes that gradients are compared with."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ class Contract:
             raise AssertionError(f"{self.contract_name()}: {rule}")
 
     def require_close(
-        self, found: Tensor, wanted: Tensor, rule: str, *, relative: float = 1e-8, absolute: float | None = None
+        self, actual: Tensor, expected: Tensor, rule: str, *, relative: float = 1e-8, absolute: float | None = None
     ) -> None:
         """Two tensors agree in shape, dtype and value.
 
-        :param found: (...) what the object gave.
-        :param wanted: (...) what it should have given.
+        :param actual: (...) what the object gave.
+        :param expected: (...) what it should have given.
         :param rule: what is expected, for the message.
         :param relative: largest error, relative to each number.
         :param absolute: largest error otherwise; ``relative`` times the largest number when left out.
         """
-        largest = float(wanted.detach().abs().max()) if wanted.numel() else 0.0
+        largest = float(expected.detach().abs().max()) if expected.numel() else 0.0
         torch.testing.assert_close(
-            found,
-            wanted,
+            actual,
+            expected,
             rtol=relative,
             atol=relative * largest if absolute is None else absolute,
             msg=lambda reason: f"{self.contract_name()}: {rule}\n{reason}",
@@ -145,11 +145,11 @@ def run_contract(contract: type[Contract]) -> ContractResult:
 
 def slopes(function: Callable[[Tensor], Tensor], at: Tensor, step: float = 1e-6) -> Tensor:
     """The gradient of ``function`` () by central differences, in the shape of ``at``."""
-    found = torch.empty(at.numel(), dtype=torch.float64)
-    for place in range(at.numel()):
+    actual = torch.empty(at.numel(), dtype=torch.float64)
+    for index in range(at.numel()):
         away = torch.zeros_like(at).flatten()
-        away[place] = step
+        away[index] = step
         away = away.reshape(at.shape)
         with torch.no_grad():
-            found[place] = (function(at + away) - function(at - away)) / (2 * step)
-    return found.reshape(at.shape)
+            actual[index] = (function(at + away) - function(at - away)) / (2 * step)
+    return actual.reshape(at.shape)

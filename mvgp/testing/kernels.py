@@ -1,4 +1,4 @@
-"""GraphKernelContract: what mvgp relies on in a kernel that is a function of a graph's Laplacian."""
+"""KernelContract, GraphKernelContract: what mvgp relies on in a kernel."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class KernelContract(Contract):
         return torch.arange(nodes[0]).unsqueeze(1)
 
     @staticmethod
-    def _operator(kernel: Kernel, one: Tensor, two: Tensor | None = None) -> LinearOperator:
-        return to_linear_operator(kernel(one, two).evaluate_kernel())
+    def _operator(kernel: Kernel, first: Tensor, second: Tensor | None = None) -> LinearOperator:
+        return to_linear_operator(kernel(first, second).evaluate_kernel())
 
-    def _dense(self, kernel: Kernel, one: Tensor, two: Tensor | None = None) -> Tensor:
-        found: Tensor = self._operator(kernel, one, two).to_dense().detach()
-        return found
+    def _dense(self, kernel: Kernel, first: Tensor, second: Tensor | None = None) -> Tensor:
+        actual: Tensor = self._operator(kernel, first, second).to_dense().detach()
+        return actual
 
     def test_the_matrix_is_a_covariance(self) -> None:
         """(n, n), finite, symmetric, positive semi-definite."""
@@ -73,29 +73,31 @@ class KernelContract(Contract):
         operator = self._operator(self.make_kernel(), self.make_inputs())
         dense = operator.to_dense().detach()
         right = torch.randn(len(dense), 3, generator=torch.Generator().manual_seed(0), dtype=dense.dtype)
-        found = (operator @ right).detach()
-        self.require_close(found, dense @ right, "K @ x is the dense product", relative=rounding(dense.dtype))
+        actual = (operator @ right).detach()
+        self.require_close(actual, dense @ right, "K @ x is the dense product", relative=rounding(dense.dtype))
 
     def test_the_diagonal_is_that_of_the_matrix(self) -> None:
         """kernel(x, diag=True), and the operator's own diagonal."""
         kernel, inputs = self.make_kernel(), self.make_inputs()
-        wanted = self._dense(kernel, inputs).diagonal()
+        expected = self._dense(kernel, inputs).diagonal()
         alone = kernel(inputs, diag=True).detach()
-        self.require_close(alone, wanted, "kernel(x, diag=True) is the diagonal of kernel(x)")
-        found = self._operator(kernel, inputs).diagonal().detach()
-        self.require_close(found, wanted, "the operator's diagonal is the diagonal of the matrix")
+        self.require_close(alone, expected, "kernel(x, diag=True) is the diagonal of kernel(x)")
+        actual = self._operator(kernel, inputs).diagonal().detach()
+        self.require_close(actual, expected, "the operator's diagonal is the diagonal of the matrix")
 
     def test_some_inputs_give_a_part_of_the_matrix(self) -> None:
         """In any order, and between two sets of inputs."""
         kernel, inputs = self.make_kernel(), self.make_inputs()
         matrix, last = self._dense(kernel, inputs), len(inputs) - 1
-        one, two = torch.tensor([last, 0]), torch.tensor([1, last, 1])
+        first, second = torch.tensor([last, 0]), torch.tensor([1, last, 1])
         rule = "kernel(x[i], x[j]) is a block of kernel(x)"
-        self.require_close(self._dense(kernel, inputs[one], inputs[two]), matrix[one][:, two], rule)
-        found = self._dense(kernel, inputs[one])
-        self.require_close(found, matrix[one][:, one], "kernel(x[i]) is a block of kernel(x)")
-        found = kernel(inputs[two], inputs[two.flip(0)], diag=True).detach()
-        self.require_close(found, matrix[two, two.flip(0)], "kernel(x[i], x[j], diag=True) are entries of kernel(x)")
+        self.require_close(self._dense(kernel, inputs[first], inputs[second]), matrix[first][:, second], rule)
+        actual = self._dense(kernel, inputs[first])
+        self.require_close(actual, matrix[first][:, first], "kernel(x[i]) is a block of kernel(x)")
+        actual = kernel(inputs[second], inputs[second.flip(0)], diag=True).detach()
+        self.require_close(
+            actual, matrix[second, second.flip(0)], "kernel(x[i], x[j], diag=True) are entries of kernel(x)"
+        )
 
     def test_gradients_of_the_parameters(self) -> None:
         """Of a weighted sum of the matrix, by differences, for each raw parameter that is learned."""
@@ -105,16 +107,16 @@ class KernelContract(Contract):
         for name, parameter in kernel.named_parameters():
             if not parameter.requires_grad:
                 continue
-            (found,) = torch.autograd.grad((weights * self._operator(kernel, inputs).to_dense()).sum(), parameter)
+            (actual,) = torch.autograd.grad((weights * self._operator(kernel, inputs).to_dense()).sum(), parameter)
             start = parameter.detach().clone()
 
             def total(raw: Tensor, parameter: Tensor = parameter) -> Tensor:
                 parameter.data.copy_(raw)
                 return (weights * self._dense(kernel, inputs)).sum()
 
-            wanted = slopes(total, start, step=1e-5)
+            expected = slopes(total, start, step=1e-5)
             parameter.data.copy_(start)
-            self.require_close(found, wanted, f"the gradient of {name} is its slope", relative=1e-5, absolute=1e-6)
+            self.require_close(actual, expected, f"the gradient of {name} is its slope", relative=1e-5, absolute=1e-6)
 
     def test_a_copy_is_apart(self) -> None:
         """A posterior keeps a deep copy of the prior: later changes of the kernel must not reach it."""
@@ -131,18 +133,18 @@ class KernelContract(Contract):
         for parameter in kernel.parameters():
             parameter.data.add_(0.25)
         other.load_state_dict(kernel.state_dict())
-        found, wanted = self._dense(other, inputs), self._dense(kernel, inputs)
-        self.require_close(found, wanted, "a kernel with the same state_dict has the same matrix", relative=1e-12)
+        actual, expected = self._dense(other, inputs), self._dense(kernel, inputs)
+        self.require_close(actual, expected, "a kernel with the same state_dict has the same matrix", relative=1e-12)
 
     def test_it_goes_to_single_precision(self) -> None:
         """kernel.to(torch.float32) computes in it."""
         kernel, inputs = self.make_kernel(), self.make_inputs()
-        wanted = self._dense(kernel, inputs)
-        self.require(wanted.dtype == torch.float64, f"the matrix is in double precision, got {wanted.dtype}")
-        given = inputs.float() if inputs.is_floating_point() else inputs
-        found = self._dense(kernel.to(torch.float32), given)
-        self.require(found.dtype == torch.float32, f"after .to(torch.float32) the matrix is too, got {found.dtype}")
-        self.require_close(found.double(), wanted, "single precision is about the same matrix", relative=1e-4)
+        expected = self._dense(kernel, inputs)
+        self.require(expected.dtype == torch.float64, f"the matrix is in double precision, got {expected.dtype}")
+        points = inputs.float() if inputs.is_floating_point() else inputs
+        actual = self._dense(kernel.to(torch.float32), points)
+        self.require(actual.dtype == torch.float32, f"after .to(torch.float32) the matrix is too, got {actual.dtype}")
+        self.require_close(actual.double(), expected, "single precision is about the same matrix", relative=1e-4)
 
     def test_it_is_a_side_of_a_prior(self) -> None:
         """MatrixGP takes it for rows and for columns."""
@@ -189,30 +191,30 @@ class GraphKernelContract(KernelContract):
 
     def test_the_spectrum_is_a_function(self) -> None:
         """(n,) -> (n,), finite, not negative on [0, 2], and each value on its own."""
-        kernel, places = self.make_kernel(), torch.linspace(0, 2, 41, dtype=torch.float64)
-        found = kernel.spectrum(places).detach()
-        self.require(found.shape == places.shape, f"spectrum of (n,) is (n,), got {tuple(found.shape)}")
-        right = torch.isfinite(found).all() and (found + kernel.shift.detach() >= 0).all()
+        kernel, points = self.make_kernel(), torch.linspace(0, 2, 41, dtype=torch.float64)
+        actual = kernel.spectrum(points).detach()
+        self.require(actual.shape == points.shape, f"spectrum of (n,) is (n,), got {tuple(actual.shape)}")
+        right = torch.isfinite(actual).all() and (actual + kernel.shift.detach() >= 0).all()
         self.require(right, "f + shift is finite and not negative on [0, 2], where the eigenvalues of L are")
-        alone = torch.stack([kernel.spectrum(place.reshape(1)).detach()[0] for place in places])
-        self.require_close(alone, found, "f(x) depends on x only", relative=1e-12)
+        alone = torch.stack([kernel.spectrum(point.reshape(1)).detach()[0] for point in points])
+        self.require_close(alone, actual, "f(x) depends on x only", relative=1e-12)
 
     def test_it_is_this_function_of_the_laplacian(self) -> None:
         """From eigenpairs of the dense Laplacian."""
         kernel = self.make_kernel()
         values, vectors = (torch.from_numpy(part) for part in np.linalg.eigh(kernel.graph.laplacian().toarray()))
         spectrum = (kernel.spectrum(values.clamp(0, 2)) + kernel.shift).detach()
-        found = self._dense(kernel, self.make_inputs())
-        self.require_close(found, (vectors * spectrum) @ vectors.mT, "K = f(L) + shift I", relative=1e-9)
+        actual = self._dense(kernel, self.make_inputs())
+        self.require_close(actual, (vectors * spectrum) @ vectors.mT, "K = f(L) + shift I", relative=1e-9)
 
     def test_the_polynomial_agrees_with_the_eigenpairs(self) -> None:
         """method="chebyshev", which large graphs use, against method="eigen"."""
-        inputs, found = self.make_inputs(), {}
+        inputs, actual = self.make_inputs(), {}
         for method in ("eigen", "chebyshev"):
             kernel = self.make_graph_kernel(self.make_graph(), method=method)
             self.require(kernel.method == method, "make_graph_kernel hands its options on to GraphKernel")
-            found[method] = self._dense(kernel, inputs)
-        self.require_close(found["chebyshev"], found["eigen"], "polynomial and eigenpairs agree", relative=1e-8)
+            actual[method] = self._dense(kernel, inputs)
+        self.require_close(actual["chebyshev"], actual["eigen"], "polynomial and eigenpairs agree", relative=1e-8)
 
     def test_names_of_nodes_do_not_matter(self) -> None:
         """Nodes in another order: the matrix in that order."""

@@ -1,4 +1,4 @@
-"""LikelihoodContract: what mvgp relies on in a ranking likelihood."""
+"""TargetSetContract, LikelihoodContract: what mvgp relies on in a set of targets and in a ranking likelihood."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from ..likelihoods.targets import TargetSet
 from ..models.trace_gp import TraceGP
 from ..priors.matrix_gp import MatrixGP
 from .contract import Contract, rounding, slopes
+
+SEEDS = range(5)
 
 
 @dataclass(frozen=True)
@@ -49,32 +51,29 @@ def example_lists(seed: int, num_levels: int, num_lists: int = 8) -> ExampleList
     level[number == 0], level[number == 1] = 0, num_levels - 1
     scores = draw.normal(size=len(number)) * draw.choice([0.3, 1.0, 5.0], num_lists)[number]
     weight, order = draw.uniform(0.2, 2.0, len(number)), draw.permutation(len(number))
-    found = (scores, level, 3 * number + 1, weight)
-    return ExampleLists(*(torch.from_numpy(part[order]) for part in found))
+    actual = (scores, level, 3 * number + 1, weight)
+    return ExampleLists(*(torch.from_numpy(part[order]) for part in actual))
 
 
-def nearest_in_polyhedron(point: np.ndarray, above: np.ndarray, least: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    r"""(n,) the r nearest to ``point`` (n,) with ``above`` r >= ``least``, in the norm with ``weight`` (n,).
+def nearest_in_polyhedron(point: np.ndarray, above: np.ndarray, lower: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    r"""(n,) the r nearest to ``point`` (n,) with ``above`` r >= ``lower``, in the norm with ``weight`` (n,).
 
     Least distance programming (Lawson and Hanson 1974, chapter 23): the shortest u with G u >= h follows from the
     residual of one non-negative least-squares problem, :math:`\min_{\lambda \ge 0} \|(G^T; h^T) \lambda - e_{n+1}\|`.
 
     :param above: (q, n).
-    :param least: (q,).
+    :param lower: (q,).
     """
-    if len(least) == 0:  # nothing to keep to; scipy's solver aborts the process on an empty system
+    if len(lower) == 0:  # nothing to keep to; scipy's solver aborts the process on an empty system
         return point
     scale = 1 / np.sqrt(weight)
-    system = np.vstack([(above * scale).T, least - above @ point])  # (n + 1, q)
-    wanted = np.zeros(len(point) + 1)
-    wanted[-1] = 1.0
-    residual = system @ nnls(system, wanted, maxiter=100 * system.shape[1])[0] - wanted
+    system = np.vstack([(above * scale).T, lower - above @ point])  # (n + 1, q)
+    expected = np.zeros(len(point) + 1)
+    expected[-1] = 1.0
+    residual = system @ nnls(system, expected, maxiter=100 * system.shape[1])[0] - expected
     if abs(residual[-1]) < 1e-12:
         raise ValueError("the inequalities contradict each other")
     return point - scale * residual[:-1] / residual[-1]
-
-
-SEEDS = range(5)
 
 
 class TargetSetContract(Contract):
@@ -132,8 +131,8 @@ class TargetSetContract(Contract):
         """supports_weights and shift_invariant are booleans, projection returns a map."""
         target = self.make_target_set()
         for name in ("supports_weights", "shift_invariant"):
-            found = getattr(target, name, None)
-            self.require(isinstance(found, bool), f"{name} is True or False, got {found!r}")
+            actual = getattr(target, name, None)
+            self.require(isinstance(actual, bool), f"{name} is True or False, got {actual!r}")
         project = target.projection(self._cases()[0][2])
         self.require(callable(project), "projection(lists) returns a map psi (T,) -> r (T,)")
 
@@ -141,13 +140,13 @@ class TargetSetContract(Contract):
         """Shape and precision of the scores, finite, and the scores are not written to."""
         for dtype in (torch.float64, torch.float32):
             for lists, weight, grouped in self._cases():
-                given = lists.scores.to(dtype)
-                before = given.clone()
-                found = self.make_target_set().projection(grouped, weight)(given)
-                self.require(found.shape == given.shape, f"targets are (T,), got {tuple(found.shape)}")
-                self.require(found.dtype == dtype, f"targets have the precision of the scores, got {found.dtype}")
-                self.require(torch.isfinite(found).all(), "targets are finite")
-                self.require(torch.equal(given, before), "scores are left as they are")
+                scores = lists.scores.to(dtype)
+                before = scores.clone()
+                actual = self.make_target_set().projection(grouped, weight)(scores)
+                self.require(actual.shape == scores.shape, f"targets are (T,), got {tuple(actual.shape)}")
+                self.require(actual.dtype == dtype, f"targets have the precision of the scores, got {actual.dtype}")
+                self.require(torch.isfinite(actual).all(), "targets are finite")
+                self.require(torch.equal(scores, before), "scores are left as they are")
 
     def test_a_map_can_be_called_again(self) -> None:
         """What was projected before does not change the result."""
@@ -162,17 +161,17 @@ class TargetSetContract(Contract):
         """Projecting twice is projecting once."""
         for lists, weight, grouped in self._cases():
             project = self.make_target_set().projection(grouped, weight)
-            found = project(lists.scores)
-            self.require_close(project(found), found, "P(P(psi)) = P(psi)", relative=1e-10)
+            actual = project(lists.scores)
+            self.require_close(project(actual), actual, "P(P(psi)) = P(psi)", relative=1e-10)
 
     def test_it_is_the_nearest_point(self) -> None:
         """No point of the set lies on the near side: <psi - P psi, P phi - P psi> <= 0."""
         for lists, weight, grouped in self._cases():
             project = self.make_target_set().projection(grouped, weight)
             metric = torch.ones_like(lists.scores) if weight is None else weight
-            near = project(lists.scores)
+            nearest = project(lists.scores)
             for other in (lists.scores.flip(0), 0 * lists.scores, 4 * lists.scores, lists.scores + 1):
-                product = float((metric * (lists.scores - near) * (project(other) - near)).sum())
+                product = float((metric * (lists.scores - nearest) * (project(other) - nearest)).sum())
                 within = 1e-9 * float((metric * lists.scores.square()).sum())
                 rule = "P psi is the point of the set nearest to psi"
                 self.require(product <= within, f"{rule}: <psi - P psi, P phi - P psi> = {product:.3g} > 0")
@@ -209,8 +208,10 @@ class TargetSetContract(Contract):
         for lists, weight, grouped in self._cases():
             project = self.make_target_set().projection(grouped, weight)
             offset = (lists.task % 5).double() - 2
-            found, wanted = project(lists.scores + offset), project(lists.scores) + offset
-            self.require_close(found, wanted, "shift_invariant: P(psi + constant) = P(psi) + constant", relative=1e-9)
+            actual, expected = project(lists.scores + offset), project(lists.scores) + offset
+            self.require_close(
+                actual, expected, "shift_invariant: P(psi + constant) = P(psi) + constant", relative=1e-9
+            )
 
     def test_weights_count_or_are_refused(self) -> None:
         """Equal weights are none; a set that takes none says so."""
@@ -221,25 +222,25 @@ class TargetSetContract(Contract):
                 rule = "projection(lists, weight) is refused without supports_weights"
                 self.require_refusal(lambda grouped=grouped, equal=equal: target.projection(grouped, equal), rule)
                 continue
-            found, wanted = (target.projection(grouped, weight)(lists.scores) for weight in (equal, None))
-            self.require_close(found, wanted, "equal weights are the same as none", relative=1e-9)
+            actual, expected = (target.projection(grouped, weight)(lists.scores) for weight in (equal, None))
+            self.require_close(actual, expected, "equal weights are the same as none", relative=1e-9)
 
     def test_it_solves_the_quadratic_program(self) -> None:
         """Against non-negative least squares on :meth:`inequalities`, list by list."""
         for lists, weight, grouped in self._cases():
-            found = self.make_target_set().projection(grouped, weight)(lists.scores)
+            actual = self.make_target_set().projection(grouped, weight)(lists.scores)
             metric = torch.ones_like(lists.scores) if weight is None else weight
             for task in lists.task.unique():
                 own = lists.task == task
-                above, least = (part.double().numpy() for part in self.inequalities(lists.level[own]))
-                wanted = nearest_in_polyhedron(lists.scores[own].numpy(), above, least, metric[own].numpy())
+                above, lower = (part.double().numpy() for part in self.inequalities(lists.level[own]))
+                expected = nearest_in_polyhedron(lists.scores[own].numpy(), above, lower, metric[own].numpy())
                 rule = "targets are the optimum of the quadratic program"
-                within = 1e-6 * max(1.0, float(np.abs(wanted).max()))
-                self.require_close(found[own], torch.from_numpy(wanted), rule, absolute=within)
+                within = 1e-6 * max(1.0, float(np.abs(expected).max()))
+                self.require_close(actual[own], torch.from_numpy(expected), rule, absolute=within)
                 short = (
-                    float((torch.from_numpy(least) - torch.from_numpy(above) @ found[own]).max()) if len(least) else 0
+                    float((torch.from_numpy(lower) - torch.from_numpy(above) @ actual[own]).max()) if len(lower) else 0
                 )
-                self.require(short <= rounding(found.dtype) * 10, f"targets are in the set, off by {short:.3g}")
+                self.require(short <= rounding(actual.dtype) * 10, f"targets are in the set, off by {short:.3g}")
 
 
 class LikelihoodContract(Contract):
@@ -273,8 +274,8 @@ class LikelihoodContract(Contract):
 
     def test_it_is_a_ranking_likelihood(self) -> None:
         """Recipes ask for the class."""
-        found = self.make_likelihood()
-        self.require(isinstance(found, RankingLikelihood), f"is a RankingLikelihood, got {type(found).__name__}")
+        actual = self.make_likelihood()
+        self.require(isinstance(actual, RankingLikelihood), f"is a RankingLikelihood, got {type(actual).__name__}")
 
     def test_the_noise_is_a_parameter(self) -> None:
         """One positive number; what is set is what one gets; it can be learned."""
@@ -288,10 +289,10 @@ class LikelihoodContract(Contract):
     def test_entries_are_grouped_by_task(self) -> None:
         """One list for each task; a higher label is a higher level."""
         lists, labels = self._example()
-        found = self.make_likelihood().lists(labels, lists.task)
-        self.require(len(found) == len(labels), "lists(labels, task) has every entry")
-        self.require(torch.equal(found.task_ids[found.list_of], lists.task), "each entry is in the list of its task")
-        level = found.cell_level[found.cell]
+        actual = self.make_likelihood().lists(labels, lists.task)
+        self.require(len(actual) == len(labels), "lists(labels, task) has every entry")
+        self.require(torch.equal(actual.task_ids[actual.list_of], lists.task), "each entry is in the list of its task")
+        level = actual.cell_level[actual.cell]
         for task in lists.task.unique():
             own = lists.task == task
             right = (level[own][:, None] > level[own]) == (labels[own][:, None] > labels[own])
@@ -300,10 +301,10 @@ class LikelihoodContract(Contract):
     def test_targets_rank_as_the_labels_say(self) -> None:
         """In every list, no target of a lower label is above one of a higher label."""
         lists, labels = self._example()
-        found = self.make_likelihood().retarget(lists.scores, labels, lists.task)
-        self.require(found.shape == lists.scores.shape, f"retarget is (T,), got {tuple(found.shape)}")
+        actual = self.make_likelihood().retarget(lists.scores, labels, lists.task)
+        self.require(actual.shape == lists.scores.shape, f"retarget is (T,), got {tuple(actual.shape)}")
         for task in lists.task.unique():
-            own, value = lists.task == task, found[lists.task == task]
+            own, value = lists.task == task, actual[lists.task == task]
             higher = labels[own][:, None] > labels[own]
             rule = "targets of higher labels are not below those of lower ones"
             self.require((value[:, None] >= value - 1e-9)[higher].all(), rule)
@@ -312,12 +313,12 @@ class LikelihoodContract(Contract):
         """retarget, retargeting and the target set's own projection agree."""
         lists, labels = self._example()
         likelihood = self.make_likelihood()
-        wanted = likelihood.target.projection(likelihood.lists(labels, lists.task))(lists.scores)
+        expected = likelihood.target.projection(likelihood.lists(labels, lists.task))(lists.scores)
         rule = "{} is the projection onto its target set"
-        found = likelihood.retarget(lists.scores, labels, lists.task)
-        self.require_close(found, wanted, rule.format("retarget"), relative=1e-12)
-        found = likelihood.retargeting(labels, lists.task)(lists.scores)
-        self.require_close(found, wanted, rule.format("retargeting"), relative=1e-12)
+        actual = likelihood.retarget(lists.scores, labels, lists.task)
+        self.require_close(actual, expected, rule.format("retarget"), relative=1e-12)
+        actual = likelihood.retargeting(labels, lists.task)(lists.scores)
+        self.require_close(actual, expected, rule.format("retargeting"), relative=1e-12)
 
     def test_the_loss_is_half_the_squared_distance(self) -> None:
         """Equation (9); zero at the targets."""
@@ -326,8 +327,8 @@ class LikelihoodContract(Contract):
         for weight in [None, lists.weight] if likelihood.target.supports_weights else [None]:
             targets = likelihood.retarget(lists.scores, labels, lists.task, weight)
             square = (lists.scores - targets).square() * (1 if weight is None else weight)
-            found = likelihood.loss(lists.scores, labels, lists.task, weight)
-            self.require_close(found, square.sum() / 2, "loss is half the squared distance to the targets")
+            actual = likelihood.loss(lists.scores, labels, lists.task, weight)
+            self.require_close(actual, square.sum() / 2, "loss is half the squared distance to the targets")
             rest = float(likelihood.loss(targets, labels, lists.task, weight))
             self.require(rest <= 1e-12 * float(square.sum()) + 1e-20, "the loss of the targets is 0")
 
@@ -337,44 +338,44 @@ class LikelihoodContract(Contract):
         lists, labels = self._example()
         for weight in [None, lists.weight] if likelihood.target.supports_weights else [None]:
             scores = lists.scores.clone().requires_grad_()
-            (found,) = torch.autograd.grad(likelihood.loss(scores, labels, lists.task, weight), scores)
+            (actual,) = torch.autograd.grad(likelihood.loss(scores, labels, lists.task, weight), scores)
             off = lists.scores - likelihood.retarget(lists.scores, labels, lists.task, weight)
-            self.require_close(found, off if weight is None else weight * off, "the gradient of loss is w (psi - r)")
+            self.require_close(actual, off if weight is None else weight * off, "the gradient of loss is w (psi - r)")
 
             def loss(psi: Tensor, weight: Tensor | None = weight) -> Tensor:
                 return likelihood.loss(psi, labels, lists.task, weight)
 
-            wanted = slopes(loss, lists.scores)
+            expected = slopes(loss, lists.scores)
             rule = "the gradient of loss is its slope"
-            self.require_close(found, wanted, rule, relative=1e-4, absolute=1e-4)
+            self.require_close(actual, expected, rule, relative=1e-4, absolute=1e-4)
 
     def test_the_loss_is_convex(self) -> None:
         """In the middle it is at most the average of the ends."""
         likelihood = self.make_likelihood()
         lists, labels = self._example()
         ends = [lists.scores, lists.scores.flip(0)]
-        one, two, middle = (likelihood.loss(psi, labels, lists.task) for psi in (*ends, sum(ends) / 2))
-        self.require(middle <= (one + two) / 2 + 1e-9 * (one + two), "the loss is convex")
+        first, second, middle = (likelihood.loss(psi, labels, lists.task) for psi in (*ends, sum(ends) / 2))
+        self.require(middle <= (first + second) / 2 + 1e-9 * (first + second), "the loss is convex")
 
     def test_probabilities_sum_to_one(self) -> None:
         """Over all labellings of a list of four."""
         scores = torch.tensor([0.3, -0.2, 0.9, 0.0], dtype=torch.float64)
-        every = torch.tensor(list(itertools.product(self.labels, repeat=4)))
+        labellings = torch.tensor(list(itertools.product(self.labels, repeat=4)))
         with torch.no_grad():
-            total = float(self.make_likelihood()(scores).log_prob(every).exp().sum())
+            total = float(self.make_likelihood()(scores).log_prob(labellings).exp().sum())
         self.require(abs(total - 1) < self.accuracy, f"probabilities of all labellings sum to 1, got {total:.6g}")
 
     def test_samples_have_these_probabilities(self) -> None:
         """4,000 samples of a list of two, to five standard errors."""
         scores = torch.tensor([0.3, -0.2], dtype=torch.float64)
-        every = torch.tensor(list(itertools.product(self.labels, repeat=2)))
+        labellings = torch.tensor(list(itertools.product(self.labels, repeat=2)))
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(0)
             distribution = self.make_likelihood()(scores)
-            samples, wanted = distribution.sample((4000,)), distribution.log_prob(every).exp()
+            samples, expected = distribution.sample((4000,)), distribution.log_prob(labellings).exp()
         self.require(samples.shape == (4000, 2), f"samples are (S, T), got {tuple(samples.shape)}")
-        share = (samples[:, None, :] == every).all(-1).double().mean(0)
-        off = (share - wanted).abs() <= 5 * (wanted * (1 - wanted) / 4000).sqrt() + self.accuracy
+        share = (samples[:, None, :] == labellings).all(-1).double().mean(0)
+        off = (share - expected).abs() <= 5 * (expected * (1 - expected) / 4000).sqrt() + self.accuracy
         self.require(off.all(), "samples come with the probabilities of log_prob")
 
     def test_the_gradient_of_the_log_probability(self) -> None:
@@ -382,10 +383,10 @@ class LikelihoodContract(Contract):
         likelihood = self.make_likelihood()
         scores = torch.tensor([0.3, -0.2, 0.9, 0.1], dtype=torch.float64)
         task, labels = torch.tensor([0, 0, 1, 1]), torch.tensor(self.labels)[torch.tensor([0, -1, -1, 0])]
-        given = scores.clone().requires_grad_()
-        (found,) = torch.autograd.grad(likelihood.log_prob(given, labels, task), given)
-        wanted = slopes(lambda psi: likelihood.log_prob(psi, labels, task).detach(), scores, step=1e-4)
-        self.require_close(found, wanted, "the gradient of log_prob is its slope", relative=1e-3, absolute=1e-3)
+        point = scores.clone().requires_grad_()
+        (actual,) = torch.autograd.grad(likelihood.log_prob(point, labels, task), point)
+        expected = slopes(lambda psi: likelihood.log_prob(psi, labels, task).detach(), scores, step=1e-4)
+        self.require_close(actual, expected, "the gradient of log_prob is its slope", relative=1e-3, absolute=1e-3)
 
     def test_an_expectation_is_of_whole_lists(self) -> None:
         """One number for each list, below log_marginal; parts of lists are refused without a promise."""
@@ -394,13 +395,13 @@ class LikelihoodContract(Contract):
         scores = MultivariateNormal(torch.zeros(4).double(), torch.eye(4).double() + 0.5)
         rule = "expected_log_prob without list_sizes or complete_lists=True is refused"
         self.require_refusal(lambda: likelihood.expected_log_prob(labels, scores, task=task), rule)
-        found = {}
+        actual = {}
         for name in ("expected_log_prob", "log_marginal"):
             with torch.random.fork_rng(), torch.no_grad():
                 torch.manual_seed(0)
-                found[name] = getattr(likelihood, name)(labels, scores, task=task, complete_lists=True)
-            self.require(found[name].shape == (2,), f"{name} is (L,), got {tuple(found[name].shape)}")
-        below = found["expected_log_prob"] <= found["log_marginal"] + 1e-9
+                actual[name] = getattr(likelihood, name)(labels, scores, task=task, complete_lists=True)
+            self.require(actual[name].shape == (2,), f"{name} is (L,), got {tuple(actual[name].shape)}")
+        below = actual["expected_log_prob"] <= actual["log_marginal"] + 1e-9
         self.require(below.all(), "E log p is at most log E p")
 
     def test_a_model_can_be_fitted(self) -> None:

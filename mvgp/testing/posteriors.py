@@ -1,4 +1,4 @@
-"""PosteriorContract: what mvgp relies on in a posterior with a mean and a covariance."""
+"""RankerContract, PosteriorContract: what mvgp relies on in whatever scores rows, and in a posterior."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class RankerContract(Contract):
         ranker, scores = self._scores()
         last = int(ranker.shape[0]) - 1
         for rows in ([0], [last, 0], [1, 1, 0]):
-            for given in (torch.tensor(rows), rows):
-                kind = type(given).__name__
-                found, wanted = ranker.scores(given), scores[torch.tensor(rows)]
+            for chosen in (torch.tensor(rows), rows):
+                kind = type(chosen).__name__
+                actual, expected = ranker.scores(chosen), scores[torch.tensor(rows)]
                 rule = f"scores({rows}), given as a {kind}, are these rows of scores()"
-                self.require_close(found, wanted, rule, relative=rounding(scores.dtype))
+                self.require_close(actual, expected, rule, relative=rounding(scores.dtype))
 
     def test_the_same_question_has_the_same_answer(self) -> None:
         """Twice the same scores, and no random numbers of others are used up."""
@@ -94,9 +94,9 @@ class RankerContract(Contract):
         """They say the same of the ranker as of its matrix."""
         ranker = self.make_ranker()
         rows, held_out = torch.tensor([0, 1]), ([0, 1], [1, 0])
-        found = ranking_scores(ranker, held_out, k=2, rows=rows)
-        wanted = ranking_scores(ranker.scores(rows), held_out, k=2)
-        self.require_close(found.auc, wanted.auc, "mvgp.metrics gives the AUC of its matrix", absolute=1e-12)
+        actual = ranking_scores(ranker, held_out, k=2, rows=rows)
+        expected = ranking_scores(ranker.scores(rows), held_out, k=2)
+        self.require_close(actual.auc, expected.auc, "mvgp.metrics gives the AUC of its matrix", absolute=1e-12)
 
 
 class PosteriorRanksContract(RankerContract):
@@ -124,18 +124,18 @@ class PosteriorRanksContract(RankerContract):
     def test_probabilities_of_the_top_sum_to_k(self) -> None:
         """Exactly k places are taken in every sample; an excluded item takes none."""
         posterior = self.make_posterior()
-        found = posterior.top_probability(0, k=2, exclude=([0], [1]), num_samples=200)
-        self.require(found.shape == (posterior.shape[1],), "top_probability(row, k) is (N,)")
-        self.require(((found >= 0) & (found <= 1)).all(), "P(in the top k) is between 0 and 1")
-        self.require(abs(float(found.sum()) - min(2, len(found) - 1)) < 1e-6, "P(in the top k) sums to k over a row")
-        self.require(float(found[1]) == 0, "P(in the top k) is 0 for an excluded item")
+        actual = posterior.top_probability(0, k=2, exclude=([0], [1]), num_samples=200)
+        self.require(actual.shape == (posterior.shape[1],), "top_probability(row, k) is (N,)")
+        self.require(((actual >= 0) & (actual <= 1)).all(), "P(in the top k) is between 0 and 1")
+        self.require(abs(float(actual.sum()) - min(2, len(actual) - 1)) < 1e-6, "P(in the top k) sums to k over a row")
+        self.require(float(actual[1]) == 0, "P(in the top k) is 0 for an excluded item")
 
     def test_probabilities_follow_from_the_seed(self) -> None:
         """The same seed gives the same answer, and the random numbers of others are left alone."""
         posterior = self.make_posterior()
         before = torch.get_rng_state()
-        one, two = (posterior.top_probability(0, k=2, num_samples=100, seed=3) for _ in range(2))
-        self.require(torch.equal(one, two), "top_probability with the same seed gives the same numbers")
+        first, second = (posterior.top_probability(0, k=2, num_samples=100, seed=3) for _ in range(2))
+        self.require(torch.equal(first, second), "top_probability with the same seed gives the same numbers")
         self.require(torch.equal(before, torch.get_rng_state()), "queries leave the global random numbers alone")
 
     def test_rank_intervals_are_ranks(self) -> None:
@@ -218,9 +218,9 @@ class PosteriorContract(PosteriorRanksContract):
             "posterior.covariance()": diagonal,
         }
         scale = float(self._prior_variance(posterior, rows, cols).max())
-        for name, found in others.items():
+        for name, actual in others.items():
             rule = f"posterior.variance(rows, cols) agrees with {name}"
-            self.require_close(found, variance, rule, absolute=100 * rounding(variance.dtype) * scale)
+            self.require_close(actual, variance, rule, absolute=100 * rounding(variance.dtype) * scale)
 
     def test_every_covariance_is_the_same(self) -> None:
         """Of the joint distribution, of joint, and a block of covariance; symmetric and positive semi-definite."""
@@ -233,10 +233,10 @@ class PosteriorContract(PosteriorRanksContract):
         self.require_close(whole, whole.mT, "covariance() is symmetric", absolute=within)
         lowest = float(torch.linalg.eigvalsh((whole + whole.mT) / 2).min())
         self.require(lowest >= -within, f"covariance() is positive semi-definite, got an eigenvalue {lowest:.3g}")
-        wanted = whole[cells][:, cells]
+        expected = whole[cells][:, cells]
         lazy, dense = posterior(rows, cols).covariance_matrix, posterior.joint(rows, cols).matrix
-        self.require_close(lazy, wanted, "posterior(rows, cols) has a block of covariance()", absolute=within)
-        self.require_close(dense, wanted, "posterior.joint(rows, cols) is a block of covariance()", absolute=within)
+        self.require_close(lazy, expected, "posterior(rows, cols) has a block of covariance()", absolute=within)
+        self.require_close(dense, expected, "posterior.joint(rows, cols) is a block of covariance()", absolute=within)
 
     def test_the_lazy_covariance_multiplies_like_the_dense_one(self) -> None:
         """covariance() @ x without forming it."""
@@ -254,14 +254,14 @@ class PosteriorContract(PosteriorRanksContract):
         variance = posterior.variance(rows, cols)
         self.require(torch.isfinite(variance).all() and (variance >= 0).all(), "variances are finite and not negative")
         if self.below_prior:
-            most = self._prior_variance(posterior, rows, cols) * (1 + rounding(variance.dtype))
-            self.require((variance <= most).all(), "no variance is larger than the prior's")
+            limit = self._prior_variance(posterior, rows, cols) * (1 + rounding(variance.dtype))
+            self.require((variance <= limit).all(), "no variance is larger than the prior's")
 
     @staticmethod
     def _prior_variance(posterior: GaussianPosterior, rows: Tensor, cols: Tensor) -> Tensor:
         with torch.no_grad():
-            found: Tensor = posterior.prior(rows, cols).variance
-            return found
+            actual: Tensor = posterior.prior(rows, cols).variance
+            return actual
 
     def test_intervals_are_central(self) -> None:
         """Mean in the middle; 90 % is 1.645 standard deviations either way."""
@@ -279,15 +279,17 @@ class PosteriorContract(PosteriorRanksContract):
         """2,000 joint samples, to five standard errors; the same generator gives the same samples."""
         posterior, count = self.make_posterior(), 2000
         rows, cols = self._cells(posterior)
-        one, two = (posterior.sample(rows, cols, count, generator=torch.Generator().manual_seed(1)) for _ in range(2))
-        self.require(one.shape == (count, len(rows)), f"sample is (num_samples, Q), got {tuple(one.shape)}")
-        self.require(torch.equal(one, two), "samples follow from the generator")
+        first, second = (
+            posterior.sample(rows, cols, count, generator=torch.Generator().manual_seed(1)) for _ in range(2)
+        )
+        self.require(first.shape == (count, len(rows)), f"sample is (num_samples, Q), got {tuple(first.shape)}")
+        self.require(torch.equal(first, second), "samples follow from the generator")
         covariance = posterior.joint(rows, cols).matrix
         variance = covariance.diagonal().clamp_min(0)
         slack = 1e-6 * float(variance.max()) ** 0.5
-        off = (one.mean(0) - posterior.mean(rows, cols)).abs()
+        off = (first.mean(0) - posterior.mean(rows, cols)).abs()
         self.require((off <= 5 * (variance / count).sqrt() + slack).all(), "samples have the posterior mean")
-        centred = one - posterior.mean(rows, cols)
+        centred = first - posterior.mean(rows, cols)
         spread = (variance[:, None] * variance + covariance.square()).sqrt() / math.sqrt(count)
         wrong = (centred.mT @ centred / count - covariance).abs() > 5 * spread + 1e-6 * float(variance.max())
         self.require(not wrong.any(), "samples have the posterior covariance")
@@ -298,8 +300,8 @@ class PosteriorContract(PosteriorRanksContract):
         posterior = self.make_posterior()
         close = 1e-6 if mean.dtype == torch.float64 else 1e-3
         self.require_close(posterior.scores().flatten(), mean, "its mean is the dense one", relative=close)
-        found = posterior.covariance().to_dense()
-        self.require_close(found, covariance, "its covariance is the dense one", relative=close)
+        actual = posterior.covariance().to_dense()
+        self.require_close(actual, covariance, "its covariance is the dense one", relative=close)
 
     def test_a_file_gives_it_back(self) -> None:
         """The same numbers to the last bit after save and load."""

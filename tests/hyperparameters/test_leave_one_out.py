@@ -9,7 +9,7 @@ from mvgp.errors import InputError, SizeError
 from mvgp.hyperparameters import leave_one_out
 from mvgp.kernels import DiffusionKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
-from mvgp.linalg import solvers
+from mvgp.linalg.cost import DEFAULT_LIMITS
 from tests.hyperparameters.problems import PRIORS, M, N, gaussian, observe, ring
 
 
@@ -71,7 +71,7 @@ def test_some_entries_by_conjugate_gradients(weighted):
 
 def test_too_many_entries_are_refused_unless_some_are_named():
     """Just above the limit of a dense factor."""
-    count = solvers.DENSE_LIMIT + 1
+    count = DEFAULT_LIMITS.dense + 1
     prior = mvgp.MatrixGP(DiffusionKernel(ring(100)), DiffusionKernel(ring(130)))
     data = observe(torch.arange(count), (100, 130))
     posterior = mvgp.FullGP(prior, gaussian(1.0)).fit(data)

@@ -8,10 +8,11 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import mvgp
 from mvgp.errors import ConvergenceError
-from mvgp.hyperparameters import Reference, derivative, log_determinant, log_marginal
+from mvgp.hyperparameters import log_marginal
 from mvgp.hyperparameters import probes as reference
-from mvgp.hyperparameters.marginal import noise_of, pair_log_marginal
-from mvgp.hyperparameters.probes import krylov, log_quadrature
+from mvgp.hyperparameters.derivative import form_gradients, with_gradients
+from mvgp.hyperparameters.marginal import MarginalSettings, noise_of, pair_log_marginal
+from mvgp.hyperparameters.probes import Reference, krylov, log_determinant, log_quadrature
 from mvgp.kernels import DiffusionKernel
 from mvgp.priors import ConstantMean
 from tests import randomness
@@ -195,10 +196,9 @@ def test_value_and_gradient_belong_to_one_function():
     def estimate():
         joint = prior(data.rows, data.cols)
         each = noise_of(likelihood, joint.loc, data.weights)
-        return pair_log_marginal(
-            joint.lazy_covariance_matrix, data.values - joint.loc, each, method="probes", reference=reference,
-            tolerance=1e-12, probe_tolerance=1e-11,
-        ).value  # fmt: skip
+        settings = MarginalSettings("probes", tolerance=1e-12, probe_tolerance=1e-11)
+        residual = data.values - joint.loc
+        return pair_log_marginal(joint.lazy_covariance_matrix, residual, each, settings, reference).value
 
     found = torch.autograd.grad(estimate(), raw)[0]
     with torch.no_grad():
@@ -234,16 +234,20 @@ def test_nothing_of_size_t_by_t():
 
 @pytest.mark.parametrize("count", [30, 300])
 @pytest.mark.parametrize("make", [wide, narrow])
-def test_both_ways_of_the_derivative_agree(make, count, monkeypatch):
+def test_both_ways_of_the_derivative_agree(make, count):
     """By the derivative of each kernel matrix (sparse and dense), and vector by vector."""
     prior = make()
     data, likelihood, _, _ = setting(prior, count=count)
+    vectors = torch.randn(len(data), 5, generator=randomness.generator(0), dtype=torch.float64)
+    weights = torch.tensor([0.5, -0.5, -0.5, -0.5, -0.5], dtype=torch.float64)
     found = []
-    for side in (derivative.GRAM_SIDE, 0):
-        monkeypatch.setattr(derivative, "GRAM_SIDE", side)
-        monkeypatch.setattr(derivative, "COLUMNS", 7)
-        value = log_marginal(prior, likelihood, data, method="probes").value
+    for side in (8192, 0):
+        joint = prior(data.rows, data.cols)
+        covariance, noise = joint.lazy_covariance_matrix, noise_of(likelihood, joint.loc, data.weights)
+        pieces = form_gradients(covariance, noise, vectors, weights, gram_side=side, gram_columns=7)
+        value = with_gradients(torch.zeros((), dtype=torch.float64), pieces)
         found.append(gradients(value, prior, likelihood))
+    assert found[0].abs().max() > 1e-3
     torch.testing.assert_close(found[0], found[1], atol=1e-9, rtol=1e-9)
 
 

@@ -6,7 +6,7 @@ import torch
 from scipy import sparse
 
 from mvgp.errors import InputError, SizeError
-from mvgp.kernels import Graph, graph
+from mvgp.kernels import Graph
 from tests import randomness
 from tests.oracles import dense_laplacian, random_edges
 
@@ -77,7 +77,6 @@ def test_bad_graphs_are_refused(call, message):
         call()
 
 
-def test_eigenpairs_of_a_large_graph_are_refused(monkeypatch):
-    monkeypatch.setattr(graph, "EIGEN_LIMIT", 3)
+def test_eigenpairs_of_a_large_graph_are_refused():
     with pytest.raises(SizeError, match="4 nodes"):
-        Graph([(0, 1)], 4).eigenpairs(torch.float64, torch.device("cpu"))
+        Graph([(0, 1)], 4).eigenpairs(torch.float64, torch.device("cpu"), max_nodes=3)

@@ -18,8 +18,10 @@ from mvgp.kernels import (
     PrecomputedKernel,
     RegularizedLaplacianKernel,
 )
-from mvgp.linalg import ChebyshevLinearOperator, GramLinearOperator, SpectralLinearOperator, root
-from mvgp.linalg.stacked import Features
+from mvgp.linalg import root
+from mvgp.linalg.chebyshev import ChebyshevLinearOperator
+from mvgp.linalg.spectra import SpectralLinearOperator
+from mvgp.linalg.stacked import Features, GramLinearOperator
 from tests import randomness
 from tests.oracles import dense_laplacian, matrix_function, random_edges
 

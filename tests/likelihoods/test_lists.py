@@ -3,7 +3,7 @@
 import torch
 
 from mvgp.likelihoods import RankingLists
-from mvgp.likelihoods.lists import is_ascending, split_places
+from mvgp.likelihoods.lists import is_ascending, split_indices
 from tests.likelihoods.instances import random_lists
 
 
@@ -40,10 +40,10 @@ def test_levels_that_a_list_lacks_take_no_room():
 
 def test_splitting_a_long_mask_and_seeing_order():
     mask = torch.rand(100_000) < 0.3
-    ones, zeros = split_places(mask)
+    ones, zeros = split_indices(mask)
     assert torch.equal(ones, mask.nonzero().squeeze(1))
     assert torch.equal(zeros, (~mask).nonzero().squeeze(1))
-    assert [part.numel() for part in split_places(mask[:0])] == [0, 0]
+    assert [part.numel() for part in split_indices(mask[:0])] == [0, 0]
     rising = torch.arange(100_000) // 3
     assert is_ascending(rising)
     for place in (1, 32_767, 32_768, 99_999):

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from mvgp.errors import InputError
 from mvgp.likelihoods import LevelProjection, OrderProjection, RankingLists, project_levels, project_order
-from mvgp.likelihoods import thresholds as shelves
 from tests import randomness
 from tests.likelihoods.instances import isotonic_projection, level_projection, level_slopes, random_lists
 
@@ -44,13 +43,13 @@ def test_equals_isotonic_regression_on_what_hypothesis_thinks_of(entries, margin
         assert (found - isotonic_projection(scores, positive, task, margin, weights)).abs().max() < 1e-10
 
 
-def test_long_lists_and_many_shelves(monkeypatch):
-    """Lists longer than a shelf, shelves of many lists, and settled lists dropping out."""
+def test_long_lists_and_many_groups():
+    """Lists longer than a padded group, groups of many lists, and settled lists dropping out."""
     scores, positive, weight, task = random_lists(3, 300, largest=400)
     whole = project_order(scores, positive, task, 1.0, weight)
     assert (whole - isotonic_projection(scores, positive, task, 1.0, weight)).abs().max() < 1e-10
-    monkeypatch.setattr(shelves, "RUN", 300)
-    assert torch.allclose(project_order(scores, positive, task, 1.0, weight), whole, rtol=0, atol=1e-12)
+    project = LevelProjection(RankingLists.bipartite(positive, task), 1.0, weight, group_size=300)
+    assert torch.allclose(project(scores), whole, rtol=0, atol=1e-12)
 
 
 def test_newton_alone_would_go_round_in_circles():
@@ -76,7 +75,7 @@ def test_warm_and_cold_starts_agree():
         moved = moved + step * torch.randn_like(moved)
         cold = OrderProjection(positive, task, 1.0, weight)(moved)
         assert torch.allclose(project(moved), cold, rtol=1e-13, atol=1e-12)
-    project.forget()
+    project.reset_warm_start()
     assert torch.equal(project(moved), cold)
 
 

@@ -45,7 +45,7 @@ def test_a_projection_is_idempotent_and_non_expansive():
     assert torch.allclose(project(once), once, rtol=0, atol=1e-12)
     other = scores + torch.randn_like(scores)
     assert (project(other) - once).square().sum() <= (other - scores).square().sum()
-    project.forget()
+    project.reset_warm_start()
     assert torch.allclose(project(scores), once, rtol=0, atol=1e-13)
 
 

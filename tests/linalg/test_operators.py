@@ -10,18 +10,12 @@ from linear_operator.test.linear_operator_test_case import LinearOperatorTestCas
 from scipy import sparse
 
 from mvgp.kernels import Graph
-from mvgp.linalg import (
-    ChebyshevLinearOperator,
-    GramLinearOperator,
-    KroneckerLinearOperator,
-    PairIndex,
-    PairLinearOperator,
-    SpectralKroneckerLinearOperator,
-    SpectralLinearOperator,
-    chebyshev,
-)
-from mvgp.linalg.pair_operator import Plan
-from mvgp.linalg.stacked import Features, HorizontalStackLinearOperator
+from mvgp.linalg import KroneckerLinearOperator, PairIndex, PairLinearOperator, chebyshev
+from mvgp.linalg.chebyshev import ChebyshevLinearOperator
+from mvgp.linalg.kronecker import SpectralKroneckerLinearOperator
+from mvgp.linalg.pair_operator import PairProduct, Plan
+from mvgp.linalg.spectra import SpectralLinearOperator
+from mvgp.linalg.stacked import Features, GramLinearOperator, HorizontalStackLinearOperator
 from tests import randomness
 from tests.oracles import matrix_function
 
@@ -282,14 +276,12 @@ def test_pairwise_plan():
     torch.testing.assert_close(op._matmul(torch.eye(3).double()), pair_dense(op))
 
 
-def test_products_are_cut_into_chunks(monkeypatch):
-    from mvgp.linalg import pair_operator as pair_product
-
-    monkeypatch.setattr(pair_product, "GRID_BYTES", 1)
+def test_products_are_cut_into_chunks():
     index = TestPairs.index
-    op = PairLinearOperator(covariance(5).double(), covariance(4).double(), index, plan=Plan(0.0))
+    op = PairLinearOperator(covariance(5).double(), covariance(4).double(), index)
+    product = PairProduct(op.row_op, op.col_op, index, index, grid_bytes=1)
     rhs = torch.randn(6, 5, dtype=torch.float64)
-    torch.testing.assert_close(op._matmul(rhs), pair_dense(op) @ rhs)
+    torch.testing.assert_close(product(rhs, Plan(0.0)), pair_dense(op) @ rhs)
 
 
 def test_scaling_keeps_the_structure():

@@ -24,7 +24,9 @@ def problem(size, spread, seed, columns=4):
 )
 def test_the_truth_lies_between_the_bounds_after_any_number_of_steps(size, spread, seed, steps):
     a, rhs, truth = problem(size, spread, seed)
-    found = quadratic_form(lambda x: a @ x, rhs, least=0.999, allowed=lambda _, low: 0 * low, max_iterations=steps)
+    found = quadratic_form(
+        lambda x: a @ x, rhs, lowest_eigenvalue=0.999, allowed=lambda _, low: 0 * low, max_iterations=steps
+    )
     assert found.products <= steps
     assert (found.lower <= truth * (1 + 1e-9)).all()
     assert (found.upper >= truth * (1 - 1e-9)).all()
@@ -40,7 +42,7 @@ def test_ends_when_the_bracket_is_narrow_enough(preconditioned):
     seen = []
     for share in (0.3, 0.01, 1e-6):
         found = quadratic_form(
-            lambda x: a @ x, rhs, least=0.99 * least, allowed=lambda _, low, s=share: s * low, **options
+            lambda x: a @ x, rhs, lowest_eigenvalue=0.99 * least, allowed=lambda _, low, s=share: s * low, **options
         )
         assert (found.upper - found.lower <= share * found.lower).all()
         assert ((truth - found.lower).abs() <= share * truth).all()
@@ -53,11 +55,11 @@ def test_columns_have_their_own_allowance_and_a_zero_costs_nothing():
     a, rhs, truth = problem(30, 4.0, seed=2)
     rhs[:, 2], truth[2] = 0.0, 0.0
     allowed = torch.tensor([1e-9, 10.0, 1e-9, 1e-9], dtype=torch.float64) * truth.clamp_min(1e-3)
-    found = quadratic_form(lambda x: a @ x, rhs, least=1.0, allowed=lambda which, low: allowed[which])
+    found = quadratic_form(lambda x: a @ x, rhs, lowest_eigenvalue=1.0, allowed=lambda which, low: allowed[which])
     width = found.upper - found.lower
     assert (width <= allowed).all()
     assert width[1] > 1e-6  # this one was let go early
     assert found.lower[2] == found.upper[2] == 0
-    nothing = quadratic_form(lambda x: a @ x, rhs[:, :0], least=1.0, allowed=lambda which, low: low)
+    nothing = quadratic_form(lambda x: a @ x, rhs[:, :0], lowest_eigenvalue=1.0, allowed=lambda which, low: low)
     assert nothing.products == 0
     assert nothing.lower.shape == (0,)

@@ -8,19 +8,13 @@ from linear_operator.operators import to_linear_operator
 import mvgp
 from mvgp.errors import ConvergenceError, InputError, MvgpError, NotPositiveSemidefiniteError
 from mvgp.kernels import PrecomputedKernel
-from mvgp.linalg import (
-    PairIndex,
-    PairLinearOperator,
-    Solution,
-    SolveReport,
-    SpectralLinearOperator,
-    conjugate_gradients,
-)
-from mvgp.linalg import preconditioner as leading
+from mvgp.linalg import PairIndex, PairLinearOperator, SolveReport
+from mvgp.linalg.conjugate_gradients import Solution, conjugate_gradients
+from mvgp.linalg.cost import Limits
 from mvgp.linalg.pair_operator import Factor
-from mvgp.linalg.preconditioner import WoodburyPreconditioner
+from mvgp.linalg.preconditioner import WoodburyPreconditioner, leading_eigenpairs
 from mvgp.linalg.solvers import CholeskySolver, make_solver
-from mvgp.linalg.spectra import eigenpairs, spectral_bounds
+from mvgp.linalg.spectra import SpectralLinearOperator, eigenpairs, spectral_bounds
 from tests import randomness
 
 
@@ -99,11 +93,8 @@ def test_missing_the_tolerance_speaks_up():
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("gram", ["grid", "pairs"])
-def test_woodbury_inverts_what_its_eigenpairs_span(weighted, gram, monkeypatch):
-    from mvgp.linalg import preconditioner as woodbury
-
-    if gram == "pairs":
-        monkeypatch.setattr(woodbury, "GRAM_ENTRIES", 0)
+def test_woodbury_inverts_what_its_eigenpairs_span(weighted, gram):
+    options = {"gram_entries": 0} if gram == "pairs" else {}
     row, col = rbf(20, 1), rbf(30, 2)
     cells = torch.randperm(600)[:200].sort().values
     pairs = PairIndex(cells // 30, cells % 30, (20, 30))
@@ -111,16 +102,16 @@ def test_woodbury_inverts_what_its_eigenpairs_span(weighted, gram, monkeypatch):
     parts = [
         eigenpairs(op[active][:, active], "k") for op, active in ((row, pairs.active_rows), (col, pairs.active_cols))
     ]
-    inverse = WoodburyPreconditioner(*parts, pairs, noise)
+    inverse = WoodburyPreconditioner(*parts, pairs, noise, **options)
     rhs = torch.randn(200, 3, dtype=torch.float64)
     truth = torch.linalg.solve(dense_system(row, col, pairs, noise), rhs)
     assert 10 < inverse.rank < 200
     # what was left out is at most a tenth of the noise, so is the relative error
     assert ((inverse(rhs) - truth).norm(dim=0) <= 0.1 * truth.norm(dim=0)).all()
-    monkeypatch.setattr(woodbury, "CUTOFF", 1e-12)
-    torch.testing.assert_close(WoodburyPreconditioner(*parts, pairs, noise)(rhs), truth, atol=1e-7, rtol=0)
-    monkeypatch.setattr(woodbury, "CUTOFF", 1e12)
-    torch.testing.assert_close(WoodburyPreconditioner(*parts, pairs, noise)(rhs), rhs / noise.unsqueeze(1))
+    complete = WoodburyPreconditioner(*parts, pairs, noise, cutoff=1e-12, **options)
+    torch.testing.assert_close(complete(rhs), truth, atol=1e-7, rtol=0)
+    empty = WoodburyPreconditioner(*parts, pairs, noise, cutoff=1e12, **options)
+    torch.testing.assert_close(empty(rhs), rhs / noise.unsqueeze(1))
 
 
 @pytest.mark.parametrize("method", ["cholesky", "cg", "auto"])
@@ -138,21 +129,19 @@ def test_solvers_agree(method, weighted):
     )
 
 
-def test_large_factors_are_sketched(monkeypatch):
+def test_large_factors_are_sketched():
     """Above the limit for dense eigenpairs a random Krylov subspace serves the preconditioner."""
-    monkeypatch.setattr(leading, "EXACT_LIMIT", 10)
-    monkeypatch.setattr("mvgp.linalg.solvers.EXACT_LIMIT", 10)
-    monkeypatch.setattr(leading, "SKETCH", 12)
+    limits = Limits(eigenpairs=10, sketch=12)
     row, col = rbf(25, 1), rbf(40, 2)
     everything = torch.arange(40)
-    values, vectors = leading.leading_eigenpairs(Factor(to_linear_operator(col), everything, everything), "k")
+    values, vectors = leading_eigenpairs(Factor(to_linear_operator(col), everything, everything), "k", limits)
     truth, _ = eigenpairs(col, "k")
     torch.testing.assert_close(values[:5], truth[:5], rtol=1e-6, atol=0)
     torch.testing.assert_close(vectors.T @ vectors, torch.eye(len(values)).double(), atol=1e-10, rtol=0)
     cells = torch.randperm(1000)[:400]
     pairs = PairIndex(cells // 40, cells % 40, (25, 40))
     noise = torch.tensor(0.05).double()
-    solver = make_solver(to_linear_operator(row), to_linear_operator(col), pairs, noise, method="cg")
+    solver = make_solver(to_linear_operator(row), to_linear_operator(col), pairs, noise, method="cg", limits=limits)
     rhs = torch.randn(400, 2, dtype=torch.float64)
     solution = solver.solve(rhs, 1e-9).checked()
     assert solution.solve_report.iterations < 40

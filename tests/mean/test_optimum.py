@@ -202,3 +202,39 @@ def test_projection_onto_the_ball_is_exact():
     for y in (0.1, 0.5, 2.0):
         best = (y * grid - 0.2 * grid**2).max().item()
         assert ball.conjugate(torch.tensor([y]).double(), 1.0) == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+class BareLoss:
+    """A loss with a value and a curvature, and nothing else."""
+
+    def __init__(self, loss):
+        self.loss, self.curvature = loss, loss.curvature
+
+    def __call__(self, psi):
+        return self.loss(psi)
+
+
+class BarePenalty:
+    """A penalty without a proximal operator."""
+
+    ridge, trace = 0.0, 1.0
+
+    def value(self, values):
+        return float(values.sum())
+
+    def conjugate(self, values, scale):
+        return 0.0
+
+
+def test_a_mismatch_of_solver_loss_and_penalty_names_what_is_missing():
+    problem = random_problem(0, weighted=False)[0]
+    bare = MeanProblem(problem.row_op, problem.col_op, problem.pattern, BareLoss(problem.loss))
+    penalty = SpectralElasticNet(1.0, 0.5)
+    with pytest.raises(InputError, match=r"^loss: solve_proximal needs .* a BareLoss lacks quadratic_bound$"):
+        solve_proximal(bare, penalty, tolerance=1e-6)
+    assert solve_dense(bare, penalty, tolerance=1e-6).certificate.converged  # which does not need it
+    for solve in (solve_proximal, solve_dense):
+        with pytest.raises(InputError, match=rf"^penalty: {solve.__name__} needs .* a BarePenalty lacks shrink$"):
+            solve(problem, BarePenalty(), tolerance=1e-6)
+    with pytest.raises(InputError, match="the class SpectralElasticNet lacks shrink, value, conjugate, ridge"):
+        solve_proximal(problem, SpectralElasticNet, tolerance=1e-6)

@@ -11,15 +11,15 @@ from linear_operator import to_linear_operator
 
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BiasedSquaredLoss, SquaredLoss
-from mvgp.likelihoods.losses import SingleLoss
+from mvgp.likelihoods.losses import SinglePrecisionLoss
 from mvgp.linalg import root
 from mvgp.linalg.patterns import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, conjugate, proximal, solve_dense, solve_proximal
+from mvgp.mean.accelerated import CoreSpace, core_step
 from mvgp.mean.certificate import Iterate
 from mvgp.mean.conjugate import Factors, balanced, conjugate_steps
-from mvgp.mean.core import CoreSpace, core_step
 from mvgp.mean.problem import LowRank, orthonormal
-from mvgp.mean.spectrum import StepDual, krylov_images, random_images, subspace_pass
+from mvgp.mean.spectrum import StepOperator, krylov_images, random_images, subspace_pass
 from tests import randomness
 from tests.oracles import random_edges
 
@@ -83,7 +83,7 @@ def iterate(problem, rank, seed=0):
 def everything(problem, now):
     """All singular triplets of the gradient."""
     start = random_images(problem, min(problem.shape), seed=2)
-    return subspace_pass(problem, StepDual(problem, now.at.gradient), start)
+    return subspace_pass(problem, StepOperator(problem, now.at.gradient), start)
 
 
 def assert_valid(problem, mean, tolerance):
@@ -272,7 +272,7 @@ def test_a_core_step_is_optimal_within_its_subspaces(kind, dtype):
 def test_krylov_spaces_lie_beside_the_mean_and_find_the_singular_values(kind):
     problem = make(kind, (150, 190), observed=0.3)
     now = iterate(problem, 6)
-    gradient = StepDual(problem, now.at.gradient)
+    gradient = StepOperator(problem, now.at.gradient)
     beside = krylov_images(problem, gradient, now.mean, random_images(problem, 8, seed=3), 16)
     assert beside.shape[0] == 190
     assert 0 < beside.shape[1] <= 8 * 16
@@ -288,7 +288,7 @@ def test_krylov_spaces_lie_beside_the_mean_and_find_the_singular_values(kind):
 def test_an_exhausted_krylov_space_is_the_whole_space():
     problem = make("graph", (9, 6))
     now = iterate(problem, 2)
-    gradient = StepDual(problem, now.at.gradient)
+    gradient = StepOperator(problem, now.at.gradient)
     beside = krylov_images(problem, gradient, now.mean, random_images(problem, 3, seed=3), 16)
     assert beside.shape[1] <= 4
     found = subspace_pass(problem, gradient, torch.cat([now.mean.right_image, beside], dim=1))
@@ -324,7 +324,7 @@ def test_single_precision_has_the_same_loss():
     problem = make("graph", weighted=True)
     single, psi = problem.single, torch.randn(len(problem.pattern))
     assert problem.single is single  # kept
-    assert isinstance(single.loss, SingleLoss)
+    assert isinstance(single.loss, SinglePrecisionLoss)
     assert single.dtype == torch.float32
     assert single.shape == problem.shape
     assert single.loss.curvature == problem.loss.curvature
@@ -346,10 +346,9 @@ def test_a_rough_start_in_single_precision_leads_to_the_same_optimum(kind, alpha
     precisions = []
     rounds = proximal._rounds
     monkeypatch.setattr(proximal, "_rounds", lambda p, *rest: precisions.append(p.dtype) or rounds(p, *rest))
-    monkeypatch.setattr(proximal, "LARGE", 1)
     for tolerance in (5e-3, 1e-6):
         precisions.clear()
-        found = solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=2000)
+        found = solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=2000, single_from=1)
         assert precisions == [torch.float32, torch.float64]
         assert found.certificate.converged
         assert found.mean.left.dtype == found.psi.dtype == torch.float64
@@ -363,12 +362,13 @@ def test_a_rough_start_in_single_precision_leads_to_the_same_optimum(kind, alpha
 @pytest.mark.slow
 @pytest.mark.parametrize("penalty", [SpectralElasticNet(0.3, 1.0), TraceBall(4.0, 0.1)])
 @pytest.mark.parametrize("large", [1, 10**9])
-def test_the_bound_on_iterations_is_kept(penalty, large, monkeypatch):
-    monkeypatch.setattr(proximal, "LARGE", large)
+def test_the_bound_on_iterations_is_kept(penalty, large):
     problem = make("graph")
     for most in (0, 1, 2, 12, 13):
         seen = []
-        found = solve_proximal(problem, penalty, tolerance=1e-14, max_iterations=most, watch=seen.append)
+        found = solve_proximal(
+            problem, penalty, tolerance=1e-14, max_iterations=most, watch=seen.append, single_from=large
+        )
         assert found.certificate.iterations <= most + 1
         assert len(seen) <= most + 1
         assert found.certificate.dual <= found.certificate.primal * (1 + 1e-9)

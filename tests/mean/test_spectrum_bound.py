@@ -11,7 +11,7 @@ from mvgp.likelihoods import SquaredLoss
 from mvgp.linalg.patterns import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, solve_hybrid, solve_proximal
 from mvgp.mean.certificate import dual_bound
-from mvgp.mean.spectrum import StepDual, random_images, subspace_pass
+from mvgp.mean.spectrum import StepOperator, random_images, subspace_pass
 from mvgp.mean.spectrum_bound import LanczosRuns, bound_spectrum, exact_values, largest_value
 from tests import randomness
 
@@ -135,7 +135,7 @@ def test_bounds_with_a_known_part_are_upper_bounds_one_by_one(known):
     problem = complete_problem(rotated(rng, spectra(rng)["bulk"]) * 3, smooth_kernel(rng, M), smooth_kernel(rng, N))
     theta = gradient_at_zero(problem)
     truth = exact_values(problem, theta)[0]
-    found = subspace_pass(problem, StepDual(problem, theta), random_images(problem, 12, seed=1))  # far from settled
+    found = subspace_pass(problem, StepOperator(problem, theta), random_images(problem, 12, seed=1))  # far from settled
     edge = float(found.values[known]) if known else math.inf
 
     def dual_of(values):  # worse for larger values; a goal that is never reached

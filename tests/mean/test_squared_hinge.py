@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mvgp.likelihoods.thresholds import bracketed_newton
 from mvgp.linalg import PairIndex, PairLinearOperator
-from mvgp.mean.support_vectors import best_bias, bracketed_newton, solve_hinge, solve_squared_hinge
+from mvgp.mean.support_vectors import best_bias, solve_hinge, solve_squared_hinge
 from tests import randomness
 
 M, N, T = 9, 12, 40
@@ -115,9 +116,13 @@ def test_best_bias(seed):
     assert loss(found) <= min(loss(b) for b in np.linspace(found - 2, found + 2, 401)) + 1e-12
 
 
-def test_increasing_root_of_a_broken_line():
-    def broken(t):  # flat, then steep
-        return (t - 1.0, 1.0) if t < 0.9 else (-0.1 + 1000 * (t - 0.9), 1000.0)
+def test_bracketed_newton_on_a_broken_line():
+    def broken(t, _):  # flat, then steep
+        steep = (t >= 0.9).double()
+        return torch.where(t < 0.9, t - 1.0, -0.1 + 1000 * (t - 0.9)), 999 * steep, torch.ones_like(t)
 
-    assert bracketed_newton(broken, -5.0, 50.0) == pytest.approx(0.9001)
-    assert bracketed_newton(lambda t: (0.0, 0.0), 0.0, 2.0) == 1.0
+    def root(function, low, high):
+        return float(bracketed_newton(function, *(torch.tensor([end], dtype=torch.float64) for end in (low, high))))
+
+    assert root(broken, -5.0, 50.0) == pytest.approx(0.9001)
+    assert root(lambda t, _: (0 * t, 0 * t, 0 * t), 0.0, 2.0) == 1.0

@@ -14,8 +14,11 @@ from mvgp.likelihoods import (
     GradedRankingLikelihood,
     OrderCone,
     OrderedSimplex,
+    RankingLikelihood,
     RankingLists,
 )
+from mvgp.likelihoods.whole_lists import WholeListRankingLoss, WholeListRetargetedLoss
+from mvgp.priors import ZeroMean
 from tests import randomness
 from tests.oracles import assert_same_optimum, certified_distance
 
@@ -143,8 +146,6 @@ def test_any_target_set_works_on_whole_lists():
 
 
 def test_large_lists_are_made_anew_in_every_call():
-    from mvgp.likelihoods.whole_lists import WholeListRetargetedLoss
-
     def retargeting_of(positive, task, weight):
         made.append(len(positive))
         return OrderCone(1.0).projection(RankingLists.bipartite(positive, task), weight)
@@ -179,6 +180,55 @@ def test_targets_that_are_no_targets_are_refused(data, targets, match):
 
     with pytest.raises(InputError, match=match):
         trace_fit(BipartiteRankingLikelihood(target=Wrong()), data)
+
+
+class Clicks(RankingLikelihood):
+    """Labels 1 and 0; a likelihood that is written from the base class."""
+
+    binary_labels = (1.0, 0.0)
+
+    def __init__(self, margin=1.0):
+        super().__init__(OrderCone(margin), 0.1)
+
+    def lists(self, labels, task):
+        return RankingLists.bipartite(torch.as_tensor(labels) > 0, task)
+
+    def forward(self, function_samples, *params, **lists):
+        raise NotImplementedError
+
+
+class FastClicks(Clicks):
+    """Declares that whole lists may take the closed form, next to the lists that make it true."""
+
+    closed_form = True
+    lists = Clicks.lists
+
+
+class SlowClicks(FastClicks):
+    def lists(self, labels, task):
+        return super().lists(labels, task)
+
+
+class HalfLoss(Clicks):
+    """A loss of its own on every kind of data, by the protocol."""
+
+    def data_loss(self, data, mean):
+        return Clicks(0.5).data_loss(data, mean)
+
+
+def test_the_closed_form_is_declared_next_to_the_lists():
+    kinds = {Clicks: WholeListRetargetedLoss, FastClicks: WholeListRankingLoss, SlowClicks: WholeListRetargetedLoss}
+    mean, psi = ZeroMean(), torch.randn(LINKS.num_cells, dtype=torch.float64)
+    losses = [likelihood().data_loss(LINKS, mean) for likelihood in kinds]
+    assert [type(loss) for loss in losses] == list(kinds.values())
+    assert [loss(psi).value for loss in losses] == pytest.approx([losses[0](psi).value] * 3, rel=1e-12)
+
+
+@pytest.mark.parametrize("data", [LINKS, LABELS], ids=["whole lists", "labels"])
+def test_a_data_loss_of_ones_own_is_used(data):
+    torch.testing.assert_close(
+        trace_fit(HalfLoss(), data).scores(), trace_fit(HALF, data).scores(), atol=1e-5, rtol=1e-5
+    )
 
 
 # Gaussian noise of one's own ---------------------------------------------------------------------

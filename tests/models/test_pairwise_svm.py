@@ -131,10 +131,9 @@ def test_the_fit_is_a_snapshot():
     assert not any(parameter.grad_fn for parameter in ranker.prior.parameters())
 
 
-def test_size_decides_the_solver(monkeypatch):
+def test_size_decides_the_solver():
     _, data = make_data()
-    monkeypatch.setattr("mvgp.models.pairwise_svm.FEW", len(data) - 1)
-    assert PairwiseSVM(make_prior()).fit(data).certificate.solver == "newton"
+    assert PairwiseSVM(make_prior(), dense_limit=len(data) - 1).fit(data).certificate.solver == "newton"
     assert PairwiseSVM(make_prior(), solver="svc").fit(data).certificate.solver == "svc"
 
 

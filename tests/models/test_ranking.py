@@ -82,7 +82,7 @@ def test_the_whole_list_loss_equals_retargeting_entry_by_entry(rows, cols, weigh
         assert (two.gradient - one.gradient).abs().max() <= 1e-12 * (1 + scale)
         assert two.linear == pytest.approx(one.linear, abs=1e-11 * size)
         assert two.quadratic == pytest.approx(one.quadratic, abs=1e-11 * size)
-        assert fast.bend(psi) == pytest.approx(slow.bend(psi), rel=1e-12, abs=1e-300)
+        assert fast.quadratic_bound(psi) == pytest.approx(slow.quadratic_bound(psi), rel=1e-12, abs=1e-300)
 
 
 def test_a_prior_mean_shifts_the_scores_of_whole_lists():

@@ -7,8 +7,7 @@ from linear_operator.test.linear_operator_test_case import LinearOperatorTestCas
 
 import mvgp
 from mvgp.linalg import PairIndex, PairLinearOperator
-from mvgp.posteriors import PosteriorCovarianceLinearOperator
-from mvgp.posteriors.covariance import ConditionalCovariance
+from mvgp.posteriors.covariance import ConditionalCovariance, PosteriorCovarianceLinearOperator
 from mvgp.posteriors.query import Query
 from tests import randomness
 

@@ -15,8 +15,8 @@ from linear_operator.operators import LinearOperator
 import mvgp
 from mvgp.errors import ConvergenceError, InputError
 from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, PrecomputedKernel, RegularizedLaplacianKernel
-from mvgp.linalg import SpectralKroneckerLinearOperator
-from mvgp.posteriors import PosteriorCovarianceLinearOperator
+from mvgp.linalg.kronecker import SpectralKroneckerLinearOperator
+from mvgp.posteriors.covariance import PosteriorCovarianceLinearOperator
 from mvgp.priors import ConstantMean, RowBiasMean
 from tests import randomness
 from tests.oracles import assert_moments, dense_posterior, random_edges

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph
-from mvgp.posteriors import TopTable
 from mvgp.posteriors.ranks import beats, expected_hits, rank_interval, top_probability
+from mvgp.posteriors.tables import TopTable
 from mvgp.priors import GivenMean
 from tests import randomness
 from tests.chance import share_limit

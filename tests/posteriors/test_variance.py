@@ -10,8 +10,9 @@ import torch
 import mvgp
 from mvgp.errors import ConvergenceError, InputError, SizeError
 from mvgp.kernels import DiffusionKernel, Graph
+from mvgp.linalg.cost import Limits
 from mvgp.posteriors import all_cells
-from mvgp.posteriors import variance as pair_variance
+from mvgp.posteriors.whole_lists import whole_list_condition
 from tests import randomness
 from tests.chance import variance_limit
 from tests.oracles import random_edges
@@ -20,10 +21,11 @@ from tests.posteriors.test_full import PRIORS, M, N, X, assert_close, everything
 EXACT = ["cholesky", "cg"]
 
 
-def fitted(name="diffusion, polynomial", count=45, weighted=True, noise=0.3, **options):
+def fitted(name="diffusion, polynomial", count=45, weighted=True, noise=0.3, limits=None, **options):
     prior = PRIORS[name]()
     data = observe(torch.randperm(M * N, generator=randomness.generator(1))[:count], weighted)
     posterior = mvgp.FullGP(prior, gaussian(noise), tolerance=1e-11, **options).fit(data)
+    posterior.conditional.limits = limits or posterior.conditional.limits
     return posterior, oracle(prior, data, noise)[1]
 
 
@@ -58,9 +60,8 @@ def test_joint_covariance_equals_dense_conditioning(name):
 @pytest.mark.parametrize("nearest", [3, 20, 4096])
 @pytest.mark.parametrize("accuracy", [0.3, 0.01, 1e-5])
 @pytest.mark.parametrize("name", ["diffusion, polynomial", "graph x inputs", "precomputed"])
-def test_bounded_variances_are_as_accurate_as_they_say(name, accuracy, nearest, monkeypatch):
-    monkeypatch.setattr(pair_variance, "NEAREST", nearest)
-    posterior, covariance = fitted(name)
+def test_bounded_variances_are_as_accurate_as_they_say(name, accuracy, nearest):
+    posterior, covariance = fitted(name, limits=Limits(nearest=nearest))
     truth = covariance.diagonal()
     found = posterior.variance(*everything(), method="bounded", accuracy=accuracy)
     slack = 1e-5 * truth.max() if accuracy >= 1e-3 else 1e-9  # single precision from 1e-3 on
@@ -69,12 +70,10 @@ def test_bounded_variances_are_as_accurate_as_they_say(name, accuracy, nearest, 
 
 
 def test_bounds_that_cannot_be_met_are_an_error():
-    posterior, _ = fitted("graph x inputs", noise=1e-4)
+    posterior, _ = fitted("graph x inputs", noise=1e-4, limits=Limits(nearest=2))
     posterior.conditional.max_iterations = 2
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_variance, "NEAREST", 2)
-        with pytest.raises(ConvergenceError, match="not known to 1e-06 after 2 products"):
-            posterior.variance(*everything(), method="bounded", accuracy=1e-6)
+    with pytest.raises(ConvergenceError, match="not known to 1e-06 after 2 products"):
+        posterior.variance(*everything(), method="bounded", accuracy=1e-6)
 
 
 @pytest.mark.parametrize("name", PRIORS)
@@ -92,12 +91,12 @@ def test_cached_variances_are_never_too_small_and_become_exact(name):
         assert_close(posterior.variance(*everything(), method="cached"), found)
 
 
-def test_fast_pred_var_is_for_where_no_dense_factor_is_cheap(monkeypatch):
+def test_fast_pred_var_is_for_where_no_dense_factor_is_cheap():
     """With one it was slower, and up to 13.7 times too large."""
     posterior, covariance = fitted()
     with gpytorch.settings.fast_pred_var(), gpytorch.settings.max_root_decomposition_size(4):
         assert_close(posterior.variance(*everything()), covariance.diagonal())
-        monkeypatch.setattr(pair_variance, "_dense_pays", lambda conditional, queries: False)
+        posterior, _ = fitted(limits=Limits(cholesky=0, dense=0))  # now a dense factor is out of reach
         rough = posterior.variance(*everything())
         assert_close(rough, posterior.variance(*everything(), method="cached"))
         joint = posterior(*everything())
@@ -225,10 +224,8 @@ def test_estimates_have_no_bias_and_honest_error_bars(turned, monkeypatch):
     assert "estimated from" in repr(found)
 
 
-def test_the_nearest_observations_are_used_when_there_are_many(monkeypatch):
-    posterior, covariance = fitted()
-    monkeypatch.setattr("mvgp.posteriors.joint.DENSE_LIMIT", 10)
-    monkeypatch.setattr("mvgp.posteriors.joint.NEAREST", 30)
+def test_the_nearest_observations_are_used_when_there_are_many():
+    posterior, covariance = fitted(limits=Limits(dense=10, joint_nearest=30))
     rows, cols = torch.full((N,), 2), torch.arange(N)
     found = posterior.joint(rows, cols)
     assert found.observations == 30
@@ -265,12 +262,10 @@ def test_bad_questions_are_refused(call, error, message):
         call(fitted()[0])
 
 
-def test_too_many_for_a_dense_matrix_is_an_error(monkeypatch):
-    posterior, _ = fitted(method="cg")
-    monkeypatch.setattr("mvgp.posteriors.covariance.DENSE_LIMIT", 10)
+def test_too_many_for_a_dense_matrix_is_an_error():
+    posterior, _ = fitted(method="cg", limits=Limits(dense=10, joint_cells=3))
     with pytest.raises(SizeError, match="up to 10 observed pairs, there are 45"):
         posterior.variance([0], [0], method="cholesky")
-    monkeypatch.setattr("mvgp.posteriors.joint.MOST_CELLS", 3)
     with pytest.raises(SizeError, match="up to 3 cells, got 4"):
         posterior.joint([0] * 4, range(4))
 
@@ -278,8 +273,8 @@ def test_too_many_for_a_dense_matrix_is_an_error(monkeypatch):
 # Whole lists -------------------------------------------------------------------------------------
 
 
-def whole_lists(monkeypatch, limit, **options):
-    """The same posterior given whole lists as a list of observations, and beyond the limit for one."""
+def whole_lists(limits, **options):
+    """A posterior given whole lists, as a list of observations or beyond the limit for one."""
     rng = randomness.numpy_generator(1)
     shape = (20, 45)
     prior = mvgp.MatrixGP(*(DiffusionKernel(Graph(random_edges(rng, n, 3 * n), n), **options) for n in shape))
@@ -287,18 +282,19 @@ def whole_lists(monkeypatch, limit, **options):
     key = np.unique(rows * 45 + cols)
     links = mvgp.PositiveUnlabelled(key // 45, key % 45, shape=shape, weight=0.1)
     model = mvgp.TraceGP(prior, mvgp.likelihoods.BipartiteRankingLikelihood(noise=0.2), strength=0.5)
-    monkeypatch.setattr("mvgp.posteriors.fitted.MOST_CELLS", limit)
-    return model.fit(links), links
+    posterior = model.fit(links)
+    ops, noise = posterior.conditional.ops, model.likelihood.noise.detach().reshape(())
+    tolerance = posterior.conditional.tolerance
+    posterior.conditional = whole_list_condition(ops, links, noise, tolerance=tolerance, limits=limits)
+    return posterior, links
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nearest", [40, 3072])
 @pytest.mark.parametrize("accuracy", [0.1, 0.01])
-def test_variances_given_whole_lists_are_as_accurate_as_they_say(monkeypatch, accuracy, nearest):
-    monkeypatch.setattr("mvgp.posteriors.whole_lists.NEAREST", nearest)
-    monkeypatch.setattr("mvgp.posteriors.whole_lists.GROUP", 7)
-    listed, links = whole_lists(monkeypatch, 10**9)
-    beyond, _ = whole_lists(monkeypatch, 10)
+def test_variances_given_whole_lists_are_as_accurate_as_they_say(accuracy, nearest):
+    listed, links = whole_lists(Limits(listed_cells=10**9))
+    beyond, _ = whole_lists(Limits(listed_cells=10, list_nearest=nearest, list_group=7))
     cells = torch.arange(20 * 45)
     at = cells // 45, cells % 45
     truth = listed.variance(*at)
@@ -314,8 +310,8 @@ def test_variances_given_whole_lists_are_as_accurate_as_they_say(monkeypatch, ac
     assert float(beyond.top_probability(3, 5, exclude=links).sum()) == pytest.approx(5)
 
 
-def test_what_whole_lists_cannot_do_is_refused(monkeypatch):
-    beyond, _ = whole_lists(monkeypatch, 10, time=6.0, shift=0.0)
+def test_what_whole_lists_cannot_do_is_refused():
+    beyond, _ = whole_lists(Limits(listed_cells=10, list_nearest=5, dense=10), time=6.0, shift=0.0)
     with pytest.raises(SizeError, match="not for the whole grid"):
         beyond.covariance()
     with pytest.raises(InputError, match="has 'bounded' alone, got 'cg'"):
@@ -324,7 +320,5 @@ def test_what_whole_lists_cannot_do_is_refused(monkeypatch):
         beyond.variances(method="stochastic")
     with pytest.raises(InputError, match="accuracy: expected a positive finite number"):
         beyond.variance([0], [0], accuracy=0.0)
-    monkeypatch.setattr("mvgp.posteriors.whole_lists.NEAREST", 5)
-    monkeypatch.setattr("mvgp.posteriors.whole_lists.DENSE_LIMIT", 10)
     with pytest.raises(ConvergenceError, match="from the 10 nearest cells, 0.01 was asked for"):
         beyond.variance([0], [0])

@@ -7,8 +7,12 @@ import torch
 from scipy import sparse
 
 import mvgp
+from mvgp.errors import SizeError
 from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
+from mvgp.linalg import PairIndex
+from mvgp.posteriors.covariance import NoCovariance
+from mvgp.posteriors.whole_lists import WholeListCovariance
 from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
 from tests import randomness
 from tests.oracles import random_edges
@@ -95,6 +99,22 @@ POSTERIORS = {
 }
 
 
+def listed(dtype=torch.float64):
+    """With the covariance that whole lists have when they are too large for a list of observations."""
+    posterior = POSTERIORS["trace, whole lists"](dtype)
+    noise = torch.tensor(0.1, dtype=dtype)
+    posterior.conditional = WholeListCovariance(posterior._ops, links(), noise, tolerance=1e-6)
+    return posterior
+
+
+def silent(dtype=torch.float64):
+    """Without a covariance."""
+    posterior = POSTERIORS["trace, whole lists"](dtype)
+    pairs = PairIndex(torch.tensor([0, 3]), torch.tensor([2, 1]), posterior.shape)
+    posterior.conditional = NoCovariance(pairs, "too large for it", SizeError)
+    return posterior
+
+
 def numbers(posterior):
     """Everything it predicts, by name."""
     rows, cols = torch.tensor([0, 6, 3, 3]), torch.tensor([10, 0, 4, 5])
@@ -119,7 +139,7 @@ def numbers(posterior):
 
 def facts(posterior):
     """What it says about itself, as text."""
-    names = ("evidence", "certificate", "penalty", "objective", "restarts", "rank")
+    names = ("solve_report", "certificate", "penalty", "objective", "restarts", "rank")
     found = {name: repr(getattr(posterior, name)) for name in names if hasattr(posterior, name)}
     if getattr(posterior, "mean_factors", None) is not None:
         found["trace_norm"] = posterior.trace_norm.hex()

@@ -1,54 +1,75 @@
-"""Files that were not written by mvgp, sealed as if they had been."""
+"""Files that were not written by mvgp, with a checksum as if they had been."""
 
-import hashlib
-import io
 import json
-import zipfile
 
-from mvgp.storage.archive import LENGTH, OPEN
+import safetensors.numpy
 
-
-def sealed(data):
-    """Bytes whose last digits are right for the rest."""
-    return data[:-LENGTH] + hashlib.sha256(data[:-LENGTH]).hexdigest().encode()
+from mvgp.storage.archive import DIGITS, LENGTH, START, ZEROS, checksum
 
 
-def members(data):
-    """(name, bytes) of a saved posterior."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return {info.filename: archive.read(info) for info in archive.infolist()}
+def signed(data):
+    """Bytes whose checksum is right for the rest."""
+    return data[: DIGITS.start] + checksum(data) + data[DIGITS.stop :]
 
 
-def packed(parts, compression=zipfile.ZIP_STORED, comment=OPEN):
-    """A sealed zip of (name, bytes)."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", compression) as archive:
-        archive.comment = comment
-        for name, content in parts.items() if isinstance(parts, dict) else parts:
-            archive.writestr(name, content)
-    return sealed(out.getvalue())
+def header(data):
+    """The header of a file, metadata included, as JSON says it."""
+    length = int.from_bytes(data[:LENGTH], "little")
+    return json.loads(data[LENGTH : LENGTH + length])
+
+
+def numbers(data):
+    """The bytes after the header."""
+    return data[LENGTH + int.from_bytes(data[:LENGTH], "little") :]
 
 
 def manifest(data):
-    return json.loads(members(data)["manifest.json"])
+    """The metadata of mvgp: format, version, content."""
+    return json.loads(header(data)["__metadata__"]["mvgp"])
 
 
-def signed(text):
-    """A manifest with the right SHA-256."""
-    body = {key: value for key, value in text.items() if key != "sha256"}
-    digest = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    return json.dumps({**body, "sha256": digest}).encode()
+def arrays(data):
+    """numpy arrays by name."""
+    return safetensors.numpy.load(data)
 
 
-def forged(data, change=None, arrays=None):
-    """The file with a changed manifest, which is right about its arrays in everything that is not changed.
+def packed(text, entries, content, length=None):
+    """A signed file.
 
-    ``change`` edits the manifest in place; ``arrays`` are new bytes of members.
+    :param text: the manifest, or the text that stands for it.
+    :param entries: of the arrays, by name: dtype, shape, data_offsets; or the text of the header after the metadata.
+    :param content: the bytes after the header.
+    :param length: of the header, as the file says it.
     """
-    parts, text = members(data), manifest(data)
-    for name, content in (arrays or {}).items():
-        parts[f"arrays/{name}.npy"] = content
-        text["arrays"][name]["sha256"] = hashlib.sha256(content).hexdigest()
+    if isinstance(text, dict):
+        text = json.dumps(
+            {"sha256": ZEROS.decode(), **{k: v for k, v in text.items() if k != "sha256"}}, separators=(",", ":")
+        )
+    head = json.dumps({"__metadata__": {"mvgp": text}}, separators=(",", ":"))
+    more = entries if isinstance(entries, str) else json.dumps(entries, separators=(",", ":"))[1:-1]
+    raw = (head[:-1] + ("," if more else "") + more + "}").encode()
+    raw += b" " * (-len(raw) % 8)
+    return signed((len(raw) if length is None else length).to_bytes(LENGTH, "little") + raw + content)
+
+
+def built(text, stored):
+    """A signed file of a manifest and numpy arrays, as safetensors writes it."""
+    text = {"sha256": ZEROS.decode(), **{key: value for key, value in text.items() if key != "sha256"}}
+    data = safetensors.numpy.save(stored, {"mvgp": json.dumps(text, separators=(",", ":"))})
+    assert data[LENGTH:].startswith(START)
+    return signed(data)
+
+
+def forged(data, change=None, entries=None, content=None):
+    """The file with a changed manifest, changed entries of arrays or changed bytes; all else is right.
+
+    :param change: edits the manifest in place.
+    :param entries: edits the entries of the arrays in place.
+    """
+    text, found = manifest(data), header(data)
+    del found["__metadata__"]
     if change is not None:
         change(text)
-    return packed({**parts, "manifest.json": signed(text)})
+    if entries is not None:
+        entries(found)
+    return packed(text, found, numbers(data) if content is None else content)

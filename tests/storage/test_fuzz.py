@@ -3,6 +3,7 @@
 import copy
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 import mvgp
 from mvgp.errors import StorageError
 from mvgp.posteriors.covariance import NoCovariance
-from mvgp.storage.archive import OPEN
+from mvgp.storage.archive import LENGTH, START
 from tests.storage import examples
-from tests.storage.forgery import forged, manifest, members, sealed
+from tests.storage.forgery import arrays, built, forged, header, manifest, signed
 
 quick = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SAVED = ("full", "trace, biases", "factor")
@@ -83,10 +84,13 @@ def test_removed_bytes_are_always_noticed(folder, saved, which, share, count):
 @pytest.mark.slow
 @quick
 @given(content=st.binary(max_size=300))
-@example(content=b"PK\x05\x06" + bytes(18))
+@example(content=b"PK\x03\x04" + bytes(18))
+@example(content=b'\\"}"}}')
 def test_random_bytes(folder, content):
     assert attempt(folder, content) is None
-    assert attempt(folder, sealed(b"PK\x03\x04" + content + OPEN)) is None
+    for rest in (content, b"0" * 64 + content, b"0" * 64 + b'\\"}"}}' + content):
+        length = len(START + rest).to_bytes(LENGTH, "little")
+        assert attempt(folder, signed(length + START + rest)) is None
 
 
 @pytest.mark.slow
@@ -94,16 +98,22 @@ def test_random_bytes(folder, content):
 @given(
     which=st.integers(0, 2),
     changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=3),
-    near_the_end=st.booleans(),
+    where=st.sampled_from(["anywhere", "header", "entries"]),
 )
-def test_changed_bytes_under_a_right_seal(folder, saved, which, changes, near_the_end):
-    """The seal is no signature. What is not noticed by the rest does not matter, such as the date of a member."""
+def test_changed_bytes_under_a_right_checksum(folder, saved, which, changes, where):
+    """The checksum is no signature. What is not noticed by the rest does not matter, such as which torch wrote it."""
     data, scores = bytearray(saved[which][0]), saved[which][1]
-    start = data.index(b"PK\x01\x02") if near_the_end else 0  # the zip's directory
+    end = LENGTH + int.from_bytes(data[:LENGTH], "little") if where != "anywhere" else len(data)
+    start = data.index(b'}"},"') if where == "entries" else 0 if where == "anywhere" else 8
     for share, mask in changes:
-        data[start + int(share * (len(data) - start))] ^= mask
-    found = attempt(folder, sealed(bytes(data)))
-    assert found is None or torch.equal(found.scores(), scores)
+        data[start + int(share * (end - start))] ^= mask
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = attempt(folder, signed(bytes(data)))
+        if found is not None:
+            assert_answers(found)
+            if where == "entries":
+                assert torch.equal(found.scores(), scores)
 
 
 def assert_answers(found):
@@ -145,7 +155,7 @@ def test_contents_that_make_no_sense(folder, saved, which, choice, value, name):
     text = manifest(data)
     places = list(leaves(text["content"]))
     path = places[int(choice * len(places))]
-    arrays = list(text["arrays"])
+    names = [name for name in header(data) if name != "__metadata__"]
 
     def change(found):
         inside = found["content"]
@@ -153,9 +163,7 @@ def test_contents_that_make_no_sense(folder, saved, which, choice, value, name):
             inside = inside[key]
         was = inside[path[-1]]
         is_array = isinstance(was, dict) and set(was) == {"$array"}
-        inside[path[-1]] = (
-            {"$array": arrays[int(name * len(arrays))]} if is_array and value is None else copy.copy(value)
-        )
+        inside[path[-1]] = {"$array": names[int(name * len(names))]} if is_array and value is None else copy.copy(value)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -172,19 +180,20 @@ def test_arrays_that_make_no_sense(folder, saved, which, choice, numbers):
     """Positions out of range would be read from where there is no memory."""
     data = saved[which][0]
     text = manifest(data)
-    names = [name for name, entry in text["arrays"].items() if entry["shape"] != [] and 0 not in entry["shape"]]
+    stored = arrays(data)
+    names = sorted(name for name, array in stored.items() if array.ndim and array.nbytes >= 8)
     name = names[int(choice * len(names))]
-    content = bytearray(members(data)[f"arrays/{name}.npy"])
-    header = 10 + int.from_bytes(content[8:10], "little")
-    place = numbers.draw(st.integers(0, (len(content) - header) // 8 - 1))
-    content[header + 8 * place : header + 8 * place + 8] = numbers.draw(
+    content = bytearray(stored[name].tobytes())
+    place = numbers.draw(st.integers(0, len(content) // 8 - 1))
+    content[8 * place : 8 * place + 8] = numbers.draw(
         st.one_of(
             st.integers(-(2**63), 2**63 - 1).map(lambda v: v.to_bytes(8, "little", signed=True)),
             st.sampled_from([-1, 7, 11, 12, 77, 2**31, 2**40]).map(lambda v: v.to_bytes(8, "little", signed=True)),
         )
     )
+    stored[name] = np.frombuffer(content, stored[name].dtype).reshape(stored[name].shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = attempt(folder, forged(data, arrays={name: bytes(content)}))
+        found = attempt(folder, built(text, stored))
         if found is not None:
             assert_answers(found)

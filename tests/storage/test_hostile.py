@@ -5,7 +5,7 @@ import torch
 
 import mvgp
 from mvgp.errors import StorageError
-from tests.storage import hostile
+from tests.storage import forgery, hostile
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 SOME = (
@@ -39,7 +39,7 @@ def test_files_as_they_are(folder, saved):
     assert {one.name for one in saved} == set(SOME)
     for one in saved:
         assert hostile.try_file(folder / "file", one, one.data) == ("equal", ""), one.name
-        again = hostile.rebuilt(one.manifest, one.arrays)
+        again = forgery.built(one.manifest, one.arrays)
         assert hostile.try_file(folder / "file", one, again) == ("equal", ""), one.name
 
 

@@ -3,7 +3,7 @@
 import torch
 
 import mvgp
-from mvgp.hyperparameters import AveragedRanker
+from mvgp.hyperparameters.records import AveragedRanker
 from mvgp.kernels import Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.prioritise.baselines import EASE, Katz, NeighbourVoting, Popularity, Propagation, PureSVD

@@ -19,7 +19,7 @@ from mvgp.mean.certificate import Iterate, dual_bound
 from mvgp.mean.conjugate import conjugate_steps
 from mvgp.mean.factored import FactoredProblem
 from mvgp.mean.problem import times
-from mvgp.mean.spectrum import StepDual, leading_values, random_images, subspace_pass
+from mvgp.mean.spectrum import StepOperator, leading_values, random_images, subspace_pass
 
 from .problems import peak_gib, power_law_graph, random_pairs
 
@@ -135,7 +135,7 @@ def one_step(shape: list[int], observed: int, rank: int) -> Callable[[], dict]:
         links = [3 * shape[0], min(30 * shape[1], shape[1] * (shape[1] - 1) // 8)]
         given = regression(shape, observed, links, min(20, rank), "float32")
         theta = given.loss(torch.zeros(observed)).gradient
-        found = subspace_pass(given, StepDual(given, theta), random_images(given, rank, 0))
+        found = subspace_pass(given, StepOperator(given, theta), random_images(given, rank, 0))
         mean = LowRank(-found.left, found.right, found.values, -found.left_image, found.right_image)
         now = Iterate.of(given, mean, found.right_image[:, :0], 0.1)
         penalty = SpectralElasticNet(0.2 * float(found.values[0]), 1.0)

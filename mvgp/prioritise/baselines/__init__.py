@@ -1,4 +1,4 @@
-"""Baselines: what one would rank with instead of a Gaussian process, as recipes with the same ``fit``."""
+"""Baselines to compare a Gaussian process with: recipes with the same ``fit``."""
 
 from .base import Baseline
 from .candidates import BASELINE_NAMES, candidates

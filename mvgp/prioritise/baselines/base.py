@@ -1,38 +1,49 @@
-"""Sparse matrices that baselines are made of: links, and normalised weights of graphs."""
+"""What all baselines share: recipes with checked settings, rankers that work in blocks, normalised matrices."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, runtime_checkable
+from functools import cache
+from typing import Annotated, Any, Protocol, get_type_hints, runtime_checkable
 
 import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
 
-from ...checks import check_index, check_instance
+from ...checks import (
+    check_dtype,
+    check_flag,
+    check_index,
+    check_instance,
+    check_not_negative,
+    check_part,
+    check_positive,
+    check_seed,
+    check_whole_number,
+)
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...kernels.graph import Graph
 from ...metrics.ranking import Ranker
 
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
+BLOCK = 256  # rows computed at a time: bounds the memory of dense intermediate results
 
 
-def check_graph(given: Any, name: str) -> None:
-    """A graph."""
-    check_instance(given, name, Graph, "mvgp.kernels.Graph")
+def _check_graph(graph: Any, name: str) -> None:
+    check_instance(graph, name, Graph, "mvgp.kernels.Graph")
 
 
-def check_nodes(graph: Graph, count: int, name: str) -> None:
-    """A graph with a node for each row, or for each column, of the links."""
-    if graph.num_nodes != count:
-        raise InputError(f"{name}: expected {count} nodes as in the links, got {graph.num_nodes}")
-
-
-def check_links(given: Any) -> None:
-    """Known links; labels of both kinds are none, as a negative says something that no baseline would use."""
-    check_instance(given, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
+# Types of settings: each states the check that a recipe runs on it.
+NodeGraph = Annotated[Graph, _check_graph]
+Count = Annotated[int, check_whole_number]
+Seed = Annotated[int, check_seed]
+Positive = Annotated[float, check_positive]
+NotNegative = Annotated[float, check_not_negative]
+Part = Annotated[float, check_part]  # above 0 and at most 1
+Flag = Annotated[bool, check_flag]
+Precision = Annotated[torch.dtype, check_dtype]
 
 
 @runtime_checkable
@@ -44,54 +55,87 @@ class Baseline(Protocol):
         ...
 
 
-BLOCK = 256  # rows computed at a time
+class Recipe(ABC):
+    """A baseline whose dataclass fields are settings with checks, such as ``hops: Count = 1``.
 
-
-class BlockRanker(ABC):
-    """A fitted baseline: a :class:`~mvgp.metrics.Ranker` that computes the rows asked for, when they are asked for.
-
-    :param shape: (M, N).
-    :param dtype: of the scores.
+    Fields called ``row_graph`` and ``col_graph`` have a node for each row, and for each column, of the links. A recipe
+    owes two methods: what is computed once, and the scores of a block of rows from that.
     """
 
-    def __init__(self, shape: tuple[int, int], dtype: torch.dtype) -> None:
-        self._shape, self.dtype = shape, dtype
+    dtype: Precision
+
+    def __post_init__(self) -> None:
+        for name, check in _checks(type(self)):
+            check(getattr(self, name), name)
+
+    def fit(self, links: PositiveUnlabelled) -> BlockRanker:
+        """The ranker given ``links``."""
+        # labels of both kinds are refused: a negative says something that no baseline would use
+        check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
+        for name, count in zip(("row_graph", "col_graph"), links.shape, strict=True):
+            graph = getattr(self, name, None)
+            if graph is not None and graph.num_nodes != count:
+                raise InputError(f"{name}: expected {count} nodes as in the links, got {graph.num_nodes}")
+        ones = np.ones(len(links), dtype=DTYPES[self.dtype])
+        ends = (links.rows.cpu().numpy(), links.cols.cpu().numpy())
+        arrays = self._prepare(sparse.csr_array((ones, ends), shape=links.shape))
+        return BlockRanker(self, links.shape, arrays)
+
+    @abstractmethod
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        """Arrays by name, given X, a CSR array (M, N) with 1 where there is a link."""
+
+    @abstractmethod
+    def _block(self, rows: np.ndarray, *args: Any, **arrays: Any) -> np.ndarray:
+        """(R, N): the scores of a block of rows (R,), from the arrays of :meth:`_prepare`."""
+
+
+@cache
+def _checks(recipe: type[Recipe]) -> list[tuple[str, Any]]:
+    hints = get_type_hints(recipe, include_extras=True)
+    return [(name, hint.__metadata__[0]) for name, hint in hints.items() if hasattr(hint, "__metadata__")]
+
+
+class BlockRanker:
+    """A fitted baseline: a :class:`~mvgp.metrics.Ranker` that computes rows when they are asked for.
+
+    :param recipe: the settings, and the formula of the scores.
+    :param shape: (M, N).
+    :param arrays: by name, what the recipe has computed once.
+    """
+
+    def __init__(self, recipe: Recipe, shape: tuple[int, int], arrays: dict[str, Any]) -> None:
+        self.recipe, self._shape, self.arrays, self.dtype = recipe, shape, arrays, recipe.dtype
 
     @property
     def shape(self) -> tuple[int, int]:
         """(M, N)"""
         return self._shape
 
-    def scores(self, rows: Any = None) -> Tensor:
-        """(R, N): the scores of whole rows, all of them when ``rows`` (R,) is left out."""
-        wanted = np.arange(self.shape[0]) if rows is None else check_index(rows, self.shape[0], "rows").cpu().numpy()
-        found = np.empty((len(wanted), self.shape[1]), dtype=DTYPES[self.dtype])
-        for start in range(0, len(wanted), BLOCK):
-            found[start : start + BLOCK] = self._block(wanted[start : start + BLOCK])
-        return torch.from_numpy(found)
+    def scores(self, rows: Any = None, *, block: int = BLOCK) -> Tensor:
+        """(R, N): the scores of whole rows.
 
-    @abstractmethod
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        """(R, N) of at most :data:`BLOCK` rows (R,)."""
+        :param rows: (R,) positions; all rows when left out.
+        :param block: how many rows are computed at a time.
+        """
+        positions = np.arange(self.shape[0]) if rows is None else check_index(rows, self.shape[0], "rows").cpu().numpy()
+        size = check_whole_number(block, "block")
+        scores = np.empty((len(positions), self.shape[1]), dtype=DTYPES[self.dtype])
+        for start in range(0, len(positions), size):
+            scores[start : start + size] = self.recipe._block(positions[start : start + size], **self.arrays)
+        return torch.from_numpy(scores)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.shape[0]} x {self.shape[1]})"
-
-
-def incidence(links: PositiveUnlabelled, dtype: torch.dtype) -> Any:
-    """X, a scipy CSR array (M, N): 1 where there is a link."""
-    check_links(links)
-    ones = np.ones(len(links), dtype=DTYPES[dtype])
-    return sparse.csr_array((ones, (links.rows.cpu().numpy(), links.cols.cpu().numpy())), shape=links.shape)
+        return f"{self.recipe!r} fitted to {self.shape[0]} x {self.shape[1]}"
 
 
 def weights(graph: Graph, dtype: torch.dtype) -> Any:
-    """W, a symmetric scipy CSR array (N, N)."""
+    """W, a symmetric CSR array (N, N)."""
     return graph.adjacency().astype(DTYPES[dtype])
 
 
 def row_normalised(matrix: Any) -> Any:
-    """D^-1 A: each row adds up to 1, or to 0 when it was empty."""
+    """D^-1 A: each row adds up to 1, or to 0 if it is empty."""
     return (sparse.diags_array(_power_of_sums(matrix, 1, -1.0)) @ matrix).tocsr()
 
 
@@ -104,6 +148,6 @@ def symmetrically_normalised(matrix: Any) -> Any:
 def _power_of_sums(matrix: Any, axis: int, power: float) -> np.ndarray:
     """The sums along ``axis`` to a power, in the precision of ``matrix``; 0 where the sum is 0."""
     sums = np.asarray(matrix.sum(axis=axis), dtype=np.float64).ravel()
-    found = np.zeros_like(sums)
-    found[sums > 0] = sums[sums > 0] ** power
-    return found.astype(matrix.dtype)
+    powers = np.zeros_like(sums)
+    powers[sums > 0] = sums[sums > 0] ** power
+    return powers.astype(matrix.dtype)

@@ -1,4 +1,4 @@
-"""EASE: a linear model of each column given the others, in closed form."""
+"""Baselines of the links alone: factor models (ALS, BPR, truncated SVD) and EASE, a linear model of each column."""
 
 from __future__ import annotations
 
@@ -11,48 +11,24 @@ import torch
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from ...checks import check_dtype, check_not_negative, check_positive, check_whole_number
-from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import ConvergenceError, InputError
-from .base import BLOCK, DTYPES, BlockRanker, incidence
+from .base import BLOCK, DTYPES, Count, NotNegative, Positive, Precision, Recipe, Seed
 
 
-class FactorRanker(BlockRanker):
-    """Scores U V^T.
+class FactorRecipe(Recipe):
+    """A recipe with scores U V^T."""
 
-    :param row_factors: U (M, F).
-    :param col_factors: V (N, F).
-    :param dtype: of the scores.
-    """
-
-    def __init__(self, row_factors: np.ndarray, col_factors: np.ndarray, dtype: torch.dtype) -> None:
-        super().__init__((len(row_factors), len(col_factors)), dtype)
-        self.row_factors, self.col_factors = row_factors, col_factors
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self.row_factors[rows] @ self.col_factors.T
-        return found
+    def _block(self, rows: np.ndarray, *, row_factors: np.ndarray, col_factors: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = row_factors[rows] @ col_factors.T
+        return scores
 
 
-def check_implicit(recipe: Any) -> None:
-    """Whether the settings that all models of the package have are in order.
-
-    :param recipe: with ``factors``, ``regularisation``, ``iterations``, ``threads``, ``seed`` and ``dtype``.
-    """
-    for name in ("factors", "iterations", "threads"):
-        check_whole_number(getattr(recipe, name), name)
-    check_not_negative(recipe.regularisation, "regularisation")
-    check_whole_number(recipe.seed, "seed", least=0)
-    check_dtype(recipe.dtype)
-
-
-def fit_implicit(module: str, name: str, links: PositiveUnlabelled, recipe: Any, **own: Any) -> FactorRanker:
+def fit_implicit(module: str, name: str, links: Any, recipe: ImplicitALS | BPR, **own: float) -> dict[str, Any]:
     """Fit the class ``name`` of ``implicit.cpu.<module>`` to ``links``.
 
-    :param recipe: with the settings of :func:`check_implicit`.
-    :param own: further settings of the class.
+    :param own: settings of this class alone.
     """
-    matrix = sparse.csr_matrix(incidence(links, torch.float32))  # the package takes no other kind
+    matrix = sparse.csr_matrix(links.astype(np.float32))  # the package takes no other kind
     settings = {
         "factors": recipe.factors,
         "regularization": recipe.regularisation,
@@ -61,13 +37,15 @@ def fit_implicit(module: str, name: str, links: PositiveUnlabelled, recipe: Any,
         "random_state": recipe.seed,
         **own,
     }
-    model = getattr(_package(f"implicit.cpu.{module}"), name)(dtype=DTYPES[recipe.dtype], **settings)
-    with _package("threadpoolctl").threadpool_limits(1, "blas"):  # threads of its own; the package asks for this
+    kind = getattr(_package(f"implicit.cpu.{module}"), name)
+    # implicit has threads of its own; it warns from its constructor on where the linear algebra has some, too
+    with _package("threadpoolctl").threadpool_limits(1, "blas"):
+        model = kind(dtype=DTYPES[recipe.dtype], **settings)
         try:
             model.fit(matrix, show_progress=False)
-        except _package("implicit.recommender_base").ModelFitError as error:  # numbers that are none
+        except _package("implicit.recommender_base").ModelFitError as error:  # NaN or infinity
             raise ConvergenceError(f"implicit's {name} with {settings} did not converge: {error}") from error
-    return FactorRanker(model.user_factors, model.item_factors, recipe.dtype)
+    return {"row_factors": model.user_factors, "col_factors": model.item_factors}  # (M, F), (N, F)
 
 
 def _package(name: str) -> Any:
@@ -80,7 +58,7 @@ def _package(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class ImplicitALS:
+class ImplicitALS(FactorRecipe):
     r"""Minimises :math:`\sum_{mn} c_{mn} (x_{mn} - u_m^T v_n)^2 + \lambda (\|U\|_F^2 + \|V\|_F^2)` by turns.
 
     Every cell counts: :math:`c` is ``alpha`` for a link and 1 for any other cell. Hu, Koren and Volinsky,
@@ -103,25 +81,20 @@ class ImplicitALS:
 
     """
 
-    factors: int = 64
-    regularisation: float = 0.01
-    alpha: float = 1.0
-    iterations: int = 15
-    threads: int = field(default=1, repr=False)
-    seed: int = field(default=0, repr=False)
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    factors: Count = 64
+    regularisation: NotNegative = 0.01
+    alpha: Positive = 1.0
+    iterations: Count = 15
+    threads: Count = field(default=1, repr=False)
+    seed: Seed = field(default=0, repr=False)
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_implicit(self)
-        check_positive(self.alpha, "alpha")
-
-    def fit(self, links: PositiveUnlabelled) -> FactorRanker:
-        """The ranker given ``links``."""
+    def _prepare(self, links: Any) -> dict[str, Any]:
         return fit_implicit("als", "AlternatingLeastSquares", links, self, alpha=self.alpha)
 
 
 @dataclass(frozen=True)
-class BPR:
+class BPR(FactorRecipe):
     r"""Raises :math:`\sum \log \sigma(f_{mn} - f_{mn'})` over links (m, n) and other columns n', drawn at random.
 
     Here :math:`f_{mn} = u_m^T v_n + b_n`. Rendle et al., *BPR: Bayesian Personalized Ranking from Implicit Feedback*,
@@ -144,25 +117,20 @@ class BPR:
 
     """
 
-    factors: int = 64
-    learning_rate: float = 0.05
-    regularisation: float = 0.01
-    iterations: int = 100
-    threads: int = field(default=1, repr=False)
-    seed: int = field(default=0, repr=False)
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    factors: Count = 64
+    learning_rate: Positive = 0.05
+    regularisation: NotNegative = 0.01
+    iterations: Count = 100
+    threads: Count = field(default=1, repr=False)
+    seed: Seed = field(default=0, repr=False)
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_implicit(self)
-        check_positive(self.learning_rate, "learning_rate")
-
-    def fit(self, links: PositiveUnlabelled) -> FactorRanker:
-        """The ranker given ``links``."""
+    def _prepare(self, links: Any) -> dict[str, Any]:
         return fit_implicit("bpr", "BayesianPersonalizedRanking", links, self, learning_rate=self.learning_rate)
 
 
 @dataclass(frozen=True)
-class PureSVD:
+class PureSVD(FactorRecipe):
     """The leading singular vectors and values of X. Cremonesi, Koren and Turrin, 2010.
 
     A row without a link has score 0 for each column.
@@ -180,67 +148,25 @@ class PureSVD:
 
     """
 
-    factors: int = 64
-    seed: int = field(default=0, repr=False)
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    factors: Count = 64
+    seed: Seed = field(default=0, repr=False)
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_whole_number(self.factors, "factors")
-        check_whole_number(self.seed, "seed", least=0)
-        check_dtype(self.dtype)
-
-    def fit(self, links: PositiveUnlabelled) -> FactorRanker:
-        """The ranker given ``links``."""
-        matrix = incidence(links, self.dtype)
-        if self.factors >= min(matrix.shape):
-            raise InputError(f"factors: expected less than {min(matrix.shape)}, the smaller side, got {self.factors}")
-        start = np.random.default_rng(self.seed).standard_normal(min(matrix.shape)).astype(matrix.dtype)
-        left, values, right = svds(matrix, k=self.factors, v0=start)
-        return FactorRanker(left * values, np.ascontiguousarray(right.T), self.dtype)
-
-
-class EASERanker(BlockRanker):
-    r"""Scores :math:`X B = X - X P\, \mathrm{diag}(P)^{-1}`.
-
-    :param links: X (M, N), sparse.
-    :param inverse: :math:`P = (X^T X + \lambda I)^{-1}` (N, N), or :math:`(X X^T + \lambda I)^{-1}` (M, M).
-    :param by_rows: whether it is the second: then :math:`X P = (X X^T + \lambda I)^{-1} X`.
-    :param regularisation: :math:`\lambda`.
-    :param dtype: of the scores.
-    """
-
-    def __init__(
-        self, links: Any, inverse: np.ndarray, *, by_rows: bool, regularisation: float, dtype: torch.dtype
-    ) -> None:
-        super().__init__(links.shape, dtype)
-        self._links, self._inverse, self._by_rows = links, inverse, by_rows
-        if by_rows:  # P = (I - X^T inverse X) / lambda
-            explained = np.zeros(links.shape[1])  # (N,) diagonal of X^T inverse X
-            for start in range(0, links.shape[0], BLOCK):
-                rows = np.arange(start, min(start + BLOCK, links.shape[0]))
-                explained += np.asarray(links[rows].multiply(self._projected(rows)).sum(axis=0)).ravel()
-            diagonal = (1 - explained) / regularisation
-        else:
-            diagonal = inverse.diagonal()
-        self._diagonal = diagonal.astype(links.dtype)  # (N,) of P
-
-    def _projected(self, rows: np.ndarray) -> np.ndarray:
-        """(R, N): rows of X P."""
-        if self._by_rows:
-            found: np.ndarray = (self._links.T @ self._inverse[:, rows]).T  # the inverse is symmetric
-            return found
-        return np.asarray(self._links[rows] @ self._inverse)
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        return self._links[rows].toarray() - self._projected(rows) / self._diagonal
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        if self.factors >= min(links.shape):
+            raise InputError(f"factors: expected less than {min(links.shape)}, the smaller side, got {self.factors}")
+        start = np.random.default_rng(self.seed).standard_normal(min(links.shape)).astype(links.dtype)
+        left, values, right = svds(links, k=self.factors, v0=start)
+        return {"row_factors": left * values, "col_factors": np.ascontiguousarray(right.T)}
 
 
 @dataclass(frozen=True)
-class EASE:
+class EASE(Recipe):
     r"""Each column is predicted from the others by ridge regression with one common penalty.
 
-    B minimises :math:`\|X - X B\|_F^2 + \lambda \|B\|_F^2` with a zero diagonal. Only a matrix of the smaller side
-    of X is inverted. Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, 2019.
+    B minimises :math:`\|X - X B\|_F^2 + \lambda \|B\|_F^2` with a zero diagonal, so that scores are
+    :math:`X B = X - X P\, \mathrm{diag}(P)^{-1}` with :math:`P = (X^T X + \lambda I)^{-1}`. Only a matrix of the
+    smaller side of X is inverted. Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, 2019.
 
     A row without a link has score 0 for each column: it is not ranked, and all its columns tie.
 
@@ -256,18 +182,30 @@ class EASE:
 
     """
 
-    regularisation: float = 100.0
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    regularisation: Positive = 100.0
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_positive(self.regularisation, "regularisation")
-        check_dtype(self.dtype)
-
-    def fit(self, links: PositiveUnlabelled) -> EASERanker:
-        """The ranker given ``links``."""
-        matrix = incidence(links, self.dtype)
-        by_rows = matrix.shape[0] < matrix.shape[1]
-        gram = matrix @ matrix.T if by_rows else matrix.T @ matrix
-        gram = (gram + self.regularisation * sparse.eye_array(gram.shape[0], dtype=matrix.dtype)).toarray()
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        by_rows = links.shape[0] < links.shape[1]
+        gram = links @ links.T if by_rows else links.T @ links
+        gram = (gram + self.regularisation * sparse.eye_array(gram.shape[0], dtype=links.dtype)).toarray()
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(torch.from_numpy(gram))).numpy()
-        return EASERanker(matrix, inverse, by_rows=by_rows, regularisation=self.regularisation, dtype=self.dtype)
+        if by_rows:  # P = (I - X^T inverse X) / lambda
+            explained = np.zeros(links.shape[1])  # (N,) diagonal of X^T inverse X
+            for start in range(0, links.shape[0], BLOCK):
+                rows = np.arange(start, min(start + BLOCK, links.shape[0]))
+                explained += np.asarray(links[rows].multiply(self._projected(rows, links, inverse)).sum(axis=0)).ravel()
+            diagonal = (1 - explained) / self.regularisation
+        else:
+            diagonal = inverse.diagonal()
+        return {"links": links, "inverse": inverse, "diagonal": diagonal.astype(links.dtype)}
+
+    def _projected(self, rows: np.ndarray, links: Any, inverse: np.ndarray) -> np.ndarray:
+        """(R, N): rows of X P, from P (N, N), or from (X X^T + lambda I)^-1 (M, M) if M < N."""
+        if links.shape[0] < links.shape[1]:  # X P = (X X^T + lambda I)^-1 X
+            projected: np.ndarray = (links.T @ inverse[:, rows]).T  # the inverse is symmetric
+            return projected
+        return np.asarray(links[rows] @ inverse)
+
+    def _block(self, rows: np.ndarray, *, links: Any, inverse: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+        return links[rows].toarray() - self._projected(rows, links, inverse) / diagonal

@@ -1,40 +1,33 @@
-"""Propagation: links spread over both graphs and are fed in again at each step."""
+"""Baselines on the graphs: popularity, votes of neighbours, Katz paths, and propagation over both graphs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import comb
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
 from scipy import sparse
 
-from ...checks import check_dtype, check_not_negative, check_part, check_positive, check_whole_number
-from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
-from ...kernels.graph import Graph
-from .base import BlockRanker, check_graph, check_nodes, incidence, row_normalised, symmetrically_normalised, weights
-
-
-class PopularityRanker(BlockRanker):
-    """The same scores for each row.
-
-    :param counts: (N,) links of each column.
-    :param num_rows: M.
-    :param dtype: of the scores.
-    """
-
-    def __init__(self, counts: np.ndarray, num_rows: int, dtype: torch.dtype) -> None:
-        super().__init__((num_rows, len(counts)), dtype)
-        self.counts = counts
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(self.counts, (len(rows), len(self.counts)))
+from .base import (
+    Count,
+    Flag,
+    NodeGraph,
+    NotNegative,
+    Part,
+    Positive,
+    Precision,
+    Recipe,
+    row_normalised,
+    symmetrically_normalised,
+    weights,
+)
 
 
 @dataclass(frozen=True)
-class Popularity:
+class Popularity(Recipe):
     """Score of a column: its number of links. A row without a link is scored like any other.
 
     :param dtype: of the scores.
@@ -48,42 +41,17 @@ class Popularity:
 
     """
 
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_dtype(self.dtype)
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        return {"counts": np.asarray(links.sum(axis=0)).ravel()}  # (N,)
 
-    def fit(self, links: PositiveUnlabelled) -> PopularityRanker:
-        """The ranker given ``links``."""
-        counts = np.asarray(incidence(links, self.dtype).sum(axis=0)).ravel()
-        return PopularityRanker(counts, links.shape[0], self.dtype)
-
-
-class NeighbourRanker(BlockRanker):
-    """Votes of neighbouring rows.
-
-    :param walk: (M, M) one step on the graph of the rows, sparse.
-    :param links: (M, N) sparse.
-    :param recipe: the settings.
-    """
-
-    def __init__(self, walk: Any, links: Any, recipe: NeighbourVoting) -> None:
-        super().__init__(links.shape, recipe.dtype)
-        self._walk, self._links, self.recipe = walk, links, recipe
-        counts = np.asarray(links.sum(axis=0)).ravel()
-        self._popularity = recipe.popularity_weight * counts / counts.max()  # (N,)
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        step = self._walk[rows]  # (R, M), sparse throughout: few hops
-        votes = step
-        for _ in range(1, self.recipe.hops):
-            step = self.recipe.decay * (step @ self._walk)
-            votes = votes + step
-        return (votes @ self._links).toarray() + self._popularity
+    def _block(self, rows: np.ndarray, *, counts: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(counts, (len(rows), len(counts)))
 
 
 @dataclass(frozen=True)
-class NeighbourVoting:
+class NeighbourVoting(Recipe):
     r"""Neighbouring rows vote for their links, and popularity decides between equal numbers of votes.
 
     With :math:`P = D^{-1} W` of the graph of the rows, links X and popularity p (1 for the most popular column):
@@ -109,58 +77,41 @@ class NeighbourVoting:
 
     """
 
-    row_graph: Graph = field(repr=False)
-    hops: int = 1
-    decay: float = 0.5
-    popularity_weight: float = 1e-3
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    row_graph: NodeGraph = field(repr=False)
+    hops: Count = 1
+    decay: Part = 0.5
+    popularity_weight: NotNegative = 1e-3
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_graph(self.row_graph, "row_graph")
-        check_whole_number(self.hops, "hops")
-        check_part(self.decay, "decay")
-        check_not_negative(self.popularity_weight, "popularity_weight")
-        check_dtype(self.dtype)
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        counts = np.asarray(links.sum(axis=0)).ravel()
+        popularity = self.popularity_weight * counts / counts.max()  # (N,)
+        return {"walk": row_normalised(weights(self.row_graph, self.dtype)), "links": links, "popularity": popularity}
 
-    def fit(self, links: PositiveUnlabelled) -> NeighbourRanker:
-        """The ranker given ``links``."""
-        matrix = incidence(links, self.dtype)
-        check_nodes(self.row_graph, links.shape[0], "row_graph")
-        return NeighbourRanker(row_normalised(weights(self.row_graph, self.dtype)), matrix, self)
+    def _block(self, rows: np.ndarray, *, walk: Any, links: Any, popularity: np.ndarray) -> np.ndarray:
+        step = walk[rows]  # (R, M), sparse throughout: few hops
+        votes = step
+        for _ in range(1, self.hops):
+            step = self.decay * (step @ walk)
+            votes = votes + step
+        return (votes @ links).toarray() + popularity
 
 
 Normalisation = Literal["none", "symmetric", "walk", "blocks"]
 
 
-class KatzRanker(BlockRanker):
-    """Paths from the rows asked for.
-
-    :param joint: J (M + N, M + N), sparse.
-    :param shape: (M, N).
-    :param recipe: the settings.
-    """
-
-    def __init__(self, joint: Any, shape: tuple[int, int], recipe: Katz) -> None:
-        super().__init__(shape, recipe.dtype)
-        self._joint, self._backward, self.recipe = joint, joint.T.tocsr(), recipe
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        beta, num_rows = self.recipe.beta, self.shape[0]
-        paths = beta * self._joint[rows].toarray().T  # (M + N, R), those of length 1
-        total = paths[num_rows:]
-        for _ in range(1, self.recipe.max_length):
-            paths = beta * (self._backward @ paths)
-            total = total + paths[num_rows:]
-        return total.T
+def _check_normalisation(word: Any, name: str) -> None:
+    if word not in get_args(Normalisation):
+        raise InputError(f"{name}: expected one of {', '.join(get_args(Normalisation))}, got {word!r}")
 
 
 @dataclass(frozen=True)
-class Katz:
+class Katz(Recipe):
     r"""The block (rows, columns) of :math:`\sum_{l=1}^{L} \beta^l J^l`, with J the joint graph of rows and columns.
 
     .. math:: J = \begin{pmatrix} g_M W_M & X \\ X^T & g_N W_N \end{pmatrix}
 
-    Never is more of it computed than (M + N) x 256. A row without a link is scored by its neighbours, a row without
+    Only (M + N) x 256 entries are computed at a time. A row without a link is scored by its neighbours, a row without
     link and neighbour has score 0 for each column.
 
     :param row_graph: on the M rows.
@@ -185,34 +136,17 @@ class Katz:
 
     """
 
-    row_graph: Graph = field(repr=False)
-    col_graph: Graph = field(repr=False)
-    beta: float = 0.9
-    max_length: int = 3
-    normalisation: Normalisation = "blocks"
-    row_weight: float = 0.1
-    col_weight: float = 0.1
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
+    row_graph: NodeGraph = field(repr=False)
+    col_graph: NodeGraph = field(repr=False)
+    beta: Positive = 0.9
+    max_length: Count = 3
+    normalisation: Annotated[Normalisation, _check_normalisation] = "blocks"
+    row_weight: NotNegative = 0.1
+    col_weight: NotNegative = 0.1
+    dtype: Precision = field(default=torch.float64, repr=False)
 
-    def __post_init__(self) -> None:
-        check_graph(self.row_graph, "row_graph")
-        check_graph(self.col_graph, "col_graph")
-        check_positive(self.beta, "beta")
-        check_whole_number(self.max_length, "max_length")
-        if self.normalisation not in get_args(Normalisation):
-            raise InputError(
-                f"normalisation: expected one of {', '.join(get_args(Normalisation))}, got {self.normalisation!r}"
-            )
-        check_not_negative(self.row_weight, "row_weight")
-        check_not_negative(self.col_weight, "col_weight")
-        check_dtype(self.dtype)
-
-    def fit(self, links: PositiveUnlabelled) -> KatzRanker:
-        """The ranker given ``links``."""
-        between = incidence(links, self.dtype)
-        check_nodes(self.row_graph, links.shape[0], "row_graph")
-        check_nodes(self.col_graph, links.shape[1], "col_graph")
-        blocks = [weights(self.row_graph, self.dtype), between, between.T, weights(self.col_graph, self.dtype)]
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        blocks = [weights(self.row_graph, self.dtype), links, links.T, weights(self.col_graph, self.dtype)]
         if self.normalisation == "blocks":
             blocks = [row_normalised(block) for block in blocks]
         of_rows, forth, back, of_cols = blocks
@@ -223,41 +157,20 @@ class Katz:
             joint = symmetrically_normalised(joint)
         elif self.normalisation == "walk":
             joint = row_normalised(joint)
-        return KatzRanker(joint, links.shape, self)
+        return {"joint": joint, "backward": joint.T.tocsr()}
 
-
-class PropagationRanker(BlockRanker):
-    r"""The state after all steps, for the rows asked for.
-
-    Steps on the two graphs commute, so the state is :math:`\sum_{ij} c_{ij} S_M^i X S_N^j`, and a row of it needs rows
-    of :math:`S_M^i` only.
-
-    :param row_walk: :math:`S_M` (M, M), sparse.
-    :param col_walk: :math:`S_N` (N, N), sparse.
-    :param links: X (M, N), sparse.
-    :param recipe: the settings.
-    """
-
-    def __init__(self, row_walk: Any, col_walk: Any, links: Any, recipe: Propagation) -> None:
-        super().__init__(links.shape, recipe.dtype)
-        self._row_walk, self._col_walk, self._links, self.recipe = row_walk, col_walk, links, recipe
-
-    def _block(self, rows: np.ndarray) -> np.ndarray:
-        steps = self.recipe.iterations
-        powers = [np.zeros((self.shape[0], len(rows)), dtype=self._links.dtype)]  # each (M, R): columns of S_M^i
-        powers[0][rows, np.arange(len(rows))] = 1
-        for _ in range(steps):
-            powers.append(self._row_walk @ powers[-1])
-        weight = self.recipe.coefficients().astype(self._links.dtype)
-        found = np.zeros((self.shape[1], len(rows)), dtype=self._links.dtype)
-        for j in range(steps, -1, -1):  # Horner in S_N
-            seeds = sum(weight[i, j] * powers[i] for i in range(steps - j + 1))  # (M, R)
-            found = self._col_walk @ found + self._links.T @ seeds
-        return found.T
+    def _block(self, rows: np.ndarray, *, joint: Any, backward: Any) -> np.ndarray:
+        num_rows = self.row_graph.num_nodes
+        paths = self.beta * joint[rows].toarray().T  # (M + N, R), those of length 1
+        total = paths[num_rows:]
+        for _ in range(1, self.max_length):
+            paths = self.beta * (backward @ paths)
+            total = total + paths[num_rows:]
+        return total.T
 
 
 @dataclass(frozen=True)
-class Propagation:
+class Propagation(Recipe):
     r"""Random walk with restart on both graphs at once (Xie, Hwang and Kuang, *BiRW*, 2012).
 
     From :math:`F = X`, with the normalised weights :math:`S = D^{-1/2} W D^{-1/2}` of each graph and restart r,
@@ -285,40 +198,40 @@ class Propagation:
 
     """
 
-    row_graph: Graph = field(repr=False)
-    col_graph: Graph = field(repr=False)
-    restart: float = 0.3
-    iterations: int = 8
-    normalise_links: bool = False
-    dtype: torch.dtype = field(default=torch.float64, repr=False)
-
-    def __post_init__(self) -> None:
-        check_graph(self.row_graph, "row_graph")
-        check_graph(self.col_graph, "col_graph")
-        check_part(self.restart, "restart")
-        check_whole_number(self.iterations, "iterations")
-        if not isinstance(self.normalise_links, bool):
-            raise InputError(f"normalise_links: expected True or False, got {self.normalise_links!r}")
-        check_dtype(self.dtype)
+    row_graph: NodeGraph = field(repr=False)
+    col_graph: NodeGraph = field(repr=False)
+    restart: Part = 0.3
+    iterations: Count = 8
+    normalise_links: Flag = False
+    dtype: Precision = field(default=torch.float64, repr=False)
 
     def coefficients(self) -> np.ndarray:
         """(T + 1, T + 1) the weight c of i steps on the rows and j on the columns; 0 beyond T steps in total."""
-        found = np.zeros((self.iterations + 1, self.iterations + 1))
+        weight = np.zeros((self.iterations + 1, self.iterations + 1))
         half = (1 - self.restart) / 2
         for i in range(self.iterations + 1):
             for j in range(self.iterations + 1 - i):
                 last = i + j == self.iterations  # the X that it began with
-                found[i, j] = (1.0 if last else self.restart) * half ** (i + j) * comb(i + j, i)
-        return found
+                weight[i, j] = (1.0 if last else self.restart) * half ** (i + j) * comb(i + j, i)
+        return weight
 
-    def fit(self, links: PositiveUnlabelled) -> PropagationRanker:
-        """The ranker given ``links``."""
-        matrix = incidence(links, self.dtype)
-        check_nodes(self.row_graph, links.shape[0], "row_graph")
-        check_nodes(self.col_graph, links.shape[1], "col_graph")
+    def _prepare(self, links: Any) -> dict[str, Any]:
         row_walk, col_walk = (
             symmetrically_normalised(weights(graph, self.dtype)) for graph in (self.row_graph, self.col_graph)
         )
         if self.normalise_links:
-            matrix = symmetrically_normalised(matrix)
-        return PropagationRanker(row_walk, col_walk, matrix, self)
+            links = symmetrically_normalised(links)
+        return {"row_walk": row_walk, "col_walk": col_walk, "links": links}
+
+    def _block(self, rows: np.ndarray, *, row_walk: Any, col_walk: Any, links: Any) -> np.ndarray:
+        """The steps on the two graphs commute: the state is the sum of c_ij S_M^i X S_N^j, row by row."""
+        powers = [np.zeros((links.shape[0], len(rows)), dtype=links.dtype)]  # each (M, R): columns of S_M^i
+        powers[0][rows, np.arange(len(rows))] = 1
+        for _ in range(self.iterations):
+            powers.append(row_walk @ powers[-1])
+        weight = self.coefficients().astype(links.dtype)
+        state = np.zeros((links.shape[1], len(rows)), dtype=links.dtype)
+        for j in range(self.iterations, -1, -1):  # Horner in S_N
+            seeds = sum(weight[i, j] * powers[i] for i in range(self.iterations - j + 1))  # (M, R)
+            state = col_walk @ state + links.T @ seeds
+        return state.T

@@ -18,7 +18,7 @@ from ...text import visible
 from ..ranking.rows import RankedRow
 from ..studies.settings import LARGEST, shown
 from ..tables.link_set import LinkSet
-from ..tables.text import MAX_BYTES
+from ..tables.reader import MAX_BYTES
 from .streams import say
 
 Pairs = Annotated[

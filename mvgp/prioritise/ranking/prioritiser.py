@@ -20,8 +20,8 @@ from ...metrics.ranking import Ranker, TaskItems
 from ...posteriors.covariance import NoCovariance
 from ...posteriors.gaussian import GaussianPosterior
 from ...posteriors.ranks import STD_ACCURACY
-from ...storage.archive import read, told, write
-from ...storage.budget import Budget, Spending, check_budget, on_cpu
+from ...storage.archive import read, wrap_storage_errors, write
+from ...storage.budget import Budget, Spending, check_budget
 from ...storage.fields import Fields
 from ...storage.posteriors import describe_posterior, restore_posterior
 from .rows import Prioritisation, RankedRow, check_top, find_rows
@@ -122,26 +122,28 @@ def store(
             )
     tree = {
         "kind": KIND,
-        "posteriors": [describe_posterior(one) for one in rankers if isinstance(one, GaussianPosterior)],
+        "posteriors": [describe_posterior(ranker) for ranker in rankers if isinstance(ranker, GaussianPosterior)],
         "known": {"rows": known.rows, "cols": known.cols, "weight": known.weight},
         **described,
     }
-    write(path, on_cpu(tree))
+    write(path, tree)
 
 
 def restore(
     path: str | os.PathLike[str], budget: Budget | None = None
 ) -> tuple[tuple[GaussianPosterior, ...], PositiveUnlabelled, dict[str, Any]]:
     """The posteriors, the known links, and texts and ids by name."""
-    path, granted = check_path(path), check_budget(budget)
-    with told(path):
-        content = Fields(read(path, granted), "content")
+    path, budget = check_path(path), check_budget(budget)
+    with wrap_storage_errors(path):
+        content = Fields(read(path, budget), "content")
         if content.text("kind") != KIND:
             kind = content.text("kind")
             raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
-        spending = Spending(granted)
-        posteriors = tuple(restore_posterior(one, spending, trial=True) for one in content.each("posteriors"))
-        shapes = {one.shape for one in posteriors}
+        spending = Spending(budget)
+        posteriors = tuple(
+            restore_posterior(parts, spending, trial=True) for parts in content.each("posteriors", Fields.fields)
+        )
+        shapes = {posterior.shape for posterior in posteriors}
         if len(shapes) != 1:
             raise StorageError(f"content.posteriors: expected at least one, all of one shape, got {sorted(shapes)}")
         m, n = posteriors[0].shape
@@ -155,12 +157,12 @@ def restore(
 
 
 def _texts(content: Fields, name: str, size: int, distinct: bool) -> tuple[str, ...]:
-    found = content.items(name)
-    if len(found) != size or not all(isinstance(one, str) for one in found):
-        raise StorageError(f"content.{name}: expected {size} texts, got {len(found)} items")
-    if distinct and len(set(found)) < size:
+    texts = content.each(name, Fields.text)
+    if len(texts) != size:
+        raise StorageError(f"content.{name}: expected {size} texts, got {len(texts)} items")
+    if distinct and len(set(texts)) < size:
         raise StorageError(f"content.{name}: expected distinct ids, got some twice")
-    return tuple(found)
+    return tuple(texts)
 
 
 CHUNK_CELLS = 2**22  # scores held at a time

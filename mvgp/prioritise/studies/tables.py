@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...errors import InputError
 from ...metrics.comparison import compare
 from ...metrics.ranking import RankingScores
-from ...storage.files import open_regular
-from ...text import from_cell, to_cell
-from ..tables.text import shown_field
+from ...text import to_cell
+from ..tables.typed import Column, read_typed
 from .models import Setting
 from .units import Outcome, Workload
 from .work import BINS, mixture
@@ -30,29 +28,20 @@ FLAGS = ("chosen", "held_out")
 
 
 def to_text(columns: list[str], table: Table) -> str:
-    """A header and a line for each entry; what is not defined is empty, texts are made harmless (:mod:`mvgp.text`)."""
+    """A header and a line for each entry; undefined values are empty, texts are made harmless (:mod:`mvgp.text`)."""
     lines = ["\t".join(columns)]
     lines += ["\t".join(_cell(entry[name]) for name in columns) for entry in table]
     return "\n".join(lines) + "\n"
 
 
 def from_file(path: Path) -> Table:
-    """The entries of a file as :func:`to_text` has made it; undefined numbers are NaN."""
-    try:
-        with open_regular(path) as file:
-            first, *lines = file.read().decode().split("\n")[:-1]
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: expected a table of a study, got {error}") from None
-    columns = first.split("\t")
-    if len(set(columns)) < len(columns):
-        raise InputError(f"{path}, line 1: expected each column once, got {first!r:.200}")
-    table = []
-    for number, line in enumerate(lines, 2):
-        cells = line.split("\t")
-        if len(cells) != len(columns):
-            raise InputError(f"{path}, line {number}: expected {len(columns)} columns, got {len(cells)}")
-        table.append({name: _value(path, number, name, cell) for name, cell in zip(columns, cells, strict=True)})
-    return table
+    """Read a table that :func:`to_text` has made; undefined numbers are NaN."""
+    return read_typed(path, _column).rows
+
+
+def _column(name: str) -> Column:
+    kind = "text" if name in TEXT else "integer" if name in (*COUNTS, *FLAGS) else "float"
+    return Column(name, kind)
 
 
 def _cell(value: Any) -> str:
@@ -61,17 +50,6 @@ def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"
-
-
-def _value(path: Path, number: int, name: str, cell: str) -> Any:
-    if name in TEXT:
-        return from_cell(cell)
-    try:
-        if name in (*COUNTS, *FLAGS):
-            return int(cell)
-        return float(cell) if cell else math.nan
-    except ValueError:
-        raise InputError(f"{path}, line {number}, {name}: expected a number, got {shown_field(cell)}") from None
 
 
 COLUMNS = ["row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "model", "held_out"]

@@ -1,8 +1,8 @@
-"""Problems to try the models on, and tables of one's own."""
+"""Links and graphs to rank on: from text tables, and from the Human Phenotype Ontology."""
 
 from .hpo import HPO_CITATION, hpo_links
 from .link_set import FileReport, LinkSet, ReadReport
 from .links import read_links
-from .text import TableError
+from .reader import TableError
 
 __all__ = ["HPO_CITATION", "FileReport", "LinkSet", "ReadReport", "TableError", "hpo_links", "read_links"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,12 +22,12 @@ from ...priors.matrix_gp import MatrixGP
 
 @dataclass(frozen=True)
 class FileReport:
-    """What one file held.
+    """What was read from one file.
 
     :param file: its name.
     :param what: its role: "pairs", "row edges", "column edges", "row names", "column names".
     :param lines: below the header, without comments and blank lines.
-    :param header: the fields of the header, none if the first line was data.
+    :param header: the fields of the header; None if the first line was data.
     :param duplicates: lines that repeat an earlier one; of edges in either direction.
     :param self_links: edges from an id to itself, dropped.
     :param matched: how many of its ids are among those of the pairs; of names, among those of pairs and edges.
@@ -56,7 +57,7 @@ class FileReport:
 
 @dataclass(frozen=True)
 class ReadReport:
-    """What was read, and what the filters left out. Prints as a few lines of text.
+    """What was read, and what the filters left out; ``print`` shows it as a few lines of text.
 
     :param files: one for each file.
     :param filters: "paper" or "none".
@@ -72,22 +73,15 @@ class ReadReport:
     dropped_links: int = 0
 
     def __str__(self) -> str:
-        what = (
-            f"filters {self.filters}: dropped {self.dropped_rows:,} rows and {self.dropped_cols:,} columns without a "
-        )
-        what += f"link in their graph, and {self.dropped_links:,} pairs with them"
-        return "\n".join([*map(str, self.files), what])
+        dropped = f"dropped {self.dropped_rows:,} rows and {self.dropped_cols:,} columns without a link in their graph"
+        last = f"filters {self.filters}: {dropped}, and {self.dropped_links:,} pairs with them"
+        return "\n".join([*map(str, self.files), last])
 
     def summary(self) -> str:
         """One line: the files, and what was dropped."""
         files = ", ".join(f"{file.what} {file.file}" for file in self.files)
-        return f"{files}; filters {self.filters}" + (
-            f" dropped {self.dropped_links:,} pairs" if self.dropped_links else ""
-        )
-
-    def with_dropped(self, rows: int, cols: int, links: int) -> ReadReport:
-        """The same, and what the filters did."""
-        return replace(self, dropped_rows=rows, dropped_cols=cols, dropped_links=links)
+        dropped = f" dropped {self.dropped_links:,} pairs" if self.dropped_links else ""
+        return f"{files}; filters {self.filters}{dropped}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +96,7 @@ class LinkSet:
     :param col_graph: on the N columns.
     :param row_names: M names to show, not necessarily distinct; the ids when left out.
     :param col_names: N names to show.
-    :param source: where it comes from, in one line.
+    :param source: where the data come from, in one line.
     :param report: what was read and left out, of a set read from tables.
 
     Example:
@@ -155,7 +149,7 @@ class LinkSet:
         )
 
     def links(self, weight: float = 0.05) -> PositiveUnlabelled:
-        """As data to fit: the links, and every other item of their rows with a small weight."""
+        """Data to fit: the links, and every other item of their rows with a small weight."""
         return PositiveUnlabelled(self.rows, self.cols, self.shape, weight)
 
     def prior(self, time: float = 1.0, shift: float = 1.0, dtype: torch.dtype = torch.float64) -> MatrixGP:
@@ -165,76 +159,74 @@ class LinkSet:
 
     def keep(self, rows: Any = None, cols: Any = None) -> LinkSet:
         """Only these rows and columns (indices, in this order), with the links and edges among them."""
-        row_at, col_at = _chosen(rows, self.shape[0], "rows"), _chosen(cols, self.shape[1], "cols")
-        new_row, new_col = _renumbered(row_at, self.shape[0]), _renumbered(col_at, self.shape[1])
-        left = (new_row[self.rows] >= 0) & (new_col[self.cols] >= 0)
-        if not bool(left.any()):
-            raise InputError(f"none of the {len(self)} links is left among {len(row_at)} rows, {len(col_at)} columns")
-        return LinkSet(
-            tuple(self.row_ids[i] for i in row_at.tolist()),
-            tuple(self.col_ids[i] for i in col_at.tolist()),
-            new_row[self.rows[left]],
-            new_col[self.cols[left]],
-            _part(self.row_graph, row_at),
-            _part(self.col_graph, col_at),
-            tuple(self.row_names[i] for i in row_at.tolist()),
-            tuple(self.col_names[i] for i in col_at.tolist()),
-            self.source,
-            self.report,
+        kept_rows, kept_cols = _positions(rows, self.shape[0], "rows"), _positions(cols, self.shape[1], "cols")
+        new_row, new_col = _new_numbers(kept_rows, self.shape[0]), _new_numbers(kept_cols, self.shape[1])
+        kept = (new_row[self.rows] >= 0) & (new_col[self.cols] >= 0)
+        if not bool(kept.any()):
+            sizes = f"{len(kept_rows)} rows, {len(kept_cols)} columns"
+            raise InputError(f"none of the {len(self)} links is left among {sizes}")
+        return replace(
+            self,
+            row_ids=tuple(self.row_ids[row] for row in kept_rows.tolist()),
+            col_ids=tuple(self.col_ids[col] for col in kept_cols.tolist()),
+            rows=new_row[self.rows[kept]],
+            cols=new_col[self.cols[kept]],
+            row_graph=_subgraph(self.row_graph, kept_rows),
+            col_graph=_subgraph(self.col_graph, kept_cols),
+            row_names=tuple(self.row_names[row] for row in kept_rows.tolist()),
+            col_names=tuple(self.col_names[col] for col in kept_cols.tolist()),
         )
 
     def subsample(self, share: float, seed: int = 0) -> LinkSet:
-        """A random share of the links, all rows and columns kept, as the paper's 5 % sets."""
+        """A random share of the links, with all rows and columns, as the paper's 5 % sets."""
         share, seed = check_part(share, "share"), check_seed(seed)
         count = max(1, round(share * len(self)))
-        at = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count].sort().values
-        return replace(self, rows=self.rows[at], cols=self.cols[at])
+        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count].sort().values
+        return replace(self, rows=self.rows[drawn], cols=self.cols[drawn])
 
     def digest(self) -> str:
-        """Equal for equal ids, links and edges; for telling whether results belong to the same data."""
-        found = hashlib.sha256()
+        """A fingerprint of ids, links and edges, which tells whether results belong to the same data."""
+        digest = hashlib.sha256()
         for ids in (self.row_ids, self.col_ids):
-            found.update("\0".join(ids).encode() + b"\1")
+            digest.update("\0".join(ids).encode() + b"\1")
         for graph in (self.row_graph, self.col_graph):
             edges = graph.adjacency().tocoo()
             for array in (edges.row.astype(np.int64), edges.col.astype(np.int64), edges.data.astype(np.float64)):
-                found.update(np.ascontiguousarray(array).tobytes())
+                digest.update(np.ascontiguousarray(array).tobytes())
         for tensor in (self.rows, self.cols):
-            found.update(tensor.numpy().tobytes())
-        return found.hexdigest()[:16]
+            digest.update(tensor.numpy().tobytes())
+        return digest.hexdigest()[:16]
 
 
-def _strings(given: Any, name: str) -> tuple[str, ...]:
-    entries = list(given) if isinstance(given, str) else check_list(given, name, "names")  # "abc" has three
-    return tuple(check_name(one, f"{name}[{at}]") for at, one in enumerate(entries))
+def _strings(names: Any, name: str) -> tuple[str, ...]:
+    entries = list(names) if isinstance(names, str) else check_list(names, name, "names")  # "abc" has three
+    return tuple(check_name(entry, f"{name}[{number}]") for number, entry in enumerate(entries))
 
 
 def _distinct(ids: Sequence[Any], name: str) -> tuple[str, ...]:
-    found = _strings(ids, name)
-    seen: set[str] = set()
-    for one in found:
-        if one in seen:
-            raise InputError(f"{name}: expected distinct ids, got {one!r} more than once")
-        seen.add(one)
-    return found
+    entries = _strings(ids, name)
+    if len(set(entries)) < len(entries):
+        repeated = next(entry for entry, count in Counter(entries).items() if count > 1)
+        raise InputError(f"{name}: expected distinct ids, got {repeated!r} more than once")
+    return entries
 
 
-def _chosen(given: Any, count: int, name: str) -> Tensor:
-    if given is None:
+def _positions(positions: Any, count: int, name: str) -> Tensor:
+    if positions is None:
         return torch.arange(count)
-    found = check_index(given, count, name).cpu()
-    if len(found) == 0 or len(found.unique()) != len(found):
-        raise InputError(f"{name}: expected distinct positions, at least one, got {found.tolist()[:10]}")
-    return found
+    checked = check_index(positions, count, name).cpu()
+    if len(checked) == 0 or len(checked.unique()) != len(checked):
+        raise InputError(f"{name}: expected distinct positions, at least one, got {checked.tolist()[:10]}")
+    return checked
 
 
-def _renumbered(chosen: Tensor, count: int) -> Tensor:
-    """(count,): the new number of each, -1 for those that go."""
-    found = torch.full((count,), -1)
-    found[chosen] = torch.arange(len(chosen))
-    return found
+def _new_numbers(kept: Tensor, count: int) -> Tensor:
+    """(count,): the new number of each position, -1 for those that are dropped."""
+    numbers = torch.full((count,), -1)
+    numbers[kept] = torch.arange(len(kept))
+    return numbers
 
 
-def _part(graph: Graph, chosen: Tensor) -> Graph:
-    at = chosen.numpy()
-    return Graph.from_adjacency(graph.adjacency()[at][:, at])
+def _subgraph(graph: Graph, kept: Tensor) -> Graph:
+    nodes = kept.numpy()
+    return Graph.from_adjacency(graph.adjacency()[nodes][:, nodes])

@@ -1,10 +1,10 @@
-"""read_links: a LinkSet from text tables."""
+"""read_links: a LinkSet from text tables of pairs, edges and names."""
 
 from __future__ import annotations
 
 import math
-import os
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,198 +14,8 @@ import torch
 from ...checks import check_choice, shown
 from ...errors import InputError
 from ...kernels.graph import Graph
-from .columns import Columns, Table, check_columns, read_table
 from .link_set import FileReport, LinkSet, ReadReport
-from .text import MAX_BYTES, TableError, check_max_bytes, is_number, shown_field, some
-
-
-def check_match(ids: set[str], path: Path, side: str, pair_ids: dict[str, set[str]], pairs: Path) -> int:
-    """How many of ``ids`` are among those of the pairs; none is an error that shows some of both.
-
-    :param ids: of the file.
-    :param path: the file.
-    :param side: "row" or "column".
-    :param pair_ids: those of the pairs, for both sides.
-    :param pairs: the file of pairs.
-    """
-    common = ids & pair_ids[side]
-    if common:
-        return len(common)
-    other = "column" if side == "row" else "row"
-    swapped = len(ids & pair_ids[other])
-    hint = f"; {swapped} are among its {other} ids: are its columns the other way round?" if swapped else ""
-    raise TableError(
-        path,
-        f"expected ids of {pairs.name}, but none of its {len(ids)} ids ({some(ids)}) is among the "
-        f"{len(pair_ids[side])} {side} ids there ({some(pair_ids[side])}){hint}",
-    )
-
-
-def name_table(table: Table) -> tuple[dict[str, str], int]:
-    """The name of each id, and how many lines repeat an earlier one. An empty name counts as none."""
-    found: dict[str, str] = {}
-    line_of: dict[str, int] = {}
-    repeated = 0
-    for one, name, line in zip(*table.columns, table.lines, strict=True):
-        if one in found and found[one] != name:
-            first = f"{shown_field(found[one])} on line {line_of[one]}"
-            raise TableError(
-                table.path, f"expected one name for {shown_field(one)}, got {shown_field(name)} after {first}", line
-            )
-        repeated += one in found
-        found[one] = name
-        line_of.setdefault(one, line)
-    return {one: name for one, name in found.items() if name}, repeated
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeTable:
-    """Links between different ids, each listed once.
-
-    :param ids: every id in the table, sorted.
-    :param ends: (E, 2) places of ids.
-    :param weights: (E,).
-    :param duplicates: how many lines were merged with an earlier one.
-    :param self_links: how many lines linked an id to itself.
-    """
-
-    ids: list[str]
-    ends: np.ndarray
-    weights: np.ndarray
-    duplicates: int
-    self_links: int
-
-    def graph(self, nodes: list[str]) -> Graph:
-        """On ``nodes``, which hold every id of the table."""
-        at = {node: place for place, node in enumerate(nodes)}
-        places = np.array([at[one] for one in self.ids], dtype=np.int64)
-        return Graph(places[self.ends], len(nodes), self.weights)
-
-
-def edge_table(table: Table) -> EdgeTable:
-    """From two columns of ids and perhaps one of weights.
-
-    A link listed more than once, in either direction, counts once, with the largest of its weights.
-    """
-    weights = _weights(table) if len(table.columns) > 2 else np.ones(len(table))
-    ids = sorted(set(table.columns[0]).union(table.columns[1]))
-    at = {one: place for place, one in enumerate(ids)}
-    ends = np.array([[at[one] for one in column] for column in table.columns[:2]], dtype=np.int64).T  # (E, 2)
-    ends.sort(axis=1)
-    proper = ends[:, 0] != ends[:, 1]
-    ends, weights = ends[proper], weights[proper]
-    keys, place = np.unique(ends[:, 0] * len(ids) + ends[:, 1], return_inverse=True)
-    largest = np.zeros(len(keys))
-    np.maximum.at(largest, place, weights)
-    found = np.stack([keys // len(ids), keys % len(ids)], axis=1)
-    return EdgeTable(ids, found, largest, len(ends) - len(keys), int((~proper).sum()))
-
-
-def _weights(table: Table) -> Any:
-    found = np.empty(len(table))
-    for at, text in enumerate(table.columns[2]):
-        number = float(text) if is_number(text) else math.nan
-        if not math.isfinite(number) or number < 0 or "_" in text:
-            expected = "expected a weight, a finite number of at least 0"
-            hint = "" if is_number(text) else " (without that column, or if two columns are named, every weight is 1)"
-            raise TableError(table.path, f"{expected}, got {shown_field(text)}{hint}", table.lines[at])
-        found[at] = number
-    return found
-
-
-def linked_only(found: LinkSet, rows: bool, cols: bool) -> LinkSet:
-    """Only rows and columns with a link in their graph.
-
-    :param found: what was read.
-    :param rows: whether there is a graph of the rows to filter by.
-    :param cols: the same for columns.
-    """
-    row_at = _linked(found.row_graph) if rows else np.arange(found.shape[0])
-    col_at = _linked(found.col_graph) if cols else np.arange(found.shape[1])
-    left = int((np.isin(found.rows.numpy(), row_at) & np.isin(found.cols.numpy(), col_at)).sum())
-    if left == 0:
-        raise InputError(
-            f"filters: none of the {len(found)} pairs has its row among the {len(row_at)} of {found.shape[0]} rows and "
-            f"its column among the {len(col_at)} of {found.shape[1]} columns that have a link in their graph; "
-            "filters='none' would keep all"
-        )
-    kept = found.keep(row_at, col_at)
-    if found.report is None:
-        return kept
-    report = found.report.with_dropped(found.shape[0] - len(row_at), found.shape[1] - len(col_at), len(found) - left)
-    return replace(kept, source=report.summary(), report=report)
-
-
-def _linked(graph: Graph) -> np.ndarray:
-    return np.flatnonzero(np.diff(graph.adjacency().indptr))
-
-
-FilePath = str | os.PathLike[str]
-
-
-class LinkTables:
-    """What has been read so far. A side is "row" or "column".
-
-    :param pairs: the file of pairs.
-    :param columns: of pairs.
-    :param header: of every file.
-    :param delimiter: of every file.
-    :param max_bytes: of every file.
-    """
-
-    def __init__(
-        self, pairs: FilePath, columns: Columns | None, header: bool | None, delimiter: str | None, max_bytes: int
-    ) -> None:
-        self._options: dict[str, Any] = {"header": header, "delimiter": delimiter, "max_bytes": max_bytes}
-        table = read_table(pairs, columns, **self._options)
-        self._path = table.path
-        self._pairs = list(dict.fromkeys(zip(*table.columns, strict=True)))  # distinct (row id, column id)
-        self._pair_ids = {"row": set(table.columns[0]), "column": set(table.columns[1])}
-        self._ids = dict(self._pair_ids)  # and those of edges
-        self._edges: dict[str, EdgeTable] = {}
-        self._names: dict[str, dict[str, str]] = {"row": {}, "column": {}}
-        duplicates = len(table) - len(self._pairs)
-        self._reports = [FileReport(table.path.name, "pairs", len(table), table.header, duplicates)]
-
-    def add_edges(self, side: str, path: FilePath, columns: Columns | None) -> None:
-        """The graph of one side."""
-        table = read_table(path, columns, weighted=True, **self._options)
-        self._edges[side] = edges = edge_table(table)
-        matched = check_match(set(edges.ids), table.path, side, self._pair_ids, self._path)
-        self._ids[side] = self._ids[side].union(edges.ids)
-        counts = (edges.duplicates, edges.self_links, matched, len(edges.ids))
-        self._reports.append(FileReport(table.path.name, f"{side} edges", len(table), table.header, *counts))
-
-    def add_names(self, side: str, path: FilePath, columns: Columns | None) -> None:
-        """The names of one side, after its edges."""
-        table = read_table(path, columns, ids=1, **self._options)
-        self._names[side], duplicates = name_table(table)
-        ids = set(table.columns[0])
-        counts = (duplicates, 0, check_match(ids, table.path, side, self._ids, self._path), len(ids))
-        self._reports.append(FileReport(table.path.name, f"{side} names", len(table), table.header, *counts))
-
-    def link_set(self, filters: str) -> LinkSet:
-        """All of it; with filters "paper", what has links in the graphs that were given."""
-        ids = {side: sorted(found) for side, found in self._ids.items()}
-        rows, cols = ({one: at for at, one in enumerate(ids[side])} for side in ("row", "column"))
-        report = ReadReport(tuple(self._reports), filters)
-        found = LinkSet(
-            tuple(ids["row"]),
-            tuple(ids["column"]),
-            torch.tensor([rows[row] for row, _ in self._pairs]),
-            torch.tensor([cols[col] for _, col in self._pairs]),
-            self._graph("row", ids["row"]),
-            self._graph("column", ids["column"]),
-            tuple(self._names["row"].get(one, one) for one in ids["row"]),
-            tuple(self._names["column"].get(one, one) for one in ids["column"]),
-            report.summary(),
-            report,
-        )
-        return linked_only(found, "row" in self._edges, "column" in self._edges) if filters == "paper" else found
-
-    def _graph(self, side: str, nodes: list[str]) -> Graph:
-        return self._edges[side].graph(nodes) if side in self._edges else Graph([], len(nodes))
-
+from .reader import MAX_BYTES, Columns, FilePath, Table, TableError, examples, is_number, read_table, shortened
 
 FILTERS = ("paper", "none")
 
@@ -229,9 +39,10 @@ def read_links(
 ) -> LinkSet:
     r"""Known links, a graph of the rows, one of the columns, and names, from text tables.
 
-    A table is UTF-8 text, plain or gzip'd, with fields separated by tabs, commas or semicolons, told from its content.
-    Ids are text. Blank lines and lines that begin with ``#`` are skipped. Rows and columns are the ids of pairs and
-    edges, sorted: an edge may lead to an id that has no pair yet. What was read and left out is in ``LinkSet.report``.
+    A table is UTF-8 text, plain or gzip'd, with fields separated by tabs, commas or semicolons, found from the
+    content. Ids are text. Blank lines and lines that begin with ``#`` are skipped. Rows and columns are the ids of
+    pairs and edges, sorted: an edge may lead to an id that has no pair yet. ``LinkSet.report`` says what was read and
+    what was left out.
 
     :param pairs: row id, column id; a pair listed twice counts once.
     :param row_edges: two row ids and perhaps a weight. A link listed more than once, in either direction, counts once,
@@ -241,9 +52,9 @@ def read_links(
     :param col_names: the same for columns.
     :param filters: "paper" keeps rows with a link in the row graph and columns with one in the column graph, where
         there is such a graph; "none" keeps all.
-    :param header: whether tables begin with one; left out, it is told from the content of each.
-    :param delimiter: of all tables; left out, it is told from the content of each.
-    :param pairs_columns: two names of columns, or places from 0; (0, 1) when left out.
+    :param header: whether tables begin with a header; when left out, the content of each decides.
+    :param delimiter: of all tables; when left out, the content of each decides.
+    :param pairs_columns: two names of columns, or positions from 0; (0, 1) when left out.
     :param row_edges_columns: two, or three with the weight; when left out, (0, 1) and the third if there is one.
     :param col_edges_columns: the same.
     :param row_names_columns: of id and name; (0, 1) when left out.
@@ -266,26 +77,207 @@ def read_links(
         filters paper: dropped 0 rows and 0 columns without a link in their graph, and 0 pairs with them
 
     """
-    check_options(filters, header, delimiter)
-    check_columns(pairs_columns, (2,), header, "pairs_columns")
+    _check_options(filters, header, delimiter)
+    _check_columns(pairs_columns, (2,), header, "pairs_columns")
     for name, columns in (("row_edges_columns", row_edges_columns), ("col_edges_columns", col_edges_columns)):
-        check_columns(columns, (2, 3), header, name)
+        _check_columns(columns, (2, 3), header, name)
     for name, columns in (("row_names_columns", row_names_columns), ("col_names_columns", col_names_columns)):
-        check_columns(columns, (2,), header, name)
-    tables = LinkTables(pairs, pairs_columns, header, delimiter, check_max_bytes(max_bytes))
-    for side, edges, columns in (("row", row_edges, row_edges_columns), ("column", col_edges, col_edges_columns)):
+        _check_columns(columns, (2,), header, name)
+    options: dict[str, Any] = {"header": header, "delimiter": delimiter, "max_bytes": max_bytes}
+    table = read_table(pairs, pairs_columns, **options)
+    distinct = list(dict.fromkeys(zip(*table.columns, strict=True)))  # (row id, column id)
+    reports = [FileReport(table.path.name, "pairs", len(table), table.header, len(table) - len(distinct))]
+    rows, cols = (_Side(name, set(ids)) for name, ids in zip(("row", "column"), table.columns, strict=True))
+    for side, other, edges, columns in (
+        (rows, cols, row_edges, row_edges_columns),
+        (cols, rows, col_edges, col_edges_columns),
+    ):
         if edges is not None:
-            tables.add_edges(side, edges, columns)
-    for side, names, columns in (("row", row_names, row_names_columns), ("column", col_names, col_names_columns)):
+            reports.append(side.add_edges(read_table(edges, columns, weighted=True, **options), other, table.path))
+    for side, other, names, columns in (
+        (rows, cols, row_names, row_names_columns),
+        (cols, rows, col_names, col_names_columns),
+    ):
         if names is not None:
-            tables.add_names(side, names, columns)
-    return tables.link_set(filters)
+            reports.append(side.add_names(read_table(names, columns, ids=1, **options), other, table.path))
+    return _link_set(rows, cols, distinct, ReadReport(tuple(reports), filters))
 
 
-def check_options(filters: object, header: object, delimiter: object) -> None:
-    """Whether they are among what there is."""
+def _check_options(filters: object, header: object, delimiter: object) -> None:
     check_choice(filters, "filters", FILTERS)
     if header is not None and not isinstance(header, bool):
         raise InputError(f"header: expected True, False or None, got {shown(header)}")
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"#\r\n'):
         raise InputError(f"delimiter: expected one character or None, got {shown(delimiter)}")
+
+
+def _check_columns(columns: Columns | None, counts: tuple[int, ...], header: bool | None, name: str) -> None:
+    """Positions or names of different columns, as many as one of ``counts``."""
+    if columns is None:
+        return
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or len(columns) not in counts:
+        expected = " or ".join(map(str, counts))
+        raise InputError(f"{name}: expected {expected} names or places of columns, got {columns!r}")
+    for column in columns:
+        if isinstance(column, bool) or not isinstance(column, int | str) or (isinstance(column, int) and column < 0):
+            raise InputError(f"{name}: expected names or places (from 0) of columns, got {column!r}")
+    if len(set(columns)) < len(columns):
+        raise InputError(f"{name}: expected different columns, got {tuple(columns)!r}")
+    if header is False and any(isinstance(column, str) for column in columns):
+        raise InputError(f"{name}: columns have names in a header only, got {tuple(columns)!r} with header=False")
+
+
+@dataclass
+class _Side:
+    """What was read about the rows, or about the columns.
+
+    :param name: "row" or "column".
+    :param pair_ids: ids in the pairs.
+    :param edges: of the graph; None if there is no such table.
+    :param names: of some ids.
+    """
+
+    name: str
+    pair_ids: set[str]
+    edges: _Edges | None = None
+    names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> set[str]:
+        """Ids of pairs and edges."""
+        return self.pair_ids if self.edges is None else self.pair_ids.union(self.edges.ids)
+
+    def add_edges(self, table: Table, other: _Side, pairs: Path) -> FileReport:
+        self.edges = edges = _read_edges(table)
+        matched = self._count_matches(set(edges.ids), self.pair_ids, table.path, other.pair_ids, pairs)
+        counts = (edges.duplicates, edges.self_links, matched, len(edges.ids))
+        return FileReport(table.path.name, f"{self.name} edges", len(table), table.header, *counts)
+
+    def add_names(self, table: Table, other: _Side, pairs: Path) -> FileReport:
+        self.names, duplicates = _read_names(table)
+        ids = set(table.columns[0])
+        counts = (duplicates, 0, self._count_matches(ids, self.ids, table.path, other.ids, pairs), len(ids))
+        return FileReport(table.path.name, f"{self.name} names", len(table), table.header, *counts)
+
+    def _count_matches(self, ids: set[str], known: set[str], path: Path, other: set[str], pairs: Path) -> int:
+        """How many of the ids of a file are known; if none is, the error shows some of both."""
+        matched = len(ids & known)
+        if matched:
+            return matched
+        other_name, swapped = "column" if self.name == "row" else "row", len(ids & other)
+        hint = f"; {swapped} are among its {other_name} ids: are its columns the other way round?" if swapped else ""
+        raise TableError(
+            path,
+            f"expected ids of {pairs.name}, but none of its {len(ids)} ids ({examples(ids)}) is among the "
+            f"{len(known)} {self.name} ids there ({examples(known)}){hint}",
+        )
+
+    def graph(self, nodes: list[str]) -> Graph:
+        """The graph on ``nodes``, which contain every id of the edges; without links if no edges were read."""
+        if self.edges is None:
+            return Graph([], len(nodes))
+        node_of = {node: number for number, node in enumerate(nodes)}
+        numbers = np.array([node_of[name] for name in self.edges.ids], dtype=np.int64)
+        return Graph(numbers[self.edges.ends], len(nodes), self.edges.weights)
+
+
+def _link_set(rows: _Side, cols: _Side, pairs: list[tuple[str, ...]], report: ReadReport) -> LinkSet:
+    """Everything that was read; with filters "paper", only rows and columns with a link in their graph."""
+    row_ids, col_ids = sorted(rows.ids), sorted(cols.ids)
+    row_of, col_of = ({name: number for number, name in enumerate(ids)} for ids in (row_ids, col_ids))
+    links = LinkSet(
+        tuple(row_ids),
+        tuple(col_ids),
+        torch.tensor([row_of[row] for row, _ in pairs]),
+        torch.tensor([col_of[col] for _, col in pairs]),
+        rows.graph(row_ids),
+        cols.graph(col_ids),
+        tuple(rows.names.get(name, name) for name in row_ids),
+        tuple(cols.names.get(name, name) for name in col_ids),
+        report.summary(),
+        report,
+    )
+    if report.filters == "none":
+        return links
+    kept_rows = np.arange(len(row_ids)) if rows.edges is None else _linked(links.row_graph)
+    kept_cols = np.arange(len(col_ids)) if cols.edges is None else _linked(links.col_graph)
+    kept = int((np.isin(links.rows.numpy(), kept_rows) & np.isin(links.cols.numpy(), kept_cols)).sum())
+    if kept == 0:
+        raise InputError(
+            f"filters: none of the {len(links)} pairs has its row among the {len(kept_rows)} of {len(row_ids)} rows "
+            f"and its column among the {len(kept_cols)} of {len(col_ids)} columns that have a link in their graph; "
+            "filters='none' would keep all"
+        )
+    report = replace(
+        report,
+        dropped_rows=len(row_ids) - len(kept_rows),
+        dropped_cols=len(col_ids) - len(kept_cols),
+        dropped_links=len(links) - kept,
+    )
+    return replace(links.keep(kept_rows, kept_cols), source=report.summary(), report=report)
+
+
+def _linked(graph: Graph) -> np.ndarray:
+    return np.flatnonzero(np.diff(graph.adjacency().indptr))
+
+
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    """Links between different ids, each listed once.
+
+    :param ids: every id in the table, sorted.
+    :param ends: (E, 2) positions in ``ids``.
+    :param weights: (E,).
+    :param duplicates: how many lines were merged with an earlier one.
+    :param self_links: how many lines linked an id to itself.
+    """
+
+    ids: list[str]
+    ends: np.ndarray
+    weights: np.ndarray
+    duplicates: int
+    self_links: int
+
+
+def _read_edges(table: Table) -> _Edges:
+    """Edges from two columns of ids and perhaps one of weights.
+
+    A link listed more than once, in either direction, counts once, with the largest of its weights.
+    """
+    weights = _read_weights(table) if len(table.columns) > 2 else np.ones(len(table))
+    ids = sorted(set(table.columns[0]).union(table.columns[1]))
+    number_of = {name: number for number, name in enumerate(ids)}
+    ends = np.array([[number_of[name] for name in column] for column in table.columns[:2]], dtype=np.int64).T  # (E, 2)
+    ends.sort(axis=1)
+    proper = ends[:, 0] != ends[:, 1]
+    ends, weights = ends[proper], weights[proper]
+    keys, group = np.unique(ends[:, 0] * len(ids) + ends[:, 1], return_inverse=True)
+    largest = np.zeros(len(keys))
+    np.maximum.at(largest, group, weights)
+    distinct = np.stack([keys // len(ids), keys % len(ids)], axis=1)
+    return _Edges(ids, distinct, largest, len(ends) - len(keys), int((~proper).sum()))
+
+
+def _read_weights(table: Table) -> np.ndarray:
+    cells = table.columns[2]
+    weights = np.array([float(cell) if is_number(cell) and "_" not in cell else math.nan for cell in cells])
+    bad = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
+    if len(bad):
+        cell = cells[bad[0]]
+        hint = "" if is_number(cell) else " (without that column, or if two columns are named, every weight is 1)"
+        problem = f"expected a weight, a finite number of at least 0, got {shortened(cell)}{hint}"
+        raise TableError(table.path, problem, table.lines[bad[0]])
+    return weights
+
+
+def _read_names(table: Table) -> tuple[dict[str, str], int]:
+    """The name of each id, and how many lines repeat an earlier one. An empty name is left out."""
+    names: dict[str, str] = {}
+    first_line: dict[str, int] = {}
+    for key, name, line in zip(*table.columns, table.lines, strict=True):
+        if names.setdefault(key, name) != name:
+            earlier = f"{shortened(names[key])} on line {first_line[key]}"
+            problem = f"expected one name for {shortened(key)}, got {shortened(name)} after {earlier}"
+            raise TableError(table.path, problem, line)
+        first_line.setdefault(key, line)
+    return {key: name for key, name in names.items() if name}, len(table) - len(names)

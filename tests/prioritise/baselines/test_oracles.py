@@ -84,7 +84,7 @@ def test_katz_is_a_sum_of_matrix_powers(seed, shape, normalisation, length, weig
 def test_katz_comes_near_its_limit():
     links, graphs = problem(1, (9, 14))
     short = Katz(*graphs, beta=0.5, max_length=60, normalisation="walk").fit(links)
-    joint = short._joint.toarray()
+    joint = short.arrays["joint"].toarray()
     limit = np.linalg.inv(np.eye(23) - 0.5 * joint)[:9, 9:]
     assert_close(short, limit)
 

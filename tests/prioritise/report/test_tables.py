@@ -61,7 +61,7 @@ def test_names_come_back_as_they_were(tmp_path_factory, names):
         ("name\tcount\tshare\na\t1\t1.1\n", r"column share: expected a number from 0 to 1 or nothing, got '1\.1'"),
         ("name\tcount\tshare\na\t1\tinf\n", r"column share"),
         ("name\tcount\tshare\na\t1\t" + "x" * 999 + "\n", r"column share: .{0,150}$"),
-        (b"name\tcount\tshare\n\xff\t1\t\n", r"line 2: expected text in UTF-8, got the byte 0xff"),
+        (b"name\tcount\tshare\n\xff\t1\t\n", r"line 2: expected UTF-8 text, got byte 0xff"),
     ],
 )
 def test_malformed_tables(tmp_path, content, message):

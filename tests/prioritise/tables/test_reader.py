@@ -1,9 +1,12 @@
-"""A header is told from data; in doubt nothing is lost."""
+"""The reader: headers are recognised, cells come back as they are, and what it needs is stated."""
+
+import sys
 
 import pytest
 
-from mvgp.prioritise.tables import read_links
-from mvgp.prioritise.tables.text import is_header
+from mvgp.errors import InputError
+from mvgp.prioritise.tables import TableError, read_links
+from mvgp.prioritise.tables.reader import is_header, read_table
 
 OMIM = [["OMIM:100100", "OMIM:100300"], ["7157", "672"]]
 SYMBOLS = [["asthma", "eczema"], ["IL13", "FLG"]]
@@ -60,3 +63,40 @@ def test_it_can_be_said(tmp_path):
     path.write_text("1\t2\n3\t4\n")
     assert len(read_links(path)) == len(read_links(path, header=False)) == 2
     assert read_links(path, header=True).row_ids == ("3",)
+
+
+@pytest.mark.parametrize(
+    ("content", "delimiter", "expected"),
+    [
+        ("007\tNA\nnull\t1e5\n", None, (["007", "null"], ["NA", "1e5"])),
+        ("\ufeff\ufeffa\tb\n", None, (["\ufeffa"], ["b"])),  # the first mark only is that of the file
+        ("aéb\ncéd\n", "é", (["a", "c"], ["b", "d"])),  # no single byte in UTF-8
+        ("a\u2028\x0bb\tc\n", None, (["a\u2028\x0bb"], ["c"])),  # neither ends a line
+        ('a, "b,c" \n"d""e",f "g" h\n', None, None),  # a quote that closes before the field ends
+        ('a, "b,c"\n"d""e",f "g" h\n', None, (["a", 'd"e'], ["b,c", 'f "g" h'])),
+        ('x\t"a ""b"""\n"y\t"\n', None, (["x", '"y'], ['a "b"', '"'])),
+    ],
+)
+def test_cells_are_text(tmp_path, content, delimiter, expected):
+    path = tmp_path / "table"
+    path.write_text(content, encoding="utf-8")
+    if expected is None:
+        with pytest.raises(TableError, match="line 1: expected every quote to be closed on its line"):
+            read_table(path, None)
+    else:
+        assert read_table(path, None, header=False, delimiter=delimiter).columns == expected
+
+
+def test_the_first_wrong_line_is_the_one_named(tmp_path):
+    path = tmp_path / "table"
+    path.write_text('a,b\n\n# x\nc\n"d,e\n')
+    with pytest.raises(TableError, match="line 4: expected at least 2 fields separated by a comma, got 1: 'c'"):
+        read_table(path, None)
+
+
+def test_pandas_is_asked_for(tmp_path, monkeypatch):
+    path = tmp_path / "table"
+    path.write_text("a\tb\n")
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"tables are read with pandas .*pip install 'mvgp\[cli\]'"):
+        read_table(path, None)

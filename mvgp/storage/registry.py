@@ -1,0 +1,281 @@
+"""The registry of kernels and prior means that can be saved: how each class is taken apart and put together again.
+
+Every part of a prior goes through it, those of mvgp and gpytorch as well as a user's own. A file names the classes of
+its parts and can name no others. Parameters and their constraints are stored for every class alike; an entry of the
+registry adds what its constructor needs besides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..checks import check_callable
+from ..errors import InputError, MvgpError, StorageError
+from ..kernels.graph import EIGEN_LIMIT, Graph
+from ..kernels.graph_kernels import GraphKernel
+from ..linalg.chebyshev import MAX_NODES
+from ..priors.means import MatrixMean
+from .archive import Tree
+from .budget import Spending
+from .fields import Fields
+from .graphs import describe_graph, restore_graph
+from .parameters import describe_parameters, restore_parameters
+
+MAX_COLUMNS = 10**6  # of inputs
+MAX_NESTING = 8  # kernels inside kernels; gpytorch's time to list them doubles with each
+
+
+@dataclass(frozen=True)
+class RestoreContext:
+    """What a part of a prior is restored with.
+
+    :param dtype: of the prior.
+    :param spending: what may still be allocated and computed.
+    :param inputs: (n, d), the shape of the inputs of a kernel; None where they are all nodes in order.
+    :param shape: (M, N), the shape of the prior, for means; (0, 0) for kernels, which come first.
+    :param options: ``active_dims`` and ``ard_num_dims`` of a kernel, those it has, as arguments for its constructor.
+    :param depth: how many kernels are around this one.
+    :param shared: graphs and checked matrices by the arrays they are made of, over all parts of a file.
+    """
+
+    dtype: torch.dtype
+    spending: Spending
+    inputs: tuple[int, int] | None = None
+    shape: tuple[int, int] = (0, 0)
+    options: dict[str, Any] = field(default_factory=dict)
+    depth: int = 0
+    shared: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        """d: columns of the inputs; node numbers have one."""
+        return 1 if self.inputs is None else self.inputs[1]
+
+    def kernel(self, parts: Fields) -> Kernel:
+        """The inverse of :func:`describe_part` for a kernel: the kernel of an axis, or one inside another."""
+        if self.depth > MAX_NESTING:
+            raise StorageError(f"{parts.where}: expected kernels in at most {MAX_NESTING} others, got more")
+        self.spending.need(parts.where, kernels=1)
+        parts.only("kind", "active_dims", "ard_num_dims", "parameters", "own")
+        entry = _entry(parts, Kernel)
+        options = _restore_options(parts, self.width, on_nodes=hasattr(entry.kind, "num_nodes"))
+        on_graph = issubclass(entry.kind, GraphKernel)
+        if not on_graph:
+            self.need_matrix(parts.where, self.width)
+        kernel = _restore(entry, parts, dataclasses.replace(self, depth=self.depth + 1, options=options))
+        if on_graph:  # with a dense matrix or without
+            _check_graph_kernel(kernel, self, parts.where)
+        may_be_zero = ("raw_shift",) if on_graph else ()
+        restore_parameters(kernel, parts.fields("parameters"), self.dtype, may_be_zero=may_be_zero)
+        if entry.kind.__module__.startswith(("mvgp.", "gpytorch.")):
+            _check_signs(kernel, parts.where)
+        return kernel
+
+    def mean(self, parts: Fields) -> MatrixMean:
+        """The inverse of :func:`describe_part` for a mean: that of the prior, or one inside another."""
+        parts.only("kind", "parameters", "own")
+        mean: MatrixMean = _restore(_entry(parts, MatrixMean), parts, self)
+        restore_parameters(mean, parts.fields("parameters"), self.dtype)
+        mean.check_shape(self.shape)
+        return mean
+
+    def graph(self, parts: Fields) -> Graph:
+        """A graph; kernels that shared one share it again, and with it the eigenpairs it keeps."""
+        return restore_graph(parts, self.spending, self.shared)
+
+    def need_matrix(self, where: str, operations: int = 1) -> None:
+        """Ask for an n x n matrix of the inputs, if there are any, at so many operations for each entry."""
+        if self.inputs is not None:
+            cells = self.inputs[0] ** 2
+            memory = 2 * self.dtype.itemsize * cells
+            self.spending.need(where, memory_bytes=memory, operations=(20 + operations) * cells)
+
+
+Describe = Callable[[Any], Tree]
+Restore = Callable[[Fields, RestoreContext], Any]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    kind: type
+    describe: Describe
+    restore: Restore
+
+
+_ENTRIES: dict[str, _Entry] = {}  # by the names that stand in files
+
+
+def register(kind: type, describe: Describe, restore: Restore, *, name: str | None = None) -> None:
+    """Let kernels or prior means of a class be saved and loaded.
+
+    Call it before saving, and in every process before loading. A class is registered for itself and not for its
+    subclasses; registering it again replaces the functions.
+
+    :param kind: a subclass of ``gpytorch.kernels.Kernel`` or of :class:`mvgp.priors.MatrixMean`.
+    :param describe: takes a part of that class; returns, by name, what the constructor needs beside the parameters that
+        gpytorch registers: numbers, texts, flags, None, tensors, graphs, kernels, means, and lists and dictionaries.
+    :param restore: takes that as :class:`~mvgp.storage.Fields`, and a :class:`~mvgp.storage.RestoreContext`; returns a
+        new part. Its parameters are filled in afterwards.
+    :param name: of the class in files; the class's own when left out.
+
+    Example:
+        >>> import gpytorch, torch
+        >>> from mvgp.storage import register
+        >>> class PowerKernel(gpytorch.kernels.RBFKernel):
+        ...     def __init__(self, power, **options):
+        ...         super().__init__(**options)
+        ...         self.power = power
+        ...     def forward(self, x1, x2, diag=False, **params):
+        ...         return super().forward(x1, x2, diag=diag, **params) ** self.power
+        >>> register(
+        ...     PowerKernel,
+        ...     describe=lambda kernel: {"power": kernel.power},
+        ...     restore=lambda parts, context: PowerKernel(parts.positive("power"), **context.options),
+        ... )
+
+    """
+    if not isinstance(kind, type) or not issubclass(kind, Kernel | MatrixMean):
+        raise InputError(f"kind: expected a class of gpytorch kernels or of mvgp.priors.MatrixMean, got {kind!r:.100}")
+    check_callable(describe, "describe")
+    check_callable(restore, "restore")
+    label = kind.__name__ if name is None else name
+    if not isinstance(label, str) or not 0 < len(label) <= 100 or not label.isprintable():
+        raise InputError(f"name: expected a text of 1 to 100 letters that can be printed, got {name!r:.100}")
+    taken = _ENTRIES.get(label)
+    if taken is not None and _full_name(taken.kind) != _full_name(kind):
+        raise InputError(f"name: {label!r} stands for {_full_name(taken.kind)}; give {_full_name(kind)} another name=")
+    for other in [other for other, entry in _ENTRIES.items() if entry.kind is kind]:
+        del _ENTRIES[other]
+    _ENTRIES[label] = _Entry(kind, describe, restore)
+
+
+def register_plain(kind: type, make: Callable[[RestoreContext], Any]) -> None:
+    """Register a class of which nothing but the parameters has to be stored."""
+
+    def restore(parts: Fields, context: RestoreContext) -> Any:
+        parts.only()
+        return make(context)
+
+    register(kind, lambda part: {}, restore)
+
+
+def describe_part(part: Kernel | MatrixMean, where: str) -> Tree:
+    """A kernel or a mean with the parts inside it; ``where`` is for messages."""
+    names = [name for name, entry in _ENTRIES.items() if entry.kind is type(part)]
+    if not names:
+        base, plural = (Kernel, "kernels") if isinstance(part, Kernel) else (MatrixMean, "means")
+        raise InputError(
+            f"{where}: {_full_name(type(part))} cannot be saved; these {plural} can, exactly and not as subclasses: "
+            f"{', '.join(_names(base))}; {_advice(type(part).__name__)}"
+        )
+    own = _ENTRIES[names[0]].describe(part)
+    if not isinstance(own, dict):
+        raise InputError(f"{where}: expected a dictionary from describe of {names[0]}, got {type(own).__name__}")
+    tree = {"kind": names[0], "parameters": describe_parameters(part, where), "own": _describe_value(own, where)}
+    if isinstance(part, Kernel):
+        dims = part.active_dims
+        tree["active_dims"] = None if dims is None else [int(dim) for dim in dims]
+        tree["ard_num_dims"] = None if part.ard_num_dims is None else int(part.ard_num_dims)
+    return tree
+
+
+def _restore(entry: _Entry, parts: Fields, context: RestoreContext) -> Any:
+    try:
+        part = entry.restore(parts.fields("own"), context)
+    except StorageError:
+        raise
+    except (MvgpError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"{parts.where}: {type(error).__name__}: {error}") from error
+    if type(part) is not entry.kind:
+        raise StorageError(f"{parts.where}: expected {_full_name(entry.kind)}, got {type(part).__name__} from restore")
+    return part
+
+
+def _entry(parts: Fields, base: type) -> _Entry:
+    names = _names(base)
+    kind = parts.text("kind")
+    if kind not in names:
+        raise StorageError(
+            f"{parts.where}.kind: expected one of {', '.join(names)}, got {kind!r:.100}; {_advice('its class')}"
+        )
+    return _ENTRIES[kind]
+
+
+def _restore_options(parts: Fields, width: int, *, on_nodes: bool) -> dict[str, Any]:
+    """The dimensions of a kernel, which its inputs have to have."""
+    options: dict[str, Any] = {}
+    if parts.has("active_dims"):
+        dims = options["active_dims"] = tuple(parts.each("active_dims", Fields.whole))
+        if not 0 < len(dims) <= width or max(dims) >= width:
+            raise StorageError(
+                f"{parts.where}.active_dims: expected columns of the {width} that the inputs have, got {dims!r:.100}"
+            )
+    if parts.has("ard_num_dims"):
+        count = options["ard_num_dims"] = parts.whole("ard_num_dims", 1, MAX_COLUMNS)
+        if on_nodes:
+            raise StorageError(f"{parts.where}: expected a kernel on nodes without ard_num_dims, got {count}")
+        if count > width:
+            raise StorageError(
+                f"{parts.where}.ard_num_dims: expected at most {width}, the columns of the inputs, got {count}"
+            )
+    return options
+
+
+def _check_graph_kernel(kernel: GraphKernel, context: RestoreContext, where: str) -> None:
+    """Eigenpairs are dense; a polynomial of the graph is not."""
+    nodes = kernel.num_nodes
+    if not kernel.uses_eigenpairs:
+        context.spending.need(where, memory_bytes=8 * MAX_NODES**2)
+        return
+    if nodes > EIGEN_LIMIT:
+        raise StorageError(f"{where}.own.graph: expected at most {EIGEN_LIMIT} nodes for eigenpairs, got {nodes}")
+    context.spending.need(where, memory_bytes=32 * nodes**2, operations=10 * nodes**3)
+    context.need_matrix(where, nodes)
+
+
+def _check_signs(kernel: Kernel, where: str) -> None:
+    """Lengths, times, variances and the like are not negative; an offset may be. A user's kernel has its own rules."""
+    for name, constraint in kernel._constraints.items():
+        raw = name.removesuffix("_constraint")
+        if raw != "raw_offset" and bool((constraint.transform(kernel._parameters[raw]) < 0).any()):
+            raise StorageError(f"{where}.parameters.{raw}: expected a number that is not negative, got another")
+
+
+def _describe_value(value: Any, where: str) -> Any:
+    """Plain values and tensors, for whatever ``describe`` may return."""
+    if isinstance(value, Kernel | MatrixMean):
+        return describe_part(value, where)
+    if isinstance(value, Graph):
+        return describe_graph(value)
+    if isinstance(value, Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) and not key.startswith("$") for key in value):
+            raise InputError(f"{where}: expected texts that do not begin with $ as names, got {list(value)!r:.100}")
+        return {key: _describe_value(part, f"{where}.{key}") for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_describe_value(part, f"{where}[{index}]") for index, part in enumerate(value)]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InputError(
+        f"{where}: expected a plain value, a tensor, a graph, a kernel or a mean, got {type(value).__name__}"
+    )
+
+
+def _names(base: type) -> list[str]:
+    return [name for name, entry in _ENTRIES.items() if issubclass(entry.kind, base)]
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _advice(kind: str) -> str:
+    return f"for a class of your own, call mvgp.storage.register({kind}, describe, restore) first"
