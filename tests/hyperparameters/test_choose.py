@@ -83,6 +83,7 @@ def test_the_same_seed_gives_the_same_table(links):
     assert one.best.mean != other.best.mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["numbers", "links"])
 def test_one_standard_error_is_never_weaker(name, request):
     choice = request.getfixturevalue(name)

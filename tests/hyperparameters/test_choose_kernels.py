@@ -71,6 +71,7 @@ def test_each_candidate_is_a_choice_on_the_same_splits(searched):
         assert [record.score.value for record in alone.records] == [r.score.value for r in one.choice.records]
 
 
+@pytest.mark.slow
 def test_taken_gains_exceed_their_errors(searched):
     stand = searched.candidates[0]
     for one in searched.candidates[1:]:

@@ -115,6 +115,7 @@ def in_turns(problem, monkeypatch):
     return best, first, run(rounds=40), max(gaps)
 
 
+@pytest.mark.slow
 def test_the_joint_solver_with_a_margin_ranks_the_labels(monkeypatch):
     """Nothing is drawn. A row bias is free in Algorithm 1 and of no use to the joint solver; both learn the order."""
     problem = fixed_ranking()
@@ -129,6 +130,7 @@ def test_the_joint_solver_with_a_margin_ranks_the_labels(monkeypatch):
             assert psi[own & (labels > 0)].min() > psi[own & (labels < 0)].max()
 
 
+@pytest.mark.slow
 def test_in_turns_is_no_slower_than_its_rate(monkeypatch):
     """Same data for both: whatever they are. The set may be shifted, so scores may be compared up to a row bias."""
     problem = ranking()

@@ -38,7 +38,7 @@ def order_projection(scores: int, lists: int, positive: float, warm: bool) -> Ca
         if warm:
             turns.reverse()
         else:
-            project.forget()
+            project.reset_warm_start()
         project(turns[0])
         return {"scores": kept}
 

@@ -210,6 +210,6 @@ def _on_all_cells(posterior: Any, links: mvgp.PositiveUnlabelled, row: int, col:
         grid = x.view(len(listed), width)
         return (col_op._matmul((block @ grid).mT).mT + variance * grid).reshape(-1, 1)
 
-    right, least = torch.outer(k_row[listed], k_col).reshape(-1, 1), posterior.conditional.least
-    form = quadratic_form(times, right, least=least, allowed=lambda which, low: 1e-4 * low)
+    right, lowest = torch.outer(k_row[listed], k_col).reshape(-1, 1), posterior.conditional.lowest_eigenvalue
+    form = quadratic_form(times, right, lowest_eigenvalue=lowest, allowed=lambda which, low: 1e-4 * low)
     return float(k_row[row] * k_col[col] - (form.lower + form.upper) / 2)

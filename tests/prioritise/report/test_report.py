@@ -85,6 +85,7 @@ def test_ids_are_unique_and_references_resolve(page):
             assert attributes.get(key) in (None, *ids)
 
 
+@pytest.mark.slow
 def test_nothing_comes_from_elsewhere(page):
     for tag, attributes in Outline(page).elements:
         for key in ("src", "href", "srcset", "action", "data", "xlink:href"):
