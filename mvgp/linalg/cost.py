@@ -1,8 +1,8 @@
 """What decides between methods: estimated seconds on one ordinary machine, and limits on sizes.
 
 Only ratios of seconds matter. The rates are round numbers for multiply-adds per second in double precision on two
-cores; ``benchmarks/bench_rates.py`` prints what a machine does beside them (gathers and single vectors came
-out slower than assumed here). Single precision is about twice as fast everywhere, so it does not change a choice.
+cores; ``python -m benchmarks.book --chapters parts`` prints what a machine does beside them (gathers and single
+vectors came out slower than assumed here). Single precision is about twice as fast, so it changes no choice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where the entries of a matrix are: sparse patterns, whole rows, and symmetric sparse matrices.
 
 torch's CSR products run up to three times faster on a few dozen columns at a time than on thousands, and faster with
-32-bit than with 64-bit positions (``benchmarks/bench_rates.py``). So every wide product is cut into blocks, and
-positions are 32-bit wherever they fit.
+32-bit than with 64-bit positions (``python -m benchmarks.book --chapters parts``). So wide products are cut into
+blocks, and positions are 32-bit wherever they fit.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from .trace_gp import trace_posterior, trace_problem
 class FullGP(Recipe):
     r"""The recipe prior x likelihood; :meth:`fit` returns the exact posterior under Gaussian noise.
 
+    The posterior is that of equations (2) and (3).
+
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``; its noise is the variance of an observation
         with weight 1. Or a ranking likelihood: values are labels, rows are tasks.
