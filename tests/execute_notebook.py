@@ -25,7 +25,7 @@ def main(path):
     for cell in cells:
         cell.execution_count, cell.outputs = None, []  # what is there afterwards is from this run
     manager = AsyncKernelManager(kernel_spec_manager=SameInterpreter())
-    NotebookClient(notebook, km=manager, timeout=600, resources={"metadata": {"path": "."}}).execute()
+    NotebookClient(notebook, km=manager, timeout=None, resources={"metadata": {"path": "."}}).execute()
     left_out = sum(cell.execution_count is None for cell in cells)
     if left_out:
         return f"{left_out} of {len(cells)} cells were not executed"

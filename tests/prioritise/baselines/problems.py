@@ -5,7 +5,6 @@ import numpy as np
 import mvgp
 from mvgp.kernels import Graph
 from mvgp.prioritise.tables import LinkSet
-from tests import randomness
 
 
 def random_links(rng, shape, share=0.2, empty_row=None):
@@ -29,26 +28,26 @@ def dense_links(links):
     return found
 
 
-def planted(seed=0, shape=(120, 150), groups=6, per_row=12):
-    """Each row and column belongs to a group; most links are within it. Returns the set, training and held-out pairs.
+def planted(shape=(120, 150), groups=6, per_row=12):
+    """Each row and column belongs to a group; most links are within it. Returns the set and held-out pairs.
 
-    All groups are of the same size, whatever the seed, so that counts of links say nothing about a row.
+    Nothing is drawn: what a ranker makes of it is the same in every run. All groups are of the same size, and so are
+    all rows, so that counts of links say nothing about a row. One link of a row, or more, leads out of its group.
     """
-    rng = randomness.numpy_generator(seed)
-    row_group, col_group = (np.arange(count) % groups for count in shape)
-    pairs = []
-    for row in range(shape[0]):
-        chance = np.where(col_group == row_group[row], 100.0, 1.0)
-        pairs += [(row, int(col)) for col in rng.choice(shape[1], per_row, replace=False, p=chance / chance.sum())]
-    pairs = np.array(pairs)[rng.permutation(len(pairs))]
-    graphs = [Graph(_within(rng, group), len(group)) for group in (row_group, col_group)]
+    row, col = np.ogrid[: shape[0], : shape[1]]
+    mixed, same = (row * 7919 + col * 104729 + row * col * 31) % 10007, row % groups == col % groups
+    order = np.argsort(np.where(same, mixed, mixed + 10007), axis=1, kind="stable")  # those within the group first
+    other = np.maximum(same.sum(1), per_row - 1)[:, None]  # place of the first of the others that is not taken yet
+    cols = np.concatenate([order[:, : per_row - 1], np.take_along_axis(order, other, axis=1)], axis=1)
+    pairs = np.stack([np.repeat(np.arange(shape[0]), per_row), cols.flatten()], axis=1)
+    is_held = (2 * pairs[:, 0] + pairs[:, 1]) % 5 == 0
+    graphs = [Graph(_within(count, groups), count) for count in shape]
     ids = [[f"{side}{place}" for place in range(count)] for side, count in zip("rc", shape, strict=True)]
-    held, train = np.split(pairs, [len(pairs) // 5])
-    return LinkSet(*ids, train[:, 0], train[:, 1], *graphs), held
+    return LinkSet(*ids, *pairs[~is_held].T.copy(), *graphs), pairs[is_held]
 
 
-def _within(rng, group):
-    """Links between nodes, most of them of the same group."""
-    ends = rng.integers(len(group), size=(20 * len(group), 2))
-    same = group[ends[:, 0]] == group[ends[:, 1]]
-    return ends[same | (rng.random(len(ends)) < 0.02)]
+def _within(count, groups):
+    """Links of a node to three of its group, and of every tenth node to one of the next group."""
+    node = np.arange(count)
+    within = [(node, (node + step * groups) % count) for step in (1, 2, 3)]
+    return np.concatenate([np.stack(ends, axis=1) for ends in [*within, (node[::10], (node[::10] + 1) % count)]])

@@ -136,15 +136,14 @@ def test_new_rows_tie_where_only_links_are_used(name):
 @pytest.mark.parametrize("name", ["neighbours", "katz", "propagation"])
 def test_new_rows_are_ranked_by_the_graph(name):
     link_set, _ = planted()
-    new = np.arange(0, 120, 4)
+    new = np.arange(0, 120, 5)  # as many of each group
     kept = ~np.isin(link_set.rows.numpy(), new)
     train = mvgp.PositiveUnlabelled(link_set.rows[kept], link_set.cols[kept], link_set.shape)
     held = (link_set.rows[~kept], link_set.cols[~kept])
     popularity = ranking_scores(Popularity().fit(train), held).summary()["AUC"]
-    # about 0.9 against 0.5, over 30 rows of 12 links: by far more than the limit in any draw; a graph that is ignored
-    # or turned around gives no gain at all
+    # 0.83 to 0.89 against 0.43, and nothing is drawn. Without the graph new rows tie, which gives 0.5.
     for recipe in candidates(name, link_set):
-        assert ranking_scores(recipe.fit(train), held).summary()["AUC"] > popularity + 0.1, recipe
+        assert ranking_scores(recipe.fit(train), held).summary()["AUC"] > max(popularity, 0.5) + 0.2, recipe
 
 
 def test_new_rows_of_bpr_have_the_biases():
@@ -162,11 +161,10 @@ def test_candidates_beat_popularity_on_planted_groups(name):
         found[recipe] = ranking_scores(recipe.fit(train), tuple(held.T.copy()), exclude=train).summary()
     baseline = found.pop(Popularity())
     best = max(found.values(), key=lambda means: means["MAP@100"])
-    # the limits are far off: an AUC of 0.86 to 0.92 against 0.45 to 0.47, MAP seven times (shifts 0 to 2). For rows that
-    # are independent given the training links, about 100 of them, Hoeffding's bound on a gain below 0.1 instead of 0.4 is
-    # exp(-2 * 100 * 0.3^2) = 2e-8.
-    assert best["MAP@100"] > 1.3 * baseline["MAP@100"]
-    assert best["AUC"] > baseline["AUC"] + 0.1
+    # nothing is drawn: an AUC of 0.91 to 0.93 against 0.48, MAP 4.6 to 6.7 times. For links that are drawn no bound of
+    # chance would do: how good a ranker is depends on all its training links at once.
+    assert best["MAP@100"] > 3 * baseline["MAP@100"]
+    assert best["AUC"] > baseline["AUC"] + 0.3
 
 
 @pytest.mark.parametrize("name", BASELINE_NAMES)
@@ -192,6 +190,15 @@ def test_the_number_of_threads_does_not_change_als():
     link_set, _ = planted()
     one, two = (ImplicitALS(8, threads=threads).fit(link_set.links()).scores() for threads in (1, 2))
     assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", ["als", "bpr"])
+def test_threads_of_the_machine_are_no_reason_to_warn(name, monkeypatch):
+    """The package says once that BLAS should have one thread; it has, whatever the environment says."""
+    utils, threadpoolctl = pytest.importorskip("implicit.utils"), pytest.importorskip("threadpoolctl")
+    monkeypatch.setattr(utils, "_checked_blas_config", False)
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        assert torch.isfinite(MAKERS[name]().fit(LINKS).scores()).all()
 
 
 def test_representations_state_the_settings():

@@ -17,6 +17,17 @@ LINKS = planted_links()
 STUDY = tiny_study(models=("popularity", "hilbert", "trace"), negative_sets=2)
 
 
+def local_cluster(distributed, workers):
+    """Without a dashboard. Its HTTP server takes any free port: another cluster of this machine may have the usual one."""
+    return distributed.LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address=None,
+        scheduler_kwargs={"dashboard": False},
+    )
+
+
 @pytest.fixture(scope="module")
 def one_core(tmp_path_factory):
     directory = tmp_path_factory.mktemp("one") / "study"
@@ -99,9 +110,7 @@ def test_processes_are_not_killed_before_their_executor_knows_its_tasks(monkeypa
 def test_a_cluster_with_a_killed_worker(one_core, tmp_path, monkeypatch):
     distributed = pytest.importorskip("distributed")
     real, saved = StudyDirectory.save, []
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None
-    ) as cluster:
+    with local_cluster(distributed, 2) as cluster:
 
         def save(self, outcome):
             real(self, outcome)
@@ -144,9 +153,7 @@ def test_a_cluster_whose_workers_are_all_away_for_a_moment(tmp_path, monkeypatch
     """Without a core there is still something to wait for: a study must not end with nothing."""
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(distributed.Client, "ncores", lambda self: {})
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, worker_dashboard_address=None
-    ) as cluster:
+    with local_cluster(distributed, 1) as cluster:
         study = tiny_study(models=("popularity",))
         found = run_study(LINKS, study, tmp_path, dask=cluster.scheduler_address, progress=False)
     assert {entry["model"] for entry in found.metrics} == {"popularity"}
