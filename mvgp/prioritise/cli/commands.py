@@ -21,7 +21,7 @@ from ..studies.settings import Study
 from ..studies.study import StudyResult, check_study, run_study
 from ..tables.link_set import LinkSet
 from ..tuning.registry import MODELS, WITH_POSTERIOR
-from ..tuning.settings import DEFAULT_MODEL, TOP
+from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP
 from . import options
 from .options import check_directory, check_option, check_output, show_line, show_row, show_table
 from .streams import Stopped, can_show, log
@@ -59,7 +59,7 @@ def rank(
     negatives: Annotated[
         int | None,
         typer.Option(
-            help=f"Sets of sampled negatives, whose scores are averaged. [default: {DEFAULT.negative_sets}]",
+            help=f"Sets of sampled negatives, whose scores are averaged. [default: {OF_ONE_LIST['negative_sets']}]",
         ),
     ] = None,
     within_rows: options.WithinRows = False,

@@ -14,7 +14,7 @@ from ...errors import InputError, SizeError
 from ...posteriors.fitted import ScalablePosterior
 from ..tables.link_set import LinkSet
 from ..tuning.registry import MODELS, REGISTRY, WITH_PATH, family_of, takes_negatives
-from ..tuning.settings import DEFAULT_MODEL, MAX_SETS, TOP, FitSettings
+from ..tuning.settings import DEFAULT_MODEL, MAX_SETS, OF_ONE_LIST, TOP, FitSettings
 from ..tuning.tune import fit, tune
 from .prioritiser import Prioritiser
 from .rows import Prioritisation, check_top, find_rows
@@ -37,7 +37,7 @@ def fit_prioritiser(
     :param model: ``trace`` (TraceGP, trace norm alone), ``best`` (trace share chosen), ``whole`` (whole lists, no
         negatives sampled), ``hilbert`` (no trace norm), ``full`` (FullGP), ``factor`` (FactorGP), ``prodige``
         (PairwiseSVM), or a baseline of ``MODELS``.
-    :param negatives: how many sets, 10 when left out and 10,000 at most; scores are averaged over them. For models that
+    :param negatives: how many sets, 5 when left out and 10,000 at most; scores are averaged over them. For models that
         sample some.
     :param strength: of the penalty relative to lam_max; for ``trace``, ``best``, ``whole`` and ``hilbert``. Chosen
         among 30 from 1 to 0.001 when left out.
@@ -165,7 +165,7 @@ def _fit_settings(settings: dict[str, Any], negatives: int | None, strength: flo
             f"{', '.join(unknown)}: expected settings of one fit to all links ({', '.join(sorted(known))}), "
             "got unknown ones or some of a study"
         )
-    fit_settings = FitSettings.from_dict({**settings, "seed": seed})
+    fit_settings = FitSettings.from_dict({**OF_ONE_LIST, **settings, "seed": seed})
     if negatives is not None:
         fit_settings = replace(fit_settings, negative_sets=negatives)
     return fit_settings if strength is None else replace(fit_settings, strengths=(strength,))

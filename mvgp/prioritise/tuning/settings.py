@@ -27,6 +27,8 @@ from ...hyperparameters.negatives import NegativeSets
 from ...models.trace_gp import path_strengths
 
 DEFAULT_MODEL = "trace"
+# what one ranked list changes of the defaults of a study, which repeats the paper: half the fits and a shorter path
+OF_ONE_LIST = {"negative_sets": 5, "strengths": 12, "lowest": 0.02}
 TOP = 20  # columns of a ranked list, and the k of P(top k)
 MAX_SETS = 10_000  # of sampled negatives
 MAX_STRENGTHS = 10_000
