@@ -27,6 +27,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import typing
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -299,9 +300,16 @@ def comparison() -> metrics.RankingScores:
     return metrics.ranking_scores(torch.rand(M, N, generator=torch.Generator().manual_seed(0)), known(), k=3)
 
 
+def _kind(call, annotation):
+    """The annotation as text; an alias such as ``Count = Annotated[int, check]`` as the type it stands for."""
+    alias = vars(sys.modules[call.__module__]).get(str(annotation))
+    arguments = typing.get_args(alias) if typing.get_origin(alias) is typing.Annotated else ()
+    return getattr(arguments[0], "__name__", str(arguments[0])) if arguments else str(annotation)
+
+
 def case(call: Any, arguments: Callable[[], dict[str, Any]] = dict, name: str = "", nan: bool = False) -> Case:
     """A case; names and annotations of the arguments come from the signature."""
-    kinds = {key: str(one.annotation) for key, one in inspect.signature(call).parameters.items()}
+    kinds = {key: _kind(call, one.annotation) for key, one in inspect.signature(call).parameters.items()}
     return Case(name or call.__qualname__, call, arguments, kinds, nan)
 
 
@@ -314,7 +322,7 @@ def method(owner: Callable[[], Any], name: str, nan: bool = False, **arguments: 
         return getattr(owner(), name)(**given)
 
     label = f"{type(example).__name__}.{name}" if not inspect.isclass(example) else f"{example.__name__}.{name}"
-    kinds = {key: str(one.annotation) for key, one in inspect.signature(bound).parameters.items()}
+    kinds = {key: _kind(bound, one.annotation) for key, one in inspect.signature(bound).parameters.items()}
     return Case(label, call, lambda: dict(arguments), kinds, nan)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.cli.mistakes import MISTAKES, filled, hostile, seen
-from tests.cli.tables import inputs, write_tables
+from tests.prioritise.cli.mistakes import MISTAKES, filled, hostile, seen
+from tests.prioritise.cli.tables import inputs, write_tables
 
 from mvgp.prioritise.cli.entry import run
 

@@ -29,10 +29,10 @@ RUNS = (
     (4, {"MKL_CBWR": "COMPATIBLE"}, 2, 0),
     (5, {"MKL_CBWR": "AVX2"}, 2, 0),
     (6, {"OMP_NUM_THREADS": "2"}, 1, 0),
-    (7, {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}, 2, 4),
+    (7, {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}, 2, 2),
     (8, {"OMP_NUM_THREADS": "2", "MKL_CBWR": "AVX2"}, 2, 0),
-    (9, {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "2"}, 2, 2),
-    (10, {}, 2, 8),
+    (9, {"ATEN_CPU_CAPABILITY": "avx2", "OMP_NUM_THREADS": "2"}, 2, 1),
+    (10, {}, 2, 2),
 )
 SETTINGS = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "OMP_NUM_THREADS", "MVGP_TEST_SEED")
 

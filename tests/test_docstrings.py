@@ -14,6 +14,7 @@ import mvgp
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
 INTERNAL = {
+    "mvgp.prioritise.tuning",
     "mvgp.checks",
     "mvgp.hooks",
     "mvgp.tensor_checks",

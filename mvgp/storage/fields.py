@@ -20,6 +20,13 @@ class Fields:
 
     :param tree: the parts.
     :param where: its place in the whole, for messages.
+
+    Example:
+        >>> from mvgp.storage import Fields
+        >>> parts = Fields({"power": 2.0, "kind": "RBF"}, "prior.row_kernel")
+        >>> parts.positive("power"), parts.text("kind")
+        (2.0, 'RBF')
+
     """
 
     def __init__(self, tree: Any, where: str) -> None:
