@@ -15,10 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from mvgp.prioritise.cli.entry import run
 from tests.prioritise.cli.mistakes import MISTAKES, filled, hostile, seen
 from tests.prioritise.cli.tables import inputs, write_tables
-
-from mvgp.prioritise.cli.entry import run
 
 SECONDS = 60
 COMMANDS = ("rank", "study", "report", "demo")
