@@ -69,10 +69,13 @@ def conic_joint_optimum(problem, target, penalty):
     return float(program.value)
 
 
-def assert_descends(objectives):
-    """From the first retargeting on: only then are the targets in the set."""
+def assert_descends(objectives, tolerance):
+    """From the first retargeting on: only then are the targets in the set.
+
+    :param tolerance: relative gap of the means, by which a step may end above where it began.
+    """
     steps = np.diff(objectives[1:])
-    assert (steps <= ROUNDING * np.abs(objectives[1:-1])).all(), steps.max()
+    assert (steps <= (ROUNDING + tolerance) * np.abs(objectives[1:-1])).all(), steps.max()
 
 
 @pytest.mark.slow
@@ -91,7 +94,7 @@ def test_algorithm_1_reaches_the_joint_optimum(seed, lam, alpha, weighted, from_
     found = run(rounds=ROUNDS, max_iterations=3000)
     assert best.certificate.converged
     assert len(found.objectives) == 2 * ROUNDS
-    assert_descends(found.objectives)
+    assert_descends(found.objectives, 1e-8)
     assert found.objective >= best.certificate.dual * (1 - 1e-9)
     weights = torch.ones(T) if problem.loss.weights is None else problem.loss.weights
     apart = float((weights * (first.solution.psi - best.psi).square()).sum()) ** 0.5
@@ -136,7 +139,7 @@ def test_the_objective_does_not_increase(target, row_bias):
                 tolerance=tolerance,
                 row_bias=row_bias,
             )
-            assert_descends(found.objectives)
+            assert_descends(found.objectives, tolerance)
             assert (found.certificate is None) == row_bias
             scores = found.solution.psi + found.row_bias[problem.pattern.rows]
             value = 0.5 * float((scores - retarget(scores)).square().sum())
