@@ -58,6 +58,10 @@ class ChebyshevLinearOperator(LinearOperator):
     def _transpose_nonbatch(self) -> ChebyshevLinearOperator:
         return self
 
+    def type(self, dtype: torch.dtype) -> LinearOperator:
+        """In another precision; ``double``, ``float`` and ``half`` call it. The constant matrix goes with it."""
+        return self.to(dtype)
+
     @property
     def series(self) -> Tensor:
         """(..., degree + 1): the coefficients that a product uses."""

@@ -38,6 +38,10 @@ class GramLinearOperator(LinearOperator):
     def _transpose_nonbatch(self) -> GramLinearOperator:
         return self
 
+    def type(self, dtype: torch.dtype) -> LinearOperator:
+        """In another precision; ``double``, ``float`` and ``half`` call it. The constant matrix goes with it."""
+        return self.to(dtype)
+
     def _plain(self, rhs: Tensor) -> Tensor:
         """(..., N, C): F F^T rhs."""
         flat = batch_into_columns(rhs)

@@ -370,3 +370,12 @@ def test_pair_gradient_flows_to_both_factors():
 
     ones = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(product, (ones, torch.tensor(0.8, dtype=torch.float64, requires_grad=True)))
+
+
+@pytest.mark.parametrize("case", [TestChebyshev, TestGram])
+def test_double_converts_the_constant_part_too(case):
+    op = case().create_linear_op()
+    wide = op.double()
+    product = wide @ torch.eye(op.shape[-1], dtype=torch.float64)
+    assert product.dtype == torch.float64
+    torch.testing.assert_close(product.float(), op.to_dense(), rtol=1e-5, atol=1e-5)
