@@ -238,7 +238,7 @@ CARRIED = {
     "project_levels, scores": (lambda x: weighted_sum(project_levels(x, torch.arange(T) % 3, TASK, 0.5)), SCORES),
     "project_ordered_simplex, scores": (
         lambda x: weighted_sum(project_ordered_simplex(x, LABELS > 0, TASK)),
-        SCORES,
+        torch.linspace(0.3, 0.0, T, dtype=F64) + 0.1 * LABELS,  # not drawn: at a corner of the set there is no gradient
     ),
 }
 

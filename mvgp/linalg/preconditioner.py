@@ -95,7 +95,8 @@ class WoodburyPreconditioner:
         """
         (height, r), (width, s) = self.u.shape, self.v.shape
         on_grid = height * s**2 * (width + r**2)
-        if on_grid < len(self.pairs) * self.rank**2 and max(r**2 * s**2, width * s**2) < entries:
+        largest = max(r**2 * s**2, height * r**2, (height + width) * s**2)  # of the matrices below
+        if on_grid < len(self.pairs) * self.rank**2 and largest < entries:
             u_squares = (self.u.unsqueeze(2) * self.u.unsqueeze(1)).flatten(1)  # (M', r^2)
             v_squares = (self.v.unsqueeze(2) * self.v.unsqueeze(1)).flatten(1)  # (N', s^2)
             weight = self.pairs.scatter(1 / self.noise).squeeze(0)  # (M', N')
