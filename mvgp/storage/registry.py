@@ -157,7 +157,7 @@ def register(kind: type, describe: Describe, restore: Restore, *, name: str | No
 
 
 def register_plain(kind: type, make: Callable[[RestoreContext], Any]) -> None:
-    """Register a class of which nothing but the parameters has to be stored."""
+    """Register a class that is stored by its parameters alone."""
 
     def restore(parts: Fields, context: RestoreContext) -> Any:
         parts.only()
