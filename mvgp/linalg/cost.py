@@ -38,6 +38,7 @@ class Limits:
     :param cholesky: observed pairs up to which :math:`K_{TT} + D` is factored densely.
     :param dense: observed pairs up to which it is factored if there are many right-hand sides.
     :param eigenpairs: rows or columns of a Kronecker factor up to which all its eigenpairs are computed.
+    :param rows_eigenpairs: rows of whole lists whose kernel is taken apart into eigenpairs, for a mean of full rank.
     :param sketch: number of eigenpairs that are approximated above it.
     :param nearest: observations that the bounds of a variance begin with.
     :param joint_cells: cells whose joint covariance is formed.
@@ -51,6 +52,7 @@ class Limits:
     cholesky: int = 3000
     dense: int = 12_000
     eigenpairs: int = 3072
+    rows_eigenpairs: int = 12_000
     sketch: int = 384
     nearest: int = 4096
     joint_cells: int = 20_000
