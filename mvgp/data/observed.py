@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..checks import real, shown
 from ..errors import InputError
-from ..linalg.patterns import Pattern
+from ..linalg.pairs import Pattern, sort_cells
 from ..tensor_checks import (
     EXACT,
     as_reals,
@@ -199,21 +199,6 @@ class ObservedMatrix:
         share = len(self) / (self._shape[0] * self._shape[1])
         weighted = ", weighted" if self._weights is not None else ""
         return f"ObservedMatrix({self._shape[0]} x {self._shape[1]}, {len(self)} observed ({share:.1%}){weighted})"
-
-
-def sort_cells(rows: Tensor, cols: Tensor, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(T,) each: rows and columns, row-major sorted, and where each stood before; a repeated cell is an error."""
-    key, order = torch.sort(rows * num_cols + cols, stable=True)
-    same = key[1:] == key[:-1]
-    if same.any():
-        # of all repeated entries, name the one that comes first in the user's own order
-        later = order[1:][same]
-        pick = int(later.argmin())
-        at = int(same.nonzero()[pick])
-        pair = (int(key[at]) // num_cols, int(key[at]) % num_cols)
-        first, second = sorted((int(order[at]), int(order[at + 1])))
-        raise InputError(f"duplicate pair {pair}: entry {second} repeats entry {first}; observe each pair once")
-    return rows[order], cols[order], order
 
 
 def dense_entries(matrix: Any) -> Entries:

@@ -32,10 +32,8 @@ from ..checks import check_instance
 from ..errors import InputError
 from . import cost
 from .checks import check_operator, check_right, check_samples
-from .pairs import PairIndex
-from .patterns import BLOCK
-from .roots import block, diagonal_at, root
-from .spectra import SpectralLinearOperator
+from .pairs import BLOCK, PairIndex
+from .spectra import SpectralLinearOperator, block, diagonal_at, product_seconds, root
 
 First = Literal["dense", "lazy", "sparse"]
 Second = Literal["dense", "lazy", "sampled"]
@@ -214,7 +212,7 @@ class PairProduct:
         same = left is right
         self.row = Factor(row_op, left.active_rows, left.active_rows if same else right.active_rows)
         self.col = Factor(col_op, left.active_cols, left.active_cols if same else right.active_cols)
-        self.itemsize = cost.itemsize(row_op)
+        self.itemsize = row_op.dtype.itemsize
 
     @cached_property
     def pairwise(self) -> Tensor:
@@ -309,7 +307,7 @@ class Factor:
     @property
     def dense_fits(self) -> bool:
         """Whether the dense block stays within the memory meant for one operator."""
-        return self.out_size * self.into_size * cost.itemsize(self._op) <= cost.MEMORY
+        return self.out_size * self.into_size * self._op.dtype.itemsize <= cost.MEMORY
 
     @property
     def setup_seconds(self) -> float:
@@ -318,7 +316,7 @@ class Factor:
             return 0.0
         if isinstance(self._op, DenseLinearOperator):
             return self.out_size * self.into_size / cost.MOVE
-        return cost.product_seconds(self._op, min(self.out_size, self.into_size))
+        return product_seconds(self._op, min(self.out_size, self.into_size))
 
     def dense_seconds(self, columns: int) -> float:
         """Estimated time of a product by the dense block, its set-up spread over many products."""
@@ -331,7 +329,7 @@ class Factor:
         """Estimated time of a product by the operator itself."""
         if isinstance(self._op, DenseLinearOperator):
             return float("inf")
-        return cost.product_seconds(self._op, columns)
+        return product_seconds(self._op, columns)
 
     def cheapest_seconds(self, columns: int) -> float:
         """Estimated time of a product by the better of the two."""

@@ -15,7 +15,7 @@ from ..checks import check_instance, check_whole_number
 from ..errors import SizeError
 from ..tensor_checks import check_float_tensor
 from .chebyshev import batch_into_columns, columns_into_batch
-from .patterns import BLOCK, csr_tensor
+from .pairs import BLOCK, csr_tensor
 
 
 class GramLinearOperator(LinearOperator):

@@ -25,7 +25,7 @@ from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..mean.certificate import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
-from ..posteriors.covariance import NoCovariance
+from ..posteriors.covariance import NoCovariance, kernel_operators
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
@@ -140,7 +140,7 @@ class PairwiseSVM(gpytorch.Module):
     def _fit(self, data: ObservedMatrix) -> PairRanker:
         prior = self.prior.snapshot()
         labels, weights = self._labels(data)
-        ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
+        ops = kernel_operators(prior, data)
         pairs = PairIndex(data.rows.to(labels.device), data.cols.to(labels.device), data.shape)
         op, costs = PairLinearOperator(*ops, pairs), self.cost * weights
         tolerance = self.tolerance or (1e-5 if prior.dtype == torch.float64 else 1e-3)
@@ -149,9 +149,8 @@ class PairwiseSVM(gpytorch.Module):
         else:
             solution = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
         advice = "allow more iterations, loosen the tolerance, lower the cost, or use float64"
-        warn_or_raise(
-            solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4
-        )  # where fit is called
+        # a warning names the line where fit is called
+        warn_or_raise(solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4)
         prior.mean_module = ConstantMean(solution.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
         coefficients = SparseCoefficients(data.pattern.to(labels.device), solution.coefficients)
         return PairRanker(prior, ops, coefficients, pairs, bias=solution.bias, certificate=solution.certificate)
@@ -160,8 +159,6 @@ class PairwiseSVM(gpytorch.Module):
         """(T,) labels and (T,) weights, those of the classes included."""
         if not isinstance(data, ObservedMatrix):
             raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
-        if data.shape != self.prior.shape:
-            raise InputError(f"data: expected shape {self.prior.shape} as in the prior, got {data.shape}")
         bad = data.values.abs() != 1
         if bad.any():
             at = int(bad.nonzero()[0])

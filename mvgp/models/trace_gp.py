@@ -1,13 +1,15 @@
-"""TraceGP: the trace-constrained matrix-variate GP."""
+"""TraceGP: the trace-constrained matrix-variate GP; and what every recipe prior x likelihood shares."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import gpytorch
 import torch
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from torch import Tensor
 from tqdm import tqdm
@@ -23,14 +25,16 @@ from ..checks import (
     check_share,
     check_tolerance,
     check_whole_number,
+    refuse_gradient,
     whole,
 )
+from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import Data, data_loss
+from ..likelihoods.data_loss import Data, check_gaussian, data_loss
 from ..likelihoods.losses import BiasedSquaredLoss, long_dot
 from ..likelihoods.ranking import RankingLikelihood
-from ..linalg.patterns import Pattern
+from ..linalg.pairs import Pattern
 from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_raise
 from ..mean.dense import solve_dense
 from ..mean.factored import solve_hybrid
@@ -39,16 +43,55 @@ from ..mean.problem import LowRank, MeanProblem
 from ..mean.proximal import solve_proximal
 from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.spectrum_bound import largest_value
-from ..posteriors.covariance import PosteriorCovariance
-from ..posteriors.fitted import TracePosterior
+from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
+from ..posteriors.gaussian import TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
-from ..posteriors.whole_lists import condition, kernel_operators, whole_list_condition
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..tensor_checks import check_list
-from .recipe import Recipe
 
 Solver = Literal["proximal", "dense", "hybrid"]
+
+
+class Recipe(gpytorch.Module):
+    """A prior and a likelihood, checked.
+
+    :param prior: the matrix-variate prior.
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood of ours; its noise is the variance of
+        an observation (or of a score) with weight 1.
+    """
+
+    def __init__(self, prior: MatrixGP, likelihood: GaussianLikelihood | RankingLikelihood) -> None:
+        super().__init__()
+        if not isinstance(prior, MatrixGP):
+            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+        if not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
+            raise InputError(
+                f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood or a ranking likelihood, "
+                f"got {type(likelihood).__name__} (for known noise of each entry, give the data weights)"
+            )
+        if isinstance(likelihood, GaussianLikelihood):
+            check_gaussian(likelihood, type(self).__name__)
+        self.prior, self.likelihood = prior, likelihood
+
+    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
+        """The prior at pairs (``rows``, ``cols``)."""
+        return self.prior(rows, cols)
+
+    def _noise_for(self, data: Any) -> Tensor:
+        """() noise variance of an observation with weight 1, once ``data`` is known to be data."""
+        if not isinstance(data, ObservedMatrix | PositiveUnlabelled):
+            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+        refuse_gradient(data, "data")
+        self.prior.refuse_gradients()
+        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
+        if noise.numel() != 1:
+            raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+        if not 0 < float(noise) < float("inf"):
+            raise InputError(
+                f"likelihood: expected a positive finite noise variance in {noise.dtype}, got {float(noise)!r}"
+            )
+        return noise[0]
 
 
 @dataclass(frozen=True)
@@ -85,11 +128,7 @@ def trace_problem(
     """The loss of the likelihood on the data, and the covariance; the biases are optimised out of the loss."""
     prior = prior.snapshot()
     ops = kernel_operators(prior, data)
-    conditional = (
-        whole_list_condition(ops, data, noise, tolerance=tolerance)
-        if isinstance(data, PositiveUnlabelled)
-        else condition(prior, data, noise, tolerance=tolerance, ops=ops)
-    )
+    conditional = condition(ops, data, noise, tolerance=tolerance)
     loss = data_loss(likelihood, data, prior.mean_module, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient

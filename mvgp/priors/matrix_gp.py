@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..linalg.kronecker import KroneckerLinearOperator
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..linalg.roots import root
+from ..linalg.spectra import root
 from ..tensor_checks import as_tensor, check_cells, refuse_where
 from .means import MatrixMean, ZeroMean
 
