@@ -100,20 +100,13 @@ class FullGP(Recipe):
 
     def _ranking(self, data: ObservedMatrix, noise: Tensor) -> FullPosterior:
         """The posterior without a trace norm, lam the noise."""
-        tolerance = self._tolerance(1e-5, 1e-8)
-        posterior = trace_posterior(
-            trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance),
+        fit = trace_posterior(
+            trace_problem(self.prior, data, self.likelihood, noise, tolerance=self._tolerance(1e-5, 1e-8)),
             SpectralElasticNet(float(noise), 0.0),
             solver="proximal",
             tolerance=self._tolerance(1e-3, 1e-4),
             max_iterations=self.max_iterations,
             strict=self.strict,
         )
-        return FullPosterior(
-            posterior.prior,
-            posterior._ops,
-            posterior.coefficients,
-            posterior.conditional,
-            certificate=posterior.certificate,
-            evidence_scale=posterior.evidence_scale,
-        )
+        evidence: dict[str, Any] = {"certificate": fit.certificate, "evidence_scale": fit.evidence_scale}
+        return FullPosterior(fit.prior, fit._ops, fit.coefficients, fit.conditional, **evidence)

@@ -51,6 +51,7 @@ from ..priors.means import BiasedMean
 from ..tensor_checks import check_list
 
 Solver = Literal["proximal", "dense", "hybrid"]
+MAX_STRENGTHS = 10**6  # of a path
 
 
 class Recipe(gpytorch.Module):
@@ -63,8 +64,7 @@ class Recipe(gpytorch.Module):
 
     def __init__(self, prior: MatrixGP, likelihood: GaussianLikelihood | RankingLikelihood) -> None:
         super().__init__()
-        if not isinstance(prior, MatrixGP):
-            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
         if not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
             raise InputError(
                 f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood or a ranking likelihood, "
@@ -80,8 +80,7 @@ class Recipe(gpytorch.Module):
 
     def _noise_for(self, data: Any) -> Tensor:
         """() noise variance of an observation with weight 1, once ``data`` is known to be data."""
-        if not isinstance(data, ObservedMatrix | PositiveUnlabelled):
-            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+        check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
         refuse_gradient(data, "data")
         self.prior.refuse_gradients()
         noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
@@ -96,22 +95,14 @@ class Recipe(gpytorch.Module):
 
 @dataclass(frozen=True)
 class TraceProblem:
-    """Data and prior, ready for any penalty.
+    """Data and prior, ready for any penalty."""
 
-    :param prior: a copy of the prior.
-    :param conditional: the covariance.
-    :param problem: loss and kernels.
-    :param lam_max: largest singular value of the loss's gradient at B = 0.
-    :param noise: variance of an observation with weight 1.
-    :param flat: whether the prior has no variance at any observed cell, so that B = 0 is best.
-    """
-
-    prior: MatrixGP
+    prior: MatrixGP  # a copy
     conditional: PosteriorCovariance
-    problem: MeanProblem
-    lam_max: float
-    noise: float
-    flat: bool = False
+    problem: MeanProblem  # loss and kernels
+    lam_max: float  # largest singular value of the loss's gradient at B = 0
+    noise: float  # variance of an observation with weight 1
+    flat: bool = False  # whether the prior has no variance at any observed cell, so that B = 0 is best
 
 
 @torch.no_grad()
@@ -191,35 +182,25 @@ def _solve(
 ) -> MeanSolution | RidgeSolution:
     """The mean: zero for a flat prior, ridge without a trace norm, otherwise by the chosen solver."""
     problem = setup.problem
-    if setup.flat:
-        return _zero_solution(problem, penalty, tolerance)
+    if setup.flat:  # B = 0, with the certificate that it is best: the loss does not depend on B
+        mean = LowRank.zero(problem)
+        psi = mean.psi(problem)
+        at = problem.loss(psi)
+        dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
+        certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
+        return MeanSolution(mean, psi, at, certificate, mean.right_image, 0.0)
     if isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
         if not isinstance(problem.pattern, Pattern):
             raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
         if penalty.ridge == 0:
             raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
-        ridge_start = start if isinstance(start, RidgeSolution) else None
-        return solve_ridge(
-            problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=ridge_start
-        )
+        previous = start if isinstance(start, RidgeSolution) else None
+        return solve_ridge(problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=previous)
     if solver == "proximal":
-        mean_start = start if isinstance(start, MeanSolution) else None
-        return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=mean_start)
+        near = start if isinstance(start, MeanSolution) else None
+        return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=near)
     solve = solve_dense if solver == "dense" else solve_hybrid
     return solve(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
-
-
-def _zero_solution(problem: MeanProblem, penalty: Penalty, tolerance: float) -> MeanSolution:
-    """B = 0, with the certificate that it is best: the loss does not depend on B."""
-    mean = LowRank.zero(problem)
-    psi = mean.psi(problem)
-    at = problem.loss(psi)
-    dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
-    certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
-    return MeanSolution(mean, psi, at, certificate, mean.right_image, 0.0)
-
-
-MAX_STRENGTHS = 10**6  # of a path
 
 
 @dataclass(frozen=True)
@@ -341,8 +322,7 @@ class TraceGP(Recipe):
 
     def _setup(self, data: Data) -> TraceProblem:
         """The loss of the likelihood on the data, and the covariance."""
-        noise = self._noise_for(data)
-        tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
+        noise, tolerance = self._noise_for(data), 1e-8 if self.prior.dtype == torch.float64 else 1e-5
         biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
         return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
 

@@ -233,7 +233,7 @@ class GaussianPosterior(RankQueries):
 
 
 class ScalablePosterior(GaussianPosterior):
-    """The posterior of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`, whose covariance can be given another scale."""
+    r"""The posterior of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`, which can be rescaled to :math:`s S`."""
 
     _evidence_scale: float | None = None
 
