@@ -114,9 +114,10 @@ class ObservedMatrix:
 
         if not sparse.issparse(matrix):
             raise InputError(f"matrix: expected a scipy sparse matrix, got {type(matrix).__name__}")
-        if matrix.ndim != 2:
-            raise InputError(f"matrix: expected two dimensions, got shape {matrix.shape}")
-        coo = matrix.tocoo()
+        array: Any = matrix
+        if array.ndim != 2:
+            raise InputError(f"matrix: expected two dimensions, got shape {array.shape}")
+        coo = array.tocoo()
         rows, cols = (torch.from_numpy(part.astype(np.int64)) for part in (coo.row, coo.col))
         return cls(rows, cols, as_tensor(coo.data, "matrix"), tuple(coo.shape), **options)
 

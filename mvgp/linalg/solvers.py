@@ -1,8 +1,7 @@
-"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, conjugate gradients otherwise."""
+"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, preconditioned conjugate gradients otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, Protocol
 
@@ -12,16 +11,18 @@ from torch import Tensor
 
 from ..errors import InputError, NotPositiveSemidefiniteError
 from . import cost
-from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
+from .conjugate_gradients import Map, Solution, SolveReport, conjugate_gradients
 from .pair_operator import Factor, PairLinearOperator
 from .pairs import PairIndex
 from .spectra import SpectralLinearOperator, eigenpairs, product_seconds, spectral_bounds
 
 Method = Literal["auto", "cholesky", "spectral", "cg"]
-Map = Callable[[Tensor], Tensor]  # (T, C) to (T, C)
 Eigenpairs = tuple[Tensor, Tensor]  # values (R,) and vectors (N, R)
 PLAIN_CONDITION = 100.0  # condition number up to which plain conjugate gradients are quick
 REFINEMENTS = 4  # rounds of iterative refinement after a direct method that misses its tolerance
+GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
+MAX_RANK = 4096  # columns of F
+PAIR_BATCH = 8192  # observed pairs whose rows of F are formed at a time
 
 
 class Solver(Protocol):
@@ -58,11 +59,9 @@ def make_solver(
     closed_form = complete and noise.dim() == 0
     if method == "spectral" and not closed_form:
         raise InputError("method='spectral' needs every cell observed, with equal weights")
-    small = max(pairs.active_shape) <= limits.eigenpairs
+    small, most = max(pairs.active_shape) <= limits.eigenpairs, limits.eigenpairs
     if method == "spectral" and not small:
-        raise InputError(
-            f"method='spectral' needs at most {limits.eigenpairs} rows and columns, got {pairs.active_shape}"
-        )
+        raise InputError(f"method='spectral' needs at most {most} rows and columns, got {pairs.active_shape}")
     if method == "spectral" or (method == "auto" and closed_form and small):
         return SpectralSolver(op, *_both_eigenpairs(op, limits), noise)
     if method == "cholesky" or (method == "auto" and len(pairs) <= limits.cholesky):
@@ -150,15 +149,8 @@ class SpectralSolver:
 
     method = "spectral"
 
-    def __init__(
-        self,
-        op: PairLinearOperator,
-        row_pairs: Eigenpairs,
-        col_pairs: Eigenpairs,
-        noise: Tensor,
-    ) -> None:
-        self.op, self.row_pairs, self.col_pairs = op, row_pairs, col_pairs
-        self.noise = noise  # ()
+    def __init__(self, op: PairLinearOperator, row_pairs: Eigenpairs, col_pairs: Eigenpairs, noise: Tensor) -> None:
+        self.op, self.row_pairs, self.col_pairs, self.noise = op, row_pairs, col_pairs, noise  # noise ()
         self.products = row_pairs[0].unsqueeze(1) * col_pairs[0]  # (R, S)
         self.shrink = self.products / (self.products + noise)  # (R, S)
 
@@ -200,32 +192,24 @@ class ConjugateGradientSolver:
     method = "cg"
 
     def __init__(
-        self,
-        op: PairLinearOperator,
-        noise: Tensor,
-        preconditioner: WoodburyPreconditioner | None,
-        max_iterations: int,
+        self, op: PairLinearOperator, noise: Tensor, preconditioner: WoodburyPreconditioner | None, max_iterations: int
     ) -> None:
         self.op, self.noise = op, noise.unsqueeze(1)  # (T, 1)
         self.preconditioner, self.max_iterations = preconditioner, max_iterations
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """See :class:`Solver`."""
-        return conjugate_gradients(
-            lambda x: self.op._matmul(x) + self.noise * x,
-            rhs,
-            tolerance=tolerance,
-            max_iterations=self.max_iterations,
-            preconditioner=self.preconditioner,
-        )
+
+        def times(x: Tensor) -> Tensor:
+            return self.op._matmul(x) + self.noise * x
+
+        most, conditioner = self.max_iterations, self.preconditioner
+        return conjugate_gradients(times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner)
 
 
 def _both_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:
-    product = op.product
-    return (
-        leading_eigenpairs(product.row, "row kernel", limits),
-        leading_eigenpairs(product.col, "column kernel", limits),
-    )
+    row, col = op.product.row, op.product.col
+    return leading_eigenpairs(row, "row kernel", limits), leading_eigenpairs(col, "column kernel", limits)
 
 
 def _compressed(
@@ -236,7 +220,9 @@ def _compressed(
     factors: list[LinearOperator | Tensor] = []
     for factor, (values, vectors) in ((op.product.row, row_pairs), (op.product.col, col_pairs)):
         exact = factor.out_size <= limits.eigenpairs
-        low_rank = product_seconds(SpectralLinearOperator(values, vectors), 64) < factor.cheapest_seconds(64)
+        low_rank = product_seconds(SpectralLinearOperator(values, vectors), 64) < min(
+            factor.dense_seconds(64), factor.lazy_seconds(64)
+        )
         if not exact and not factor.dense_fits:
             return op
         factors.append(SpectralLinearOperator(values, vectors) if exact and low_rank else factor.dense)
@@ -279,12 +265,7 @@ def relative_residual(product: Tensor, rhs: Tensor) -> float:
     return float(torch.where(scale > 0, gap / scale.clamp_min(torch.finfo(rhs.dtype).tiny), gap).max())
 
 
-GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
-MAX_RANK = 4096  # columns of F
-PAIR_BATCH = 8192  # observed pairs whose rows of F are formed at a time
-
-
-def leading_eigenpairs(factor: Factor, name: str, limits: cost.Limits = cost.DEFAULT_LIMITS) -> tuple[Tensor, Tensor]:
+def leading_eigenpairs(factor: Factor, name: str, limits: cost.Limits = cost.DEFAULT_LIMITS) -> Eigenpairs:
     """Eigenvalues (R,), descending, and orthonormal vectors (N, R) of a square factor.
 
     Exact and complete (up to zeros) for sizes up to ``limits.eigenpairs``; beyond that the pairs of the best
@@ -295,7 +276,7 @@ def leading_eigenpairs(factor: Factor, name: str, limits: cost.Limits = cost.DEF
     lazily = not factor.dense_fits
     generator = torch.Generator().manual_seed(0)  # the same preconditioner every time
     start = torch.randn(factor.out_size, limits.sketch, generator=generator, dtype=torch.float64)
-    basis = start.to(factor.dtype).to(factor.device)
+    basis = start.to(dtype=factor.op.dtype, device=factor.op.device)
     for _ in range(3):
         basis = torch.linalg.qr(factor.apply(basis, lazily)).Q
     small = basis.mT @ factor.apply(basis, lazily)
@@ -304,7 +285,16 @@ def leading_eigenpairs(factor: Factor, name: str, limits: cost.Limits = cost.DEF
 
 
 class WoodburyPreconditioner:
-    """Applies :math:`(F F^T + D)^{-1}`.
+    r"""A preconditioner for :math:`K_{TT} + D` from the leading eigenpairs of its Kronecker factors.
+
+    With :math:`K_M \approx U \Lambda U^T` and :math:`K_N \approx V \Omega V^T`, the k largest products
+    :math:`\lambda_i \omega_j` give :math:`K_{TT} \approx F F^T` with F (T, k) the observed entries of
+    :math:`\sqrt{\lambda_i \omega_j}\, u_i v_j^T`, and
+
+    .. math:: (F F^T + D)^{-1} = D^{-1} - D^{-1} F (I + F^T D^{-1} F)^{-1} F^T D^{-1}.
+
+    What is left out has norm at most :math:`\lambda_i \omega_j` of the first product dropped, so the preconditioned
+    condition number is at most one plus that over the smallest noise. F is never stored.
 
     :param row_pairs: eigenvalues (R,) and vectors (M', R) of K_M on the active rows.
     :param col_pairs: eigenvalues (S,) and vectors (N', S) of K_N on the active columns.
@@ -316,8 +306,8 @@ class WoodburyPreconditioner:
 
     def __init__(
         self,
-        row_pairs: tuple[Tensor, Tensor],
-        col_pairs: tuple[Tensor, Tensor],
+        row_pairs: Eigenpairs,
+        col_pairs: Eigenpairs,
         pairs: PairIndex,
         noise: Tensor,
         *,

@@ -24,7 +24,7 @@ from ..tensor_checks import check_float_tensor
 from . import chebyshev, cost
 from .chebyshev import ChebyshevLinearOperator
 from .checks import check_positions
-from .stacked import GramLinearOperator, HorizontalStackLinearOperator
+from .stacked import GramLinearOperator, StackedLinearOperator
 
 
 class SpectralLinearOperator(LinearOperator):
@@ -189,7 +189,7 @@ def root(op: LinearOperator, *, max_size: int = 8192) -> LinearOperator:
     if isinstance(op, KroneckerProductLinearOperator) and not isinstance(op, TriangularLinearOperator):
         return KroneckerProductLinearOperator(*[root(factor, max_size=max_size) for factor in op.linear_ops])
     if isinstance(op, SumLinearOperator):
-        return HorizontalStackLinearOperator(*[root(term, max_size=max_size) for term in op.linear_ops])
+        return StackedLinearOperator(*[root(term, max_size=max_size) for term in op.linear_ops])
     if op.shape[-1] > max_size:
         raise SizeError(
             f"the root of a {type(op).__name__} of size {op.shape[-1]} needs dense eigenpairs, which are computed up "

@@ -31,6 +31,7 @@ from ..posteriors.query import SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
 
+SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (
     "a support vector machine has scores (mean, scores) but no variance, covariance or samples; "
     "for those fit FullGP or TraceGP"
@@ -40,8 +41,7 @@ REASON = (
 class PairRanker(GaussianPosterior):
     r"""The result of :class:`~mvgp.models.PairwiseSVM`: :math:`f(m, n) = b + k_M(m) A k_N(n)^T`.
 
-    It answers as a posterior does wherever only the mean is asked for (``mean``, ``scores``, new inputs, metrics); the
-    rest is an error.
+    It answers like a posterior where only the mean is asked for (``mean``, ``scores``, metrics); all else is refused.
 
     :param prior: a copy of the prior as it was when fitted, its mean the bias b.
     :param ops: its covariances (K_M, K_N).
@@ -63,9 +63,6 @@ class PairRanker(GaussianPosterior):
     ) -> None:
         super().__init__(prior, ops, coefficients, NoCovariance(pairs, REASON))
         self.bias, self.certificate = bias, certificate
-
-
-SVMSolver = Literal["auto", "svc", "newton"]
 
 
 class PairwiseSVM(gpytorch.Module):
@@ -157,8 +154,7 @@ class PairwiseSVM(gpytorch.Module):
 
     def _labels(self, data: Any) -> tuple[Tensor, Tensor]:
         """(T,) labels and (T,) weights, those of the classes included."""
-        if not isinstance(data, ObservedMatrix):
-            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+        check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
         bad = data.values.abs() != 1
         if bad.any():
             at = int(bad.nonzero()[0])
