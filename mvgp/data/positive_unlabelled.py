@@ -10,9 +10,8 @@ from torch import Tensor
 
 from ..checks import check_part
 from ..errors import InputError
-from ..linalg.patterns import CompleteRows
+from ..linalg.pairs import CompleteRows, sort_cells
 from ..tensor_checks import check_cells, check_index, check_names, check_shape
-from .observed import sort_cells
 
 
 class PositiveUnlabelled:

@@ -12,8 +12,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..linalg import cost
 from ..linalg.pair_operator import PairLinearOperator
-from ..linalg.pairs import PairIndex
-from ..linalg.patterns import BLOCK
+from ..linalg.pairs import BLOCK, PairIndex
 
 GRID_BYTES = 128 * 2**20  # memory for the scattered vectors of one batch
 

@@ -31,8 +31,7 @@ from ..errors import InputError
 from ..linalg.conjugate_gradients import Solution, SolveReport
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..linalg.preconditioner import WoodburyPreconditioner
-from ..linalg.solvers import ConjugateGradientSolver, make_solver
+from ..linalg.solvers import ConjugateGradientSolver, WoodburyPreconditioner, make_solver
 from ..tensor_checks import check_float_tensor, refuse_where
 from .derivative import form_gradients, with_gradients
 

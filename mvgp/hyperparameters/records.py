@@ -20,7 +20,7 @@ from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..metrics.ranking import Ranker
 from ..models.trace_gp import TraceGP
-from ..posteriors.fitted import TracePosterior
+from ..posteriors.gaussian import TracePosterior
 from ..tensor_checks import check_list
 from .negatives import NegativeSets
 from .scoring import Metric, Score

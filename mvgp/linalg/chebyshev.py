@@ -25,7 +25,7 @@ from torch import Tensor
 from ..checks import check_instance, check_not_negative
 from ..errors import InputError, SizeError
 from ..tensor_checks import check_float_tensor
-from .patterns import NARROW, SymmetricCSR
+from .pairs import NARROW, SymmetricCSR
 
 MAX_NODES = 4096
 
@@ -33,9 +33,8 @@ MAX_NODES = 4096
 class ChebyshevLinearOperator(LinearOperator):
     r""":math:`f(S)` for a sparse symmetric S (N, N) with spectrum in [-1, 1]; nothing N x N is stored.
 
-    f is known by its values at the Chebyshev nodes. Products run the three-term recurrence on blocks
-    of columns; the gradient with respect to the values is :math:`\langle L, T_k(S) R \rangle` mapped
-    back from coefficients to values.
+    f is known by its values at the Chebyshev nodes. Products run the three-term recurrence on blocks of columns; the
+    gradient with respect to the values is :math:`\langle L, T_k(S) R \rangle` mapped back from coefficients to values.
 
     :param values: (..., n) values of f at ``chebyshev.nodes(n)``; gradients flow to them.
     :param matrix: S, constant.

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..tensor_checks import check_float_tensor
 from .checks import check_operator, check_samples
-from .roots import root
+from .spectra import root
 
 
 class KroneckerLinearOperator(KroneckerProductLinearOperator):

@@ -13,9 +13,9 @@ from torch import Tensor
 from ..errors import InputError, SizeError
 from ..linalg.pairs import PairIndex
 from .gaussian import GaussianPosterior
-from .joint import Joint
 from .query import Query
-from .variance import VarianceMethod
+from .ranks import Joint
+from .system import VarianceMethod
 
 
 class LaplaceCovariance:

@@ -3,16 +3,15 @@ r"""The cells a posterior is asked about, and its mean there: :math:`\psi(m, n) 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..linalg import cost
-from ..linalg.pairs import PairIndex
-from ..linalg.patterns import Pattern
-from ..linalg.roots import columns, diagonal_at
+from ..linalg.pairs import PairIndex, Pattern
+from ..linalg.spectra import columns, diagonal_at, product_seconds
 from ..priors.matrix_gp import Axis, MatrixGP
 from ..tensor_checks import check_cells
 
@@ -168,6 +167,7 @@ class SparseCoefficients:
         return self._matrix_t @ dense
 
 
+@dataclass(frozen=True, eq=False)
 class LowRankCoefficients:
     """A = left right^T: the trace-constrained mean.
 
@@ -175,8 +175,8 @@ class LowRankCoefficients:
     :param right: (N, R).
     """
 
-    def __init__(self, left: Tensor, right: Tensor) -> None:
-        self.left, self.right = left, right
+    left: Tensor
+    right: Tensor
 
     def times(self, dense: Tensor) -> Tensor:
         """See :class:`Coefficients`."""
@@ -196,9 +196,8 @@ def row_scores(coefficients: Coefficients, row_side: AxisQuery, col_side: AxisQu
 def pair_means(coefficients: Coefficients, query: Query) -> Tensor:
     """(Q,): psi at the query's cells, chunk by chunk along the axis with the cheaper products."""
     rows, cols, pairs = query.row_side, query.col_side, query.pairs
-    by_rows = cost.product_seconds(cols.cross(), 64) * len(pairs.active_rows)
-    by_cols = cost.product_seconds(rows.cross(), 64) * len(pairs.active_cols)
-    flipped = by_cols < by_rows
+    by_rows = product_seconds(cols.cross(), 64) * len(pairs.active_rows)
+    flipped = product_seconds(rows.cross(), 64) * len(pairs.active_cols) < by_rows
     active, local = (pairs.active_cols, pairs.local_cols) if flipped else (pairs.active_rows, pairs.local_rows)
     across = pairs.rows if flipped else pairs.cols
     out = torch.empty(len(query), dtype=rows.op.dtype, device=rows.op.device)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...checks import check_flag, check_instance, check_positive, check_seed, check_share, check_whole_number
 from ...errors import InputError, SizeError
-from ...posteriors.fitted import ScalablePosterior
+from ...posteriors.gaussian import ScalablePosterior
 from ..tables.link_set import LinkSet
 from ..tuning.registry import MODELS, REGISTRY, WITH_PATH, family_of, takes_negatives
 from ..tuning.settings import DEFAULT_MODEL, MAX_SETS, OF_ONE_LIST, TOP, FitSettings

@@ -23,7 +23,7 @@ from ...errors import InputError
 from ...hyperparameters.negatives import with_negatives
 from ...likelihoods.data_loss import Data
 from ...metrics.ranking import Ranker
-from ...posteriors.fitted import ScalablePosterior
+from ...posteriors.gaussian import ScalablePosterior
 from ..ranking.prioritiser import mixture_std
 from ..tables.link_set import LinkSet
 from ..tuning import tune as tuning

@@ -15,8 +15,7 @@ from torch import Tensor
 from ...checks import check_instance, check_part, check_seed
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
-from ...kernels.graph import Graph
-from ...kernels.graph_kernels import DiffusionKernel
+from ...kernels.graph import DiffusionKernel, Graph
 from ...priors.matrix_gp import MatrixGP
 from ...tensor_checks import check_index, check_list, check_name
 
