@@ -154,8 +154,8 @@ def _splits(data: Data, fold: Tensor, count: int) -> list[Split]:
 def _part(data: Data, chosen: Tensor) -> Data:
     """The entries where ``chosen`` (T,) is true."""
     rows, cols = data.rows[chosen], data.cols[chosen]
-    names = {"row_names": data.row_names, "col_names": data.col_names}
+    names: dict[str, Any] = {"row_names": data.row_names, "col_names": data.col_names}
     if isinstance(data, PositiveUnlabelled):
-        return PositiveUnlabelled(rows, cols, data.shape, data.weight, **names)
+        return PositiveUnlabelled(rows, cols, data.shape, data.weight, lists=data.lists, **names)
     weights = None if data.weights is None else data.weights[chosen]
     return ObservedMatrix(rows, cols, data.values[chosen], data.shape, weights=weights, **names)

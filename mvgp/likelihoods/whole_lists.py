@@ -60,6 +60,12 @@ class WholeListSquaredLoss(WholeListLoss):
     def __init__(self, positions: Tensor, weight: float, offset: Tensor | None = None) -> None:
         super().__init__(positions, weight, offset)
 
+    def targets(self, dtype: torch.dtype, num_cells: int) -> Tensor:
+        """(A N,): 1 at the positives and 0 elsewhere, less the prior mean."""
+        targets = torch.zeros(num_cells, dtype=dtype, device=self.positions.device)
+        targets[self.positions] = 1.0
+        return targets if self.offset is None else targets - self.offset
+
     @override
     def __call__(self, psi: Tensor) -> LossValue:
         total = psi if self.offset is None else psi + self.offset
@@ -92,8 +98,7 @@ class WholeListRankingLoss(WholeListLoss):
         super().__init__(positions, weight, offset)
         self.num_cols, self.margin = num_cols, margin
         self.row_of = positions // num_cols  # (P,) list of each positive
-        counts = torch.bincount(self.row_of)  # (A,)
-        self.starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).tolist()
+        self._starts: list[int] | None = None  # where the positives of each row begin; the last one is P
         self._thresholds: Tensor | None = None
 
     @override
@@ -103,10 +108,13 @@ class WholeListRankingLoss(WholeListLoss):
         gradient = torch.empty_like(scores)
         thresholds = torch.empty(len(scores), dtype=torch.float64, device=psi.device)
         rows = max(1, CHUNK_CELLS // self.num_cols)
+        if self._starts is None:
+            counts = torch.bincount(self.row_of, minlength=len(scores))
+            self._starts = [0, *counts.cumsum(0).tolist()]
         square, positive_mass = 0.0, 0.0
         for first in range(0, len(scores), rows):
             last = min(first + rows, len(scores))
-            start, stop = self.starts[first], self.starts[last]
+            start, stop = self._starts[first], self._starts[last]
             list_of = self.row_of[start:stop] - first
             col_of = self.positions[start:stop] % self.num_cols
             block, out = scores[first:last], gradient[first:last]
@@ -148,8 +156,10 @@ class WholeListRankingLoss(WholeListLoss):
             pulled = zeros.index_add(0, list_of, (short > 0).double())
             return pull - self.weight * mass, pulled, self.weight * count
 
+        largest = block.amax(1).double()
         low = torch.full_like(zeros, torch.inf).scatter_reduce(0, list_of, limits, "amin")
-        high = torch.maximum(low, block.amax(1).double())
+        low = torch.where(torch.isinf(low), largest, low)  # a list without a positive has nothing to say
+        high = torch.maximum(low, largest)
         return bracketed_newton(evaluate, low, high, warm, block.dtype)
 
 

@@ -25,9 +25,8 @@ from ..errors import SizeError
 from . import chebyshev, cost
 from .chebyshev import ChebyshevLinearOperator
 from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
-from .patterns import BLOCK, Pattern
-from .roots import block
-from .spectra import SpectralLinearOperator
+from .pairs import BLOCK, Pattern
+from .spectra import SpectralLinearOperator, block
 
 REFINEMENTS = 4  # rounds of iterative refinement
 MOST_TERMS = 512  # of a Chebyshev series; conjugate gradients beyond
@@ -64,12 +63,6 @@ class CompleteRowsSystem:
         else:
             self._flipped = self.shape[1] < self.shape[0]
         self._short, self._long = (col_op, row_op) if self._flipped else (row_op, col_op)
-        if self._short.shape[-1] > limits.rows_eigenpairs:
-            raise SizeError(
-                f"a mean of full rank over whole lists of {self.shape[0]:,} rows and {self.shape[1]:,} columns needs "
-                f"the eigenpairs of the shorter side, which are computed up to {limits.rows_eigenpairs:,}; use TraceGP "
-                "with a trace norm"
-            )
         self.noise, self.limits = noise, limits
         differs = special is not None and len(special) > 0 and special_noise != noise
         self._special = special if differs else None
@@ -78,6 +71,12 @@ class CompleteRowsSystem:
     @cached_property
     def _eigenpairs(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues (S,) and eigenvectors (S, S) of the short side's kernel, all of them."""
+        if self._short.shape[-1] > self.limits.rows_eigenpairs:
+            raise SizeError(
+                f"a mean of full rank over whole lists of {self.shape[0]:,} rows and {self.shape[1]:,} columns needs "
+                f"the eigenpairs of the shorter side, which are computed up to {self.limits.rows_eigenpairs:,}; "
+                "use TraceGP with a trace norm"
+            )
         op = self._short
         if isinstance(op, SpectralLinearOperator) and op.vectors.shape[0] == op.vectors.shape[1]:
             return op.spectrum.clamp_min(0), op.vectors

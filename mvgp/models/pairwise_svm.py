@@ -20,7 +20,9 @@ from ..checks import (
     refuse_gradient,
 )
 from ..data.observed import ObservedMatrix
-from ..errors import InputError
+from ..data.positive_unlabelled import PositiveUnlabelled
+from ..errors import InputError, SizeError
+from ..likelihoods.data_loss import Data
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..mean.certificate import Certificate, warn_or_raise
@@ -85,6 +87,7 @@ class PairwiseSVM(gpytorch.Module):
     :param max_iterations: Newton steps.
     :param strict: whether missing the tolerance is an error rather than a warning.
     :param dense_limit: pairs up to which ``auto`` builds the dense kernel matrix.
+    :param list_limit: cells of whole lists up to which they are taken.
 
     Example:
         >>> import gpytorch, mvgp, torch
@@ -110,6 +113,7 @@ class PairwiseSVM(gpytorch.Module):
         max_iterations: int = 100,
         strict: bool = False,
         dense_limit: int = 3000,
+        list_limit: int = 4_000_000,
     ) -> None:
         super().__init__()
         check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
@@ -126,22 +130,28 @@ class PairwiseSVM(gpytorch.Module):
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
         self.dense_limit = check_whole_number(dense_limit, "dense_limit", 0)
+        self.list_limit = check_whole_number(list_limit, "list_limit", 0)
 
-    def fit(self, data: ObservedMatrix) -> PairRanker:
-        """The ranker given ``data``, whose values are +1 and -1."""
+    def fit(self, data: Data) -> PairRanker:
+        """The ranker given ``data``, whose values are +1 and -1.
+
+        On whole lists (``PositiveUnlabelled``) the links are the positives, and every other cell of a list is a
+        negative with its weight.
+        """
         refuse_gradient(data, "data")
         self.prior.refuse_gradients()
         return self._fit(data)
 
     @torch.no_grad()
-    def _fit(self, data: ObservedMatrix) -> PairRanker:
+    def _fit(self, data: Data) -> PairRanker:
         prior = self.prior.snapshot()
         labels, weights = self._labels(data)
         ops = kernel_operators(prior, data)
-        pairs = PairIndex(data.rows.to(labels.device), data.cols.to(labels.device), data.shape)
+        pattern = data.pattern.to(labels.device)
+        pairs = PairIndex(pattern.rows, pattern.cols, data.shape)
         op, costs = PairLinearOperator(*ops, pairs), self.cost * weights
         tolerance = self.tolerance or (1e-5 if prior.dtype == torch.float64 else 1e-3)
-        if self.solver == "svc" or (self.solver == "auto" and len(data) <= self.dense_limit):
+        if self.solver == "svc" or (self.solver == "auto" and len(pairs) <= self.dense_limit):
             solution = solve_hinge(op, labels, costs, tolerance=tolerance)
         else:
             solution = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
@@ -149,23 +159,33 @@ class PairwiseSVM(gpytorch.Module):
         # a warning names the line where fit is called
         warn_or_raise(solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4)
         prior.mean_module = ConstantMean(solution.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
-        coefficients = SparseCoefficients(data.pattern.to(labels.device), solution.coefficients)
+        coefficients = SparseCoefficients(pattern, solution.coefficients)
         return PairRanker(prior, ops, coefficients, pairs, bias=solution.bias, certificate=solution.certificate)
 
     def _labels(self, data: Any) -> tuple[Tensor, Tensor]:
         """(T,) labels and (T,) weights, those of the classes included."""
-        check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
-        bad = data.values.abs() != 1
-        if bad.any():
-            at = int(bad.nonzero()[0])
-            cell = (int(data.rows[at]), int(data.cols[at]))
-            raise InputError(f"data: expected labels +1 and -1, got {data.values[at].item()} at {cell}")
+        check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
         like = self.prior.mean_module.zero
-        labels = data.values.to(like)
+        if isinstance(data, PositiveUnlabelled):
+            if data.num_cells > self.list_limit:
+                raise SizeError(
+                    f"data: a support vector machine takes whole lists of up to {self.list_limit:,} cells in all "
+                    f"(list_limit), there are {data.num_cells:,}; sample negatives, or use FullGP or TraceGP"
+                )
+            labels = torch.full((data.num_cells,), -1.0, dtype=like.dtype, device=like.device)
+            weights = torch.full_like(labels, data.weight)
+            labels[data.positions.to(like.device)] = weights[data.positions.to(like.device)] = 1.0
+        else:
+            bad = data.values.abs() != 1
+            if bad.any():
+                at = int(bad.nonzero()[0])
+                cell = (int(data.rows[at]), int(data.cols[at]))
+                raise InputError(f"data: expected labels +1 and -1, got {data.values[at].item()} at {cell}")
+            labels = data.values.to(like)
+            weights = torch.ones_like(labels) if data.weights is None else data.weights.to(like)
         positive = labels > 0
         if positive.all() or not positive.any():
-            raise InputError(f"data: expected labels of both classes, got {len(data)} times {labels[0].item():+.0f}")
-        weights = torch.ones_like(labels) if data.weights is None else data.weights.to(like)
+            raise InputError(f"data: expected labels of both classes, got {len(labels)} times {labels[0].item():+.0f}")
         if self.positive_weight == "balanced":
             ratio = float(weights[~positive].sum() / weights[positive].sum())
         else:

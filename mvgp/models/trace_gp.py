@@ -34,7 +34,6 @@ from ..errors import InputError
 from ..likelihoods.data_loss import Data, check_gaussian, data_loss
 from ..likelihoods.losses import BiasedSquaredLoss, long_dot
 from ..likelihoods.ranking import RankingLikelihood
-from ..linalg.pairs import Pattern
 from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_raise
 from ..mean.dense import solve_dense
 from ..mean.factored import solve_hybrid
@@ -153,7 +152,6 @@ def trace_posterior(
         coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
         loss, square = solution.loss.value, float(mean.values.double().square().sum())
     else:
-        assert isinstance(problem.pattern, Pattern)  # solve_ridge has checked it
         mean, coefficients = None, SparseCoefficients(problem.pattern, solution.coefficients)
         loss, square = problem.loss(solution.psi).value, long_dot(solution.coefficients, solution.psi)
     posterior = TracePosterior(
@@ -190,8 +188,6 @@ def _solve(
         certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
         return MeanSolution(mean, psi, at, certificate, mean.right_image, 0.0)
     if isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
-        if not isinstance(problem.pattern, Pattern):
-            raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
         if penalty.ridge == 0:
             raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
         previous = start if isinstance(start, RidgeSolution) else None

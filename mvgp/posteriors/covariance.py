@@ -374,8 +374,10 @@ def condition(
         return WholeListCovariance(ops, data, noise, tolerance=tolerance, limits=limits)
     else:
         pattern = data.pattern.to(device)
-        weights = torch.full((data.num_cells,), data.weight, dtype=dtype, device=device)
-        weights[data.positions.to(device)] = 1.0
-        rows, cols, each = pattern.rows, pattern.cols, noise / weights
+        rows, cols, each = pattern.rows, pattern.cols, noise
+        if data.weight != 1:
+            weights = torch.full((data.num_cells,), data.weight, dtype=dtype, device=device)
+            weights[data.positions.to(device)] = 1.0
+            each = noise / weights
     pairs = PairIndex(rows, cols, data.shape)
     return ConditionalCovariance(ops, pairs, each, tolerance=tolerance, limits=limits, **options)

@@ -10,7 +10,7 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..linalg.pairs import PairIndex, Pattern
+from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.spectra import columns, diagonal_at, product_seconds
 from ..priors.matrix_gp import Axis, MatrixGP
 from ..tensor_checks import check_cells
@@ -144,11 +144,11 @@ class Coefficients(Protocol):
 class SparseCoefficients:
     """A with one number for each observed pair: the plain posterior mean, equation (2).
 
-    :param pattern: where the T pairs are in the M x N matrix.
+    :param pattern: where the T pairs are in the M x N matrix; whole rows are held as a dense block.
     :param values: (T,).
     """
 
-    def __init__(self, pattern: Pattern, values: Tensor) -> None:
+    def __init__(self, pattern: Pattern | CompleteRows, values: Tensor) -> None:
         self.pattern, self.values = pattern, values
         self._matrix, self._matrix_t = pattern.matrix(values), pattern.matrix_t(values)
 

@@ -87,7 +87,7 @@ def test_every_column_has_a_system_of_its_own(noise):
 
 
 def test_too_many_rows_are_refused_with_the_way_out():
+    row_op, col_op, limits = operator("dense", 9, 1), operator("dense", 12, 2), Limits(rows_eigenpairs=8)
+    system = CompleteRowsSystem(row_op, col_op, torch.arange(9), 0.1, limits=limits)
     with pytest.raises(SizeError, match="TraceGP"):
-        CompleteRowsSystem(
-            operator("dense", 9, 1), operator("dense", 12, 2), torch.arange(9), 0.1, limits=Limits(rows_eigenpairs=8)
-        )
+        system.solve(torch.ones(9, 12, dtype=torch.float64), 1e-8)
