@@ -13,6 +13,7 @@ from ..likelihoods.data_loss import Data, data_loss, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.cost import DEFAULT_LIMITS
 from ..mean.factored import FactoredProblem, svd_of_product
+from ..mean.penalties import SpectralElasticNet
 from ..mean.problem import MeanProblem
 from ..posteriors.covariance import (
     NoCovariance,
@@ -24,7 +25,7 @@ from ..posteriors.covariance import (
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..priors.matrix_gp import MatrixGP
-from .trace_gp import Recipe
+from .trace_gp import Recipe, known_links, low_rank_duals
 
 TOO_LONG = (
     f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "
@@ -113,5 +114,8 @@ class FactorGP(Recipe):
         posterior = FactorPosterior(
             prior, ops, coefficients, laplace, objective=objectives[0], restarts=objectives, rank=mean.rank
         )
+        at = loss(mean.psi(factored.problem))
+        penalty = SpectralElasticNet(float(noise), 1.0)  # stationary factors are stationary for the trace norm, too
+        posterior._duals = low_rank_duals(factored.problem, mean, -at.gradient, penalty, known_links(data))
         posterior._noise = float(noise)
         return posterior

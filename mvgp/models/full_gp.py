@@ -19,10 +19,11 @@ from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.solvers import Method
 from ..mean.penalties import SpectralElasticNet
 from ..posteriors.covariance import ConditionalCovariance, condition, kernel_operators
+from ..posteriors.explain import Duals
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
-from .trace_gp import Recipe, trace_posterior, trace_problem
+from .trace_gp import Recipe, known_links, trace_posterior, trace_problem
 
 
 class FullGP(Recipe):
@@ -108,9 +109,11 @@ class FullGP(Recipe):
         alpha = solution.checked(strict=self.strict).value.reshape(-1)
         coefficients = SparseCoefficients(data.pattern.to(target.device), alpha)
         scale = long_dot(target, alpha) / max(len(alpha), 1)
-        return FullPosterior(
+        posterior = FullPosterior(
             prior, ops, coefficients, conditional, solve_report=solution.solve_report, evidence_scale=scale
         )
+        posterior._duals = Duals(coefficients.pattern, alpha, known_links(data))
+        return posterior
 
     def _ranking(self, data: Data, noise: Tensor) -> FullPosterior:
         """The posterior without a trace norm, lam the noise."""
@@ -123,4 +126,6 @@ class FullGP(Recipe):
             strict=self.strict,
         )
         evidence: dict[str, Any] = {"certificate": fit.certificate, "evidence_scale": fit.evidence_scale}
-        return FullPosterior(fit.prior, fit._ops, fit.coefficients, fit.conditional, **evidence)
+        posterior = FullPosterior(fit.prior, fit._ops, fit.coefficients, fit.conditional, **evidence)
+        posterior._duals = fit._duals
+        return posterior

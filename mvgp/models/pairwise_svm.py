@@ -28,10 +28,12 @@ from ..linalg.pairs import PairIndex
 from ..mean.certificate import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
 from ..posteriors.covariance import NoCovariance, kernel_operators
+from ..posteriors.explain import Duals
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
+from .trace_gp import known_links
 
 SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (
@@ -160,7 +162,9 @@ class PairwiseSVM(gpytorch.Module):
         warn_or_raise(solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4)
         prior.mean_module = ConstantMean(solution.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
         coefficients = SparseCoefficients(pattern, solution.coefficients)
-        return PairRanker(prior, ops, coefficients, pairs, bias=solution.bias, certificate=solution.certificate)
+        ranker = PairRanker(prior, ops, coefficients, pairs, bias=solution.bias, certificate=solution.certificate)
+        ranker._duals = Duals(pattern, solution.coefficients, known_links(data))
+        return ranker
 
     def _labels(self, data: Any) -> tuple[Tensor, Tensor]:
         """(T,) labels and (T,) weights, those of the classes included."""

@@ -38,11 +38,12 @@ from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_ra
 from ..mean.dense import solve_dense
 from ..mean.factored import solve_hybrid
 from ..mean.penalties import Penalty, SpectralElasticNet, TraceBall
-from ..mean.problem import LowRank, MeanProblem
+from ..mean.problem import LowRank, MeanProblem, times
 from ..mean.proximal import solve_proximal
 from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
+from ..posteriors.explain import Duals
 from ..posteriors.gaussian import TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
@@ -101,6 +102,7 @@ class TraceProblem:
     problem: MeanProblem  # loss and kernels
     lam_max: float  # largest singular value of the loss's gradient at B = 0
     noise: float  # variance of an observation with weight 1
+    known: Tensor | None  # which cells of whole lists are links
     flat: bool = False  # whether the prior has no variance at any observed cell, so that B = 0 is best
 
 
@@ -124,7 +126,7 @@ def trace_problem(
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     lam_max = largest_value(problem, gradient)
     flat = lam_max == 0 and bool((gradient != 0).any())
-    return TraceProblem(prior, conditional, problem, lam_max, float(noise), flat=flat)
+    return TraceProblem(prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat)
 
 
 @torch.no_grad()
@@ -151,8 +153,10 @@ def trace_posterior(
         mean = solution.mean
         coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
         loss, square = solution.loss.value, float(mean.values.double().square().sum())
+        duals = low_rank_duals(problem, mean, -solution.loss.gradient, penalty, setup.known)
     else:
         mean, coefficients = None, SparseCoefficients(problem.pattern, solution.coefficients)
+        duals = Duals(problem.pattern, solution.coefficients, setup.known)
         loss, square = problem.loss(solution.psi).value, long_dot(solution.coefficients, solution.psi)
     posterior = TracePosterior(
         prior,
@@ -166,8 +170,29 @@ def trace_posterior(
         # what is left of the data plus the squared Hilbert norm of the mean, for each observed cell
         evidence_scale=(2 * float(loss) / setup.noise + square) / max(len(problem.pattern), 1),
     )
-    posterior._noise = setup.noise
+    posterior._noise, posterior._duals = setup.noise, duals
     return posterior
+
+
+def known_links(data: Data) -> Tensor | None:
+    """(P,): which of the cells of whole lists are links; None for observed pairs, all of which are known."""
+    return data.positions if isinstance(data, PositiveUnlabelled) else None
+
+
+def low_rank_duals(
+    problem: MeanProblem, mean: LowRank, values: Tensor, penalty: Penalty, known: Tensor | None
+) -> Duals:
+    """What the observed pairs carry of a mean of low rank, equation (14).
+
+    :param values: (T,) minus the gradient of the loss at the mean.
+    """
+    if isinstance(penalty, SpectralElasticNet):
+        slopes = penalty.trace + penalty.ridge * mean.values
+    else:  # the ball's multiplier takes the place of l1: the gradient's singular values along the mean are equal to it
+        theta, _ = problem.sparse(values)
+        slopes = (mean.left_image * times(theta, mean.right_image)).sum(0).mean().expand(mean.rank)
+    factors = (mean.left, mean.right, mean.left_image, mean.right_image)
+    return Duals(problem.pattern, values, known, factors, mean.values / slopes)
 
 
 def _solve(

@@ -40,6 +40,7 @@ from ..priors.matrix_gp import MatrixGP
 from ..tensor_checks import check_index
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
+from .explain import Duals, Explanation, explain_cell
 from .query import LINE_BATCH, AxisQuery, Coefficients, Query, pair_means, row_scores
 from .ranks import Joint, RankQueries
 from .system import VarianceMethod
@@ -58,6 +59,7 @@ class GaussianPosterior(RankQueries):
     :param conditional: the covariance.
     """
 
+    _duals: Duals | None = None  # set by a fit, and by the loader
     _noise: float | None = None  # set by a fit, and by the loader
 
     def __init__(
@@ -213,6 +215,30 @@ class GaussianPosterior(RankQueries):
             out[where] = row_scores(self.coefficients, row_side, col_side, chosen[where])
             out[where] += self.prior.mean_module.block(chosen[where], cols)
         return out
+
+    @without_gradient
+    def explain(self, row: int, col: int, *, row_inputs: Any = None, col_inputs: Any = None) -> Explanation:
+        """Why the mean of one cell is what it is: the exact share of every known pair, equation (14).
+
+        The shares, the prior mean and what unlabelled cells add sum to the score, up to the accuracy of the fit.
+
+        Example:
+            >>> import gpytorch, mvgp, torch
+            >>> from mvgp.kernels import PrecomputedKernel
+            >>> two, four = (PrecomputedKernel(0.5 + 0.5 * torch.eye(size).double()) for size in (2, 4))
+            >>> data = mvgp.ObservedMatrix([0, 1], [0, 1], [3.0, -1.0], (2, 4))
+            >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+            >>> why = mvgp.FullGP(mvgp.MatrixGP(two, four), likelihood).fit(data).explain(0, 1)
+            >>> list(zip(why.rows.tolist(), why.cols.tolist(), why.shares.round(decimals=2).tolist()))
+            [(0, 0, 0.97), (1, 1, -0.53)]
+
+        """
+        if self._duals is None:
+            raise InputError(
+                "explain: this posterior does not know what its pairs carry; fit it again, or save it with a newer mvgp"
+            )
+        query = self._query(row, col, row_inputs, col_inputs)
+        return explain_cell([query], [self._duals], float(self._mean(query).sum()), float(query.prior_mean().sum()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all; :func:`mvgp.load` gives it back, in any process.
