@@ -26,7 +26,7 @@ from ..kernels.graph_kernels import GraphKernel
 from ..likelihoods.data_loss import check_gaussian
 from ..priors.matrix_gp import MatrixGP
 from .derivative import with_gradients
-from .parameters import LearningResult, Objective, ParameterVector
+from .learning import LearningResult, Objective, ParameterVector
 
 CELLS_AT_ONCE = 1 << 22  # of the matrix, handled at a time
 
@@ -88,30 +88,12 @@ def learn_grid(
     grid = RotatedGrid(prior, data)
     likelihood.to(torch.float64)  # sums over millions of cells are in double precision
     parts = {"row_kernel": prior.row_axis.kernel, "col_kernel": prior.col_axis.kernel, "likelihood": likelihood}
-    objective = _GridObjective(grid, likelihood, ParameterVector(parts))
-    objective.maximise(
-        max_steps=max_steps,
-        goal=tolerance * len(grid) ** 0.5,
-        unit=len(grid),
-        label="log marginal likelihood",
-        progress=progress,
-    )
+    objective = Objective(ParameterVector(parts), lambda: grid.log_marginal(likelihood.noise.reshape(())))
+    objective.maximise(max_steps, tolerance * len(grid) ** 0.5, unit=len(grid), progress=progress)
     fields = objective.result_fields(tolerance, len(grid))
-    result = LearnedGrid(**fields | {"history": tuple(objective.history)}, log_marginal=objective.value)
+    result = LearnedGrid(**fields, log_marginal=objective.value)
     result.warn_unless_converged("allow more steps, or begin elsewhere")
     return result
-
-
-class _GridObjective(Objective):
-    def __init__(self, grid: RotatedGrid, likelihood: GaussianLikelihood, vector: ParameterVector) -> None:
-        super().__init__(vector)
-        self.grid, self.likelihood, self.value = grid, likelihood, math.nan
-
-    def evaluate(self) -> tuple[Tensor, float]:
-        """See :class:`Objective`."""
-        value = self.grid.log_marginal(self.likelihood.noise.reshape(()))
-        self.value = float(value.detach())
-        return value, self.value
 
 
 class RotatedGrid:
@@ -127,12 +109,21 @@ class RotatedGrid:
             raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
         refuse_gradient(data, "data")
         self.kernels = (prior.row_axis.kernel, prior.col_axis.kernel)
-        graphs = [
-            graph_of(kernel, name) for kernel, name in zip(self.kernels, ("row_kernel", "col_kernel"), strict=True)
-        ]
-        dtype, device = prior.dtype, graphs_device(prior)
+        graphs = [graph_of(self.kernels[0], "row_kernel"), graph_of(self.kernels[1], "col_kernel")]
+        dtype, device = prior.dtype, next(self.kernels[0].parameters()).device
+        if isinstance(data, PositiveUnlabelled):
+            matrix = torch.zeros(data.shape, dtype=dtype)
+            matrix[data.rows, data.cols] = 1.0
+        elif data.is_complete and data.weights is None:
+            matrix = data.values.to(dtype).reshape(data.shape)
+        else:
+            raise InputError(
+                f"data: expected links, or a matrix with every cell and without weights, got {len(data)} of "
+                f"{data.shape[0] * data.shape[1]} cells; use learn"
+            )
+        rows, cols = (torch.arange(size, device=device) for size in data.shape)
         with torch.no_grad():
-            matrix = _matrix(prior, data).to(dtype=dtype, device=device)
+            matrix = matrix.to(device) - prior.mean_module.block(rows, cols).to(dtype)
             (row_values, row_vectors), (col_values, col_vectors) = (g.eigenpairs(dtype, device) for g in graphs)
             self.squares = (row_vectors.mT @ matrix @ col_vectors).square_()  # (M, N)
         self.eigenvalues = (row_values.double(), col_values.double())
@@ -163,11 +154,6 @@ class RotatedGrid:
         return value - 0.5 * len(self) * math.log(2 * math.pi), by_row, by_col, by_noise
 
 
-def graphs_device(prior: MatrixGP) -> torch.device:
-    """Where the parameters of the prior's kernels are."""
-    return next(prior.row_axis.kernel.parameters()).device
-
-
 def graph_of(kernel: Kernel, name: str) -> Graph:
     """The graph whose Laplacian the kernel is a function of."""
     if isinstance(kernel, GraphKernel):
@@ -192,19 +178,3 @@ def spectrum(kernel: Kernel, eigenvalues: Tensor) -> Tensor:
     if isinstance(kernel, ScaleKernel):
         return kernel.outputscale * spectrum(kernel.base_kernel, eigenvalues)
     return torch.stack([spectrum(part, eigenvalues) for part in kernel.kernels]).sum(0)
-
-
-def _matrix(prior: MatrixGP, data: PositiveUnlabelled | ObservedMatrix) -> Tensor:
-    """(M, N) less the prior mean."""
-    if isinstance(data, PositiveUnlabelled):
-        matrix = torch.zeros(data.shape, dtype=prior.dtype)
-        matrix[data.rows, data.cols] = 1.0
-    elif len(data) == data.shape[0] * data.shape[1] and data.weights is None:
-        matrix = data.values.to(prior.dtype).reshape(data.shape)
-    else:
-        raise InputError(
-            f"data: expected links, or a matrix with every cell and without weights, got {len(data)} of "
-            f"{data.shape[0] * data.shape[1]} cells; use learn"
-        )
-    rows, cols = (torch.arange(size, device=graphs_device(prior)) for size in data.shape)
-    return matrix.to(rows.device) - prior.mean_module.block(rows, cols).to(matrix)

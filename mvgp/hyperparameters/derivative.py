@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -49,11 +50,6 @@ def with_gradients(value: Tensor, pieces: Iterable[tuple[Tensor, Tensor | None]]
     return attached
 
 
-def first_order(moving: Tensor) -> Tensor:
-    """() zero, with the gradient of ``moving`` (), whose factors are constants that depend on its tensors."""
-    return with_gradients(torch.zeros_like(moving), [(moving, torch.ones_like(moving))])
-
-
 def with_derivative(
     value: Tensor,
     covariance: PairLinearOperator,
@@ -89,6 +85,9 @@ def form_gradients(
 ) -> list[tuple[Tensor, Tensor | None]]:
     r"""The gradient of :math:`\sum_c w_c x_c^T (K_{TT} + D) x_c` by each tensor of K_TT, and by the noise.
 
+    With X_c the vectors scattered into matrices, the derivative by K_M is :math:`\sum_c w_c X_c K_N X_c^T`, a matrix as
+    large as K_M. It is formed first: then the kernel is differentiated once and not once for each vector.
+
     :param covariance: K_TT (T, T).
     :param noise: () or (T,) diagonal of D.
     :param vectors: (T, C) the x_c.
@@ -97,32 +96,24 @@ def form_gradients(
     :param gram_columns: of that derivative, handled at a time.
     """
     tensors = covariance.representation()
-    to_covariance: list[Tensor | None] = [None] * len(tensors)
-    if any(tensor.requires_grad for tensor in tensors):
-        to_covariance = _bilinear(covariance, vectors, weights, gram_side, gram_columns)
-    to_noise = (weights * vectors.square()).sum(1)  # (T,)
-    return [*zip(tensors, to_covariance, strict=True), (noise, to_noise if noise.dim() else to_noise.sum())]
-
-
-def _bilinear(
-    covariance: PairLinearOperator, vectors: Tensor, weights: Tensor, gram_side: int, gram_columns: int
-) -> list[Tensor | None]:
-    r"""The gradient of :math:`\sum_c w_c x_c^T K_{TT} x_c` for each tensor that represents K_TT.
-
-    With X_c the vectors scattered into matrices, its derivative by K_M is :math:`\sum_c w_c X_c K_N X_c^T`, a matrix as
-    large as K_M, which is formed first: then the kernel is differentiated once and not once for each vector.
-    """
-    product = covariance.product
-    if max(covariance.left.active_shape) > gram_side or not (product.row.dense_fits and product.col.dense_fits):
-        return _in_batches(covariance, weights * vectors, vectors)
-    rows, cols = covariance.left.active_shape
-    to_row, to_col = vectors.new_zeros(rows, rows), vectors.new_zeros(cols, cols)
+    by_noise = (weights * vectors.square()).sum(1)  # (T,)
+    last = (noise, by_noise if noise.dim() else by_noise.sum())
+    if not any(tensor.requires_grad for tensor in tensors):
+        return [last]
+    product, (rows, cols) = covariance.product, covariance.left.active_shape
+    if max(rows, cols) > gram_side or not (product.row.dense_fits and product.col.dense_fits):
+        width = max(1, GRID_BYTES // (rows * cols * vectors.element_size()))
+        parts = [slice(start, start + width) for start in range(0, vectors.shape[1], width)]
+        pieces = (covariance._bilinear_derivative(weights[p] * vectors[:, p], vectors[:, p]) for p in parts)
+        return [*zip(tensors, functools.reduce(_sum, pieces), strict=True), last]
+    by_row, by_col = vectors.new_zeros(rows, rows), vectors.new_zeros(cols, cols)
     for c in range(vectors.shape[1]):
         x, x_t = _scattered(covariance.left, vectors[:, c])
-        _add_product(to_row, weights[c], x, _product(x, product.col.dense).mT)
-        _add_product(to_col, weights[c], x_t, _product(x_t, product.row.dense).mT)
-    of_rows = _contracted(covariance.row_op, to_row, covariance.left.active_rows, gram_columns)
-    return [*of_rows, *_contracted(covariance.col_op, to_col, covariance.left.active_cols, gram_columns)]
+        by_row.add_(_product(x, _product(x, product.col.dense).mT), alpha=float(weights[c]))
+        by_col.add_(_product(x_t, _product(x_t, product.row.dense).mT), alpha=float(weights[c]))
+    of_rows = _contracted(covariance.row_op, by_row, covariance.left.active_rows, gram_columns)
+    of_cols = _contracted(covariance.col_op, by_col, covariance.left.active_cols, gram_columns)
+    return [*zip(tensors, (*of_rows, *of_cols), strict=True), last]
 
 
 def _scattered(pairs: PairIndex, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,20 +126,13 @@ def _scattered(pairs: PairIndex, values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    """(A, C): a sparse or dense (A, B) times a dense (B, C)."""
-    out = right.new_zeros(left.shape[0], right.shape[1])
-    _add_product(out, right.new_ones(()), left, right)
-    return out
-
-
-def _add_product(out: Tensor, weight: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add weight * left @ right to ``out`` (A, C); a sparse ``left`` takes blocks of columns that fit the cache."""
+    """(A, C): a sparse or dense (A, B) times a dense (B, C), sparse by blocks of columns that fit the cache."""
     if left.layout == torch.strided:
-        out += weight * (left @ right)
-        return
-    for start in range(0, right.shape[1], BLOCK):
-        part = slice(start, start + BLOCK)
-        out[:, part] += weight * (left @ right[:, part].contiguous())
+        return left @ right
+    out = right.new_empty(left.shape[0], right.shape[1])
+    for to, part in zip(out.split(BLOCK, dim=1), right.split(BLOCK, dim=1), strict=True):
+        to.copy_(left @ part.contiguous())
+    return out
 
 
 def _contracted(op: LinearOperator, inner: Tensor, active: Tensor, columns: int) -> list[Tensor | None]:
@@ -160,17 +144,6 @@ def _contracted(op: LinearOperator, inner: Tensor, active: Tensor, columns: int)
         left[active] = inner[:, start : start + columns]
         right[part, torch.arange(len(part), device=part.device)] = 1
         total = _sum(total, op._bilinear_derivative(left, right))
-    return total
-
-
-def _in_batches(covariance: PairLinearOperator, left: Tensor, right: Tensor) -> list[Tensor | None]:
-    """The gradient of sum(left * (K_TT right)), vector by vector."""
-    rows, cols = covariance.left.active_shape
-    width = max(1, GRID_BYTES // (rows * cols * left.element_size()))
-    total: list[Tensor | None] = [None] * len(covariance.representation())
-    for start in range(0, left.shape[1], width):
-        part = slice(start, start + width)
-        total = _sum(total, covariance._bilinear_derivative(left[:, part], right[:, part]))
     return total
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -12,7 +12,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance
+from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
 from ..likelihoods.data_loss import check_gaussian
@@ -23,10 +23,9 @@ from ..linalg.solvers import make_solver
 from ..priors.matrix_gp import MatrixGP
 from ..tensor_checks import check_values, check_weights
 from .derivative import with_derivative
-from .probes import PROBES, Reference, check_probes, log_determinant
+from .probes import PROBES, Reference, log_determinant
 
 MarginalMethod = Literal["auto", "cholesky", "spectral", "probes"]
-METHODS = ("auto", "cholesky", "spectral", "probes")
 SLACK = 2.0  # a reference is kept until this many times the iterations are needed that it needed at first
 GRACE = 10
 
@@ -59,14 +58,19 @@ def log_marginal(
     :param probes: how many random vectors estimate the log determinant.
     :param seed: of the probes.
     """
-    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
-    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
-    if data.shape != prior.shape:
-        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    check_problem(prior, data)
     settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
     joint = prior(data.rows, data.cols)
     noise = noise_of(likelihood, joint.loc, data.weights)
     return pair_log_marginal(joint.lazy_covariance_matrix, data.values.to(joint.loc) - joint.loc, noise, settings)
+
+
+def check_problem(prior: Any, data: Any) -> None:
+    """A prior, and observations of the same shape."""
+    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
+    if data.shape != prior.shape:
+        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
 
 
 @dataclass(frozen=True)
@@ -81,17 +85,13 @@ class MarginalSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice(self.method, "method", METHODS)
-        checked: dict[str, Any] = {
-            "max_iterations": check_iterations(self.max_iterations),
-            "probes": check_probes(self.probes),
-            "seed": check_seed(self.seed),
-        }
+        check_choice(self.method, "method", get_args(MarginalMethod))
+        check_iterations(self.max_iterations)
+        check_whole_number(self.probes, "probes", 2)
+        check_seed(self.seed)
         for name in ("tolerance", "probe_tolerance"):
             if getattr(self, name) is not None:
-                checked[name] = check_tolerance(getattr(self, name), name)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+                check_tolerance(getattr(self, name), name)
 
     def reference(self, covariance: PairLinearOperator, noise: Tensor) -> Reference:
         """The preconditioner and the probes of these very parameters; ``noise`` () or (T,)."""
@@ -274,22 +274,45 @@ def pair_log_marginal(
     :param reference: for ``probes``; the one of these very parameters when left out.
     """
     single = residual.dtype == torch.float32
-    tolerance = settings.tolerance or (1e-5 if single else 1e-8)
-    probe_tolerance = settings.probe_tolerance or (1e-4 if single else 1e-6)
+    tolerance = float(settings.tolerance or (1e-5 if single else 1e-8))
     chosen = choose_method(covariance, noise, settings.method)
     if chosen == "cholesky":
         return _dense(covariance, residual, noise, tolerance)
     if chosen == "spectral":
         return _complete(covariance, residual, noise, tolerance)
-    each = noise.expand(len(residual))
-    reference = reference or settings.reference(covariance, noise)
-    return _probed(covariance, residual, each, reference, tolerance, probe_tolerance, settings.max_iterations)
+    # by conjugate gradients and probes; nothing of size T x T
+    reference, noise = reference or settings.reference(covariance, noise), noise.expand(len(residual))
+    covariance = PairLinearOperator(covariance.row_op, covariance.col_op, covariance.left)
+    needed = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise, residual))
+    fixed, each = covariance.detach(), noise.detach().unsqueeze(1)
+    with torch.no_grad():
+        solution = conjugate_gradients(
+            lambda x: fixed._matmul(x) + each * x,
+            residual.detach().unsqueeze(1),
+            tolerance=tolerance,
+            max_iterations=settings.max_iterations,
+            preconditioner=reference.apply,
+        ).checked()
+    determinant = log_determinant(
+        fixed,
+        noise.detach(),
+        reference,
+        tolerance=settings.probe_tolerance or (1e-4 if single else 1e-6),
+        max_iterations=settings.max_iterations,
+        derivative=needed,
+    )
+    quadratic = float(residual.detach() @ solution.value.squeeze(1))
+    constant = len(residual) * math.log(2 * math.pi)
+    value = residual.new_tensor(-0.5 * (quadratic + float(determinant.value) + constant))
+    if needed:
+        value = with_derivative(value, covariance, residual, noise, solution.value, determinant.vectors)
+    error, log_det, report = 0.5 * determinant.standard_error, float(determinant.value), determinant.solve_report
+    return LogMarginal(value, error, "probes", quadratic, log_det, solution.solve_report, report)
 
 
 def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
     """By a dense Cholesky factor, differentiated by torch."""
-    matrix = covariance.to_dense()
-    matrix = matrix + torch.diag(noise.expand(len(residual)))
+    matrix = covariance.to_dense() + torch.diag(noise.expand(len(residual)))
     chol, info = torch.linalg.cholesky_ex(matrix)
     if info > 0:
         raise NotPositiveSemidefiniteError(
@@ -300,7 +323,8 @@ def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tole
     quadratic, log_det = half.square().sum(), 2 * chol.diagonal().log().sum()
     with torch.no_grad():
         alpha = torch.cholesky_solve(residual.unsqueeze(1), chol)
-        solve_report = SolveReport("cholesky", _relative(matrix @ alpha, residual), tolerance)
+        gap = float((matrix @ alpha - residual.unsqueeze(1)).norm())
+        solve_report = SolveReport("cholesky", gap and gap / float(residual.norm()), tolerance)
         Solution(alpha, solve_report).checked()
     value = -0.5 * (quadratic + log_det + len(residual) * math.log(2 * math.pi))
     return LogMarginal(value, 0.0, "cholesky", float(quadratic.detach()), float(log_det.detach()), solve_report)
@@ -319,55 +343,3 @@ def _complete(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, t
     plain = residual.new_tensor(-0.5 * (quadratic + len(residual) * math.log(2 * math.pi)))
     value = with_derivative(plain, covariance, residual, noise, alpha, None) - 0.5 * log_det
     return LogMarginal(value, 0.0, "spectral", quadratic, float(log_det.detach()), solution.solve_report)
-
-
-def _probed(
-    covariance: PairLinearOperator,
-    residual: Tensor,
-    noise: Tensor,
-    reference: Reference,
-    tolerance: float,
-    probe_tolerance: float,
-    max_iterations: int,
-) -> LogMarginal:
-    """By conjugate gradients and probes; nothing of size T x T."""
-    covariance = PairLinearOperator(covariance.row_op, covariance.col_op, covariance.left)
-    needed = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise, residual))
-    fixed, each = covariance.detach(), noise.detach().unsqueeze(1)
-    with torch.no_grad():
-        solution = conjugate_gradients(
-            lambda x: fixed._matmul(x) + each * x,
-            residual.detach().unsqueeze(1),
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            preconditioner=reference.apply,
-        ).checked()
-    determinant = log_determinant(
-        fixed,
-        noise.detach(),
-        reference,
-        tolerance=probe_tolerance,
-        max_iterations=max_iterations,
-        derivative=needed,
-    )
-    quadratic = float(residual.detach() @ solution.value.squeeze(1))
-    constant = len(residual) * math.log(2 * math.pi)
-    value = residual.new_tensor(-0.5 * (quadratic + float(determinant.value) + constant))
-    if needed:
-        value = with_derivative(value, covariance, residual, noise, solution.value, determinant.vectors)
-    error = 0.5 * determinant.standard_error
-    return LogMarginal(
-        value,
-        error,
-        "probes",
-        quadratic,
-        float(determinant.value),
-        solution.solve_report,
-        probe_report=determinant.solve_report,
-    )
-
-
-def _relative(product: Tensor, rhs: Tensor) -> float:
-    """||found - wanted|| / ||wanted||, 0 for a zero right-hand side solved by zero."""
-    scale = float(rhs.norm())
-    return float((product.squeeze(1) - rhs).norm()) / scale if scale > 0 else 0.0

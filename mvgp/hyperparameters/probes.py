@@ -12,7 +12,7 @@ keeps its coefficients, and the logarithm follows from them by quadrature.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from ..linalg.conjugate_gradients import Solution, SolveReport
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.preconditioner import WoodburyPreconditioner
-from ..linalg.solvers import ConjugateGradientSolver, make_solver
+from ..linalg.solvers import make_solver
 from ..tensor_checks import check_float_tensor, refuse_where
 from .derivative import form_gradients, with_gradients
 
@@ -70,16 +70,34 @@ def log_determinant(
     if not reference.fits(covariance.left):
         raise InputError("reference: expected one of the same pairs, got one of others")
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
-    derivative = check_flag(derivative, "derivative")
     differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise))
+    keep = check_flag(derivative, "derivative") or differentiate
+    fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
+
+    def matmul(x: Tensor) -> Tensor:
+        return fixed._matmul(x) + each_noise * x
+
+    size, count = reference.probes.shape
+    width = max(1, BASIS_BYTES // (size * STEPS * reference.probes.element_size()))
+    values, kept, residual, products = [], [], 0.0, 0
     with torch.no_grad():
-        estimate = _estimate(covariance, noise, reference, tolerance, max_iterations, derivative or differentiate)
-    if not differentiate or estimate.vectors is None:
-        return estimate
-    ones = estimate.vectors.new_ones(estimate.vectors.shape[1])
-    return replace(
-        estimate, value=with_gradients(estimate.value, form_gradients(covariance, noise, estimate.vectors, ones))
-    )
+        for probes in reference.probes.split(width, dim=1):
+            # the recurrence's own residual drifts from the true one
+            run = krylov(matmul, reference.apply, probes, 0.9 * tolerance, max_iterations, keep_basis=keep)
+            gap = (probes - matmul(run.solution)).norm(dim=0) / probes.norm(dim=0)
+            residual, products = max(residual, float(gap.max())), max(products, run.diagonal.shape[1] + 1)
+            quadrature, eigenvalues, eigenvectors = log_quadrature(run)
+            values.append(quadrature)
+            if keep:
+                kept.append(log_derivative(run, eigenvalues, eigenvectors) / count**0.5)
+        solve_report = SolveReport("cg", residual, tolerance, products)
+        Solution(reference.probes, solve_report).checked()
+        each = reference.log_det + torch.cat(values)
+        vectors = torch.cat(kept, dim=1) if keep else None
+    value = each.mean()
+    if differentiate and vectors is not None:
+        value = with_gradients(value, form_gradients(covariance, noise, vectors, vectors.new_ones(vectors.shape[1])))
+    return LogDeterminant(value, each, float(each.std()) / count**0.5, vectors, solve_report)
 
 
 @dataclass(frozen=True)
@@ -98,45 +116,6 @@ class LogDeterminant:
     standard_error: float
     vectors: Tensor | None
     solve_report: SolveReport
-
-
-def _estimate(
-    covariance: PairLinearOperator,
-    noise: Tensor,
-    reference: Reference,
-    tolerance: float,
-    max_iterations: int,
-    derivative: bool,
-) -> LogDeterminant:
-    fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
-
-    def matmul(x: Tensor) -> Tensor:
-        return fixed._matmul(x) + each_noise * x
-
-    size, count = reference.probes.shape
-    width = max(1, BASIS_BYTES // (size * STEPS * reference.probes.element_size()))
-    values, vectors, residual, products = [], [], 0.0, 0
-    for start in range(0, count, width):
-        probes = reference.probes[:, start : start + width]
-        run = krylov(
-            matmul,
-            reference.apply,
-            probes,
-            tolerance=0.9 * tolerance,  # the recurrence's own residual drifts from the true one
-            max_iterations=max_iterations,
-            keep_basis=derivative,
-        )
-        gap = (probes - matmul(run.solution)).norm(dim=0) / probes.norm(dim=0)
-        residual, products = max(residual, float(gap.max())), max(products, run.diagonal.shape[1] + 1)
-        quadrature, eigenvalues, eigenvectors = log_quadrature(run)
-        values.append(quadrature)
-        if derivative:
-            vectors.append(log_derivative(run, eigenvalues, eigenvectors) / count**0.5)
-    solve_report = SolveReport("cg", residual, tolerance, products)
-    Solution(reference.probes, solve_report).checked()
-    each = reference.log_det + torch.cat(values)
-    error = float(each.std()) / count**0.5
-    return LogDeterminant(each.mean(), each, error, torch.cat(vectors, dim=1) if derivative else None, solve_report)
 
 
 @dataclass(frozen=True)
@@ -176,19 +155,18 @@ class Reference:
         :param seed: of the probes; the same seed gives the same ones.
         :param precondition: False takes M = D in any case.
         """
-        probes, seed, precondition = check_probes(probes), check_seed(seed), check_flag(precondition, "precondition")
+        probes, seed = check_whole_number(probes, "probes", 2), check_seed(seed)  # an error bar needs 2
         check_noise(covariance, noise)
         check_memory(float(probes) * len(noise), "probes", f"{probes} vectors of {len(noise)} numbers each")
         fixed, noise = covariance.detach(), noise.detach()
-        solver: Any = None
-        if precondition:
-            solver = make_solver(fixed.row_op, fixed.col_op, fixed.left, noise, method="cg")
-        preconditioner = solver.preconditioner if isinstance(solver, ConjugateGradientSolver) else None
-        preconditioner = None if preconditioner is None or preconditioner.rank == 0 else preconditioner
+        preconditioner = None
+        if check_flag(precondition, "precondition"):
+            solver: Any = make_solver(fixed.row_op, fixed.col_op, fixed.left, noise, method="cg")
+            preconditioner = solver.preconditioner
         generator = torch.Generator().manual_seed(seed)
         below = noise.sqrt().unsqueeze(1) * _signs(len(noise), probes, generator, noise)
         log_det = noise.log().sum()
-        if preconditioner is None:
+        if preconditioner is None or preconditioner.rank == 0:
             return cls(fixed.left, noise, None, below, log_det)
         log_det = log_det + 2 * preconditioner.chol.diagonal().log().sum()
         above = preconditioner.up(_signs(preconditioner.rank, probes, generator, noise))
@@ -203,11 +181,6 @@ class Reference:
         """Whether it was made for these pairs."""
         check_instance(pairs, "pairs", PairIndex, "a PairIndex")
         return torch.equal(self.pairs.rows, pairs.rows) and torch.equal(self.pairs.cols, pairs.cols)
-
-
-def check_probes(probes: Any) -> int:
-    """A whole number of at least 2, which an error bar needs."""
-    return check_whole_number(probes, "probes", 2)
 
 
 def check_noise(covariance: Any, noise: Any) -> None:
@@ -245,9 +218,9 @@ def krylov(
     matmul: Callable[[Tensor], Tensor],
     precondition: Callable[[Tensor], Tensor],
     probes: Tensor,
-    *,
     tolerance: float,
     max_iterations: int,
+    *,
     keep_basis: bool,
 ) -> Krylov:
     """Conjugate gradients from zero for ``probes`` (T, C), until every relative residual is at ``tolerance``.
@@ -310,7 +283,11 @@ def log_derivative(run: Krylov, values: Tensor, vectors: Tensor) -> Tensor:
     a positive semi-definite J x J matrix for each run, whose leading eigenvectors are combined from the basis.
     """
     first = vectors[:, 0] * run.scale.sqrt().unsqueeze(1)  # (C, J)
-    weight = _divided_log(values) * first.unsqueeze(1) * first.unsqueeze(2)  # (C, J, J)
+    ratio = (values.unsqueeze(2) - values.unsqueeze(1)) / values.unsqueeze(1)  # (C, J, J): t_j / t_k - 1
+    close = ratio.abs() < 1e-6
+    safe = torch.where(close, 1.0, ratio)
+    divided = torch.where(close, 1 - ratio / 2, torch.log1p(safe) / safe) / values.unsqueeze(1)
+    weight = divided * first.unsqueeze(1) * first.unsqueeze(2)
     share, inner = torch.linalg.eigh(vectors @ weight @ vectors.mT)
     parts = []
     for c in range(share.shape[0]):
@@ -318,12 +295,3 @@ def log_derivative(run: Krylov, values: Tensor, vectors: Tensor) -> Tensor:
         mix = inner[c][:, kept] * share[c, kept].sqrt()  # (J, K)
         parts.append(torch.stack([vector[:, c] for vector in run.basis], dim=1) @ mix)
     return torch.cat(parts, dim=1)
-
-
-def _divided_log(values: Tensor) -> Tensor:
-    """(C, J, J): (log t_j - log t_k) / (t_j - t_k), and 1 / t_j where they are equal."""
-    first, second = values.unsqueeze(2), values.unsqueeze(1)
-    x = (first - second) / second
-    close = x.abs() < 1e-6
-    safe = torch.where(close, 1.0, x)
-    return torch.where(close, 1 - x / 2, torch.log1p(safe) / safe) / second
