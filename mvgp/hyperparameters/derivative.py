@@ -16,6 +16,7 @@ from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.patterns import BLOCK
 
+Gradients = Sequence[Tensor | None]  # by some tensors; None is 0
 GRID_BYTES = 128 * 2**20  # memory for the scattered vectors of one batch
 
 
@@ -104,7 +105,9 @@ def form_gradients(
     if max(rows, cols) > gram_side or not (product.row.dense_fits and product.col.dense_fits):
         width = max(1, GRID_BYTES // (rows * cols * vectors.element_size()))
         parts = [slice(start, start + width) for start in range(0, vectors.shape[1], width)]
-        pieces = (covariance._bilinear_derivative(weights[p] * vectors[:, p], vectors[:, p]) for p in parts)
+        pieces: Iterable[Gradients] = (
+            covariance._bilinear_derivative(weights[p] * vectors[:, p], vectors[:, p]) for p in parts
+        )
         return [*zip(tensors, functools.reduce(_sum, pieces), strict=True), last]
     by_row, by_col = vectors.new_zeros(rows, rows), vectors.new_zeros(cols, cols)
     for c in range(vectors.shape[1]):
@@ -135,9 +138,9 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
-def _contracted(op: LinearOperator, inner: Tensor, active: Tensor, columns: int) -> list[Tensor | None]:
+def _contracted(op: LinearOperator, inner: Tensor, active: Tensor, columns: int) -> Gradients:
     """The gradient of <inner, K> for K the block of ``op`` at ``active`` x ``active``, for each tensor of ``op``."""
-    total: list[Tensor | None] = [None] * len(op.representation())
+    total: Gradients = [None] * len(op.representation())
     for start in range(0, len(active), columns):
         part = active[start : start + columns]
         left, right = inner.new_zeros(op.shape[-1], len(part)), inner.new_zeros(op.shape[-1], len(part))
@@ -147,6 +150,6 @@ def _contracted(op: LinearOperator, inner: Tensor, active: Tensor, columns: int)
     return total
 
 
-def _sum(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _sum(first: Gradients, second: Gradients) -> Gradients:
     """Entry by entry; None is 0."""
     return [b if a is None else a if b is None else a + b for a, b in zip(first, second, strict=True)]

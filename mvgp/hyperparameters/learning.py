@@ -198,7 +198,7 @@ class ParameterVector:
 
     def slopes(self) -> Tensor:
         """(n,) float64: derivative of each constrained number by its raw one."""
-        slopes = []
+        slopes: list[Tensor] = []
         for parameter, constraint in self.items.values():
             raw = parameter.detach().double().requires_grad_(True)
             slopes += torch.autograd.grad(_transform(raw, constraint).sum(), raw)

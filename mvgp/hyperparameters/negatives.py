@@ -41,31 +41,51 @@ def with_negatives(
         tensor(-2., dtype=torch.float64)
 
     """
-    rows, cols, shape, names = _read(links)
     ratio, within_rows = check_positive(ratio, "ratio"), check_flag(within_rows, "within_rows")
-    check_memory(ratio * len(rows), "ratio", "as many negatives")
-    positives = rows * shape[1] + cols  # (P,) sorted cell numbers
-    taken = np.union1d(positives, _cells(forbidden, shape))
-    rng = np.random.default_rng(check_seed(seed))
-    if within_rows:
-        group, per_row = np.unique(rows, return_counts=True)
-        free = shape[1] - np.bincount(taken // shape[1], minlength=shape[0])[group]
-        counts = np.floor(ratio * per_row + 0.5).astype(np.int64)
+    if isinstance(links, PositiveUnlabelled):
+        shape, names, pairs = links.shape, (links.row_names, links.col_names), (links.rows, links.cols)
+    elif isinstance(links, tuple | list) and len(links) == 3:
+        shape, names, pairs = check_shape(links[2]), (None, None), (links[0], links[1])
     else:
-        group = np.zeros(1, dtype=np.int64)
+        raise InputError(f"links: expected PositiveUnlabelled or (rows, cols, shape), got {type(links).__name__}")
+    positives = _cells(pairs, shape, "links")  # (P,)
+    if len(positives) == 0:
+        raise InputError("links: expected at least one positive, got none")
+    check_memory(ratio * len(positives), "ratio", "as many negatives")
+    if hasattr(forbidden, "rows") and hasattr(forbidden, "cols"):
+        if tuple(getattr(forbidden, "shape", shape)) != shape:
+            raise InputError(f"forbidden: expected shape {shape} as of the links, got {tuple(forbidden.shape)}")
+        forbidden = (forbidden.rows, forbidden.cols)  # whatever their values
+    taken = np.union1d(positives, _cells(forbidden, shape, "forbidden"))
+    if within_rows:
+        group, per_group = np.unique(positives // shape[1], return_counts=True)
+        free = shape[1] - np.bincount(taken // shape[1], minlength=shape[0])[group]
+    else:
+        group, per_group = np.zeros(1, dtype=np.int64), np.array([len(positives)])
         free = np.array([shape[0] * shape[1] - len(taken)])
-        counts = np.floor(ratio * np.array([len(positives)]) + 0.5).astype(np.int64)
-    _check_counts(counts, free, group if within_rows else None, ratio)
-    at, number = draw_distinct(rng, free, counts)
+    counts = np.floor(ratio * per_group + 0.5).astype(np.int64)
+    if counts.sum() == 0:
+        raise InputError(f"ratio: {ratio!r} leaves no negative at all")
+    if (counts > free).any():
+        at = int((counts > free).argmax())
+        where = f"row {int(group[at])}" if within_rows else "the matrix"
+        raise InputError(
+            f"ratio: {ratio!r} asks for {counts[at]} negatives in {where}, which has {free[at]} free cells"
+        )
+    at, number = draw_distinct(np.random.default_rng(check_seed(seed)), free, counts)
     start = group[at] * shape[1]  # first cell of the row
     number = number + start - np.searchsorted(taken, start)  # place among all free cells
     # the free cell on place j has j + i before it, where i of the taken ones lie below
     cells = number + np.searchsorted(taken - np.arange(len(taken)), number, side="right")
-    labelled = np.concatenate([positives, cells])
+    rows, cols = np.divmod(np.concatenate([positives, cells]), shape[1])
     labels = np.concatenate([np.ones(len(positives)), -np.ones(len(cells))])
-    return ObservedMatrix(
-        labelled // shape[1], labelled % shape[1], labels, shape, row_names=names[0], col_names=names[1]
-    )
+    return ObservedMatrix(rows, cols, labels, shape, row_names=names[0], col_names=names[1])
+
+
+def _cells(pairs: Any, shape: tuple[int, int], name: str) -> np.ndarray:
+    """(P,) sorted cell numbers."""
+    rows, cols = positive_pairs(pairs, shape, name)
+    return torch.Tensor.numpy(rows * shape[1] + cols)
 
 
 @dataclass(frozen=True)
@@ -114,71 +134,16 @@ def draw_distinct(rng: np.random.Generator, sizes: np.ndarray, counts: np.ndarra
     :param counts: (G,), none above its size.
     :returns: (C,) group and (C,) number, sorted; C is the sum of ``counts``.
     """
-    majority = 2 * counts > sizes  # (G,)
-    group, number = _few(rng, sizes, np.where(majority, sizes - counts, counts))
-    listed = np.flatnonzero(majority)
-    if len(listed) == 0:
-        return group, number
-    whole_group = np.repeat(listed, sizes[listed])
-    begin = np.cumsum(sizes[listed]) - sizes[listed]  # (L,)
-    whole_number = np.arange(len(whole_group)) - np.repeat(begin, sizes[listed])
-    kept = majority[group]
-    first = np.zeros(len(sizes), dtype=np.int64)
-    first[listed] = begin
-    taken = np.ones(len(whole_group), dtype=bool)
-    taken[first[group[kept]] + number[kept]] = False
-    group = np.concatenate([group[~kept], whole_group[taken]])
-    number = np.concatenate([number[~kept], whole_number[taken]])
-    order = np.lexsort((number, group))
-    return group[order], number[order]
-
-
-def _few(rng: np.random.Generator, sizes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same by drawing what is still missing until nothing is: as one by one with repeats ignored."""
-    begin = np.cumsum(sizes) - sizes  # (G,) of each group in one long line of numbers
+    begin = np.cumsum(sizes) - sizes  # (G,) of each group in one long line of cells
+    majority = 2 * counts > sizes
+    drawn = missing = np.where(majority, sizes - counts, counts)
     cells = np.zeros(0, dtype=np.int64)
-    missing = counts.astype(np.int64)
-    group = np.zeros(0, dtype=np.int64)
-    while missing.any():
+    while missing.any():  # draw what is still missing: as one by one with repeats ignored
         groups = np.repeat(np.arange(len(sizes)), missing)
-        drawn = begin[groups] + rng.integers(sizes[groups])
-        cells = np.unique(np.concatenate([cells, drawn]))
-        group = np.searchsorted(begin, cells, side="right") - 1
-        missing = counts - np.bincount(group, minlength=len(sizes))
+        cells = np.union1d(cells, begin[groups] + rng.integers(sizes[groups]))
+        missing = drawn - np.bincount(np.searchsorted(begin, cells, side="right") - 1, minlength=len(sizes))
+    if majority.any():
+        everything = [np.arange(begin[g], begin[g] + sizes[g]) for g in np.flatnonzero(majority)]
+        cells = np.setxor1d(cells, np.concatenate(everything), assume_unique=True)
+    group = np.searchsorted(begin, cells, side="right") - 1
     return group, cells - begin[group]
-
-
-def _read(links: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, int], tuple[Any, Any]]:
-    """(P,) rows and (P,) columns, row-major sorted; the shape; names of rows and columns."""
-    if isinstance(links, PositiveUnlabelled):
-        rows, cols = links.rows.cpu().numpy(), links.cols.cpu().numpy()
-        return rows, cols, links.shape, (links.row_names, links.col_names)
-    if not isinstance(links, tuple | list) or len(links) != 3:
-        raise InputError(f"links: expected PositiveUnlabelled or (rows, cols, shape), got {type(links).__name__}")
-    shape = check_shape(links[2])
-    pairs = positive_pairs((links[0], links[1]), shape, "links")
-    if len(pairs[0]) == 0:
-        raise InputError("links: expected at least one positive, got none")
-    return pairs[0].numpy(), pairs[1].numpy(), shape, (None, None)
-
-
-def _cells(forbidden: Any, shape: tuple[int, int]) -> np.ndarray:
-    """(F,) sorted cell numbers."""
-    if hasattr(forbidden, "rows") and hasattr(forbidden, "cols"):
-        if tuple(getattr(forbidden, "shape", shape)) != shape:
-            raise InputError(f"forbidden: expected shape {shape} as of the links, got {tuple(forbidden.shape)}")
-        forbidden = (forbidden.rows, forbidden.cols)  # whatever their values
-    rows, cols = positive_pairs(forbidden, shape, "forbidden")
-    return torch.Tensor.numpy(rows * shape[1] + cols)
-
-
-def _check_counts(counts: np.ndarray, free: np.ndarray, rows: np.ndarray | None, ratio: float) -> None:
-    if counts.sum() == 0:
-        raise InputError(f"ratio: {ratio!r} leaves no negative at all")
-    short = counts > free
-    if short.any():
-        at = int(short.argmax())
-        where = "the matrix" if rows is None else f"row {int(rows[at])}"
-        raise InputError(
-            f"ratio: {ratio!r} asks for {counts[at]} negatives in {where}, which has {free[at]} free cells"
-        )

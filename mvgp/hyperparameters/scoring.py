@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
@@ -34,32 +34,6 @@ class Score:
     standard_error: float
     tasks: Tensor | None = field(default=None, compare=False, repr=False)
     per_task: Tensor | None = field(default=None, compare=False, repr=False)
-
-
-class Metric(Protocol):
-    """How well a posterior does on held-out data; larger is better.
-
-    :param name: what tables call it.
-    """
-
-    name: str
-
-    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
-        """The score of a posterior that was fitted to ``train``."""
-        ...
-
-
-def resolve_metric(metric: str | Callable[[Any, Data, Data], Any], likelihood: Likelihood, data: Data) -> Metric:
-    """By name, or from a function; refuses what makes no sense for the likelihood or the data."""
-    if isinstance(metric, str):
-        if metric.lower() == "-mse":
-            return SquaredError(likelihood, data)
-        return (
-            LogDensity(likelihood, data) if metric.lower() == "log density" else RankingMetric(metric, likelihood, data)
-        )
-    if not callable(metric):
-        raise InputError(f"metric: expected a name or a function (posterior, train, held_out), got {metric!r}")
-    return CustomMetric(metric)
 
 
 class RankingMetric:
@@ -97,48 +71,37 @@ class RankingMetric:
         return score_over_tasks(self.name, scores.tasks, scores.per_task(self.name))
 
 
-class SquaredError:
-    """Minus the mean squared error of held-out entries, weighted by their weights."""
+class GaussianMetric:
+    """``-MSE``, weighted by the entries' weights, or ``log density``, noise included; averaged over held-out entries.
 
-    name = "-MSE"
-
-    def __init__(self, likelihood: Likelihood, data: Data) -> None:
-        _check_gaussian(self.name, likelihood, data)
-
-    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
-        """Averaged over entries; rows are the tasks of the standard error."""
-        values, weights, mean = _entries(self.name, posterior, held_out)
-        return score_over_rows(self.name, held_out.rows, -(values - mean).square(), weights)
-
-
-class LogDensity:
-    """Log density of held-out entries, noise included, averaged over entries.
-
-    The variance is the same along a path, so the last one is kept.
+    :param likelihood: Gaussian.
+    :param data: all of it, an ``ObservedMatrix``.
     """
 
-    name = "log density"
-
-    def __init__(self, likelihood: Likelihood, data: Data) -> None:
-        _check_gaussian(self.name, likelihood, data)
+    def __init__(self, name: str, likelihood: Likelihood, data: Data) -> None:
+        if not isinstance(likelihood, GaussianLikelihood):
+            raise InputError(f"metric: {name!r} needs a Gaussian likelihood, got {type(likelihood).__name__}")
+        if not isinstance(data, ObservedMatrix):
+            raise InputError(f"metric: {name!r} needs an ObservedMatrix, got {type(data).__name__}")
+        self.name = name
         self._noise = likelihood.noise.detach().item()  # of an entry with weight 1
-        self._last: tuple[Any, Any, Tensor] | None = None
+        self._last: tuple[Any, Any, Tensor] | None = None  # the variance is the same along a path
 
     def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
         """Averaged over entries; rows are the tasks of the standard error."""
-        values, weights, mean = _entries(self.name, posterior, held_out)
-        variance = self._variance(posterior, held_out) + self._noise / weights
-        density = -0.5 * ((values - mean).square() / variance + variance.log() + math.log(2 * math.pi))
-        return score_over_rows(self.name, held_out.rows, density, torch.ones_like(density))
-
-    def _variance(self, posterior: Any, held_out: Data) -> Tensor:
-        """(Q,) of the noise-free entries."""
+        if not isinstance(held_out, ObservedMatrix):
+            raise InputError(f"{self.name}: expected an ObservedMatrix held out, got {type(held_out).__name__}")
+        values, rows, cols = held_out.values.double().cpu(), held_out.rows, held_out.cols
+        weights = torch.ones_like(values) if held_out.weights is None else held_out.weights.double().cpu()
+        error = (values - posterior.mean(rows, cols).double().cpu()).square()
+        if self.name == "-MSE":
+            return score_over_rows(self.name, rows, -error, weights)
         last = self._last
-        if last is not None and last[0] is posterior.conditional and last[1] is held_out:
-            return last[2]
-        variance: Tensor = posterior.variance(held_out.rows, held_out.cols).double().cpu()
-        self._last = posterior.conditional, held_out, variance
-        return variance
+        if last is None or last[0] is not posterior.conditional or last[1] is not held_out:
+            last = self._last = posterior.conditional, held_out, posterior.variance(rows, cols).double().cpu()
+        variance = last[2] + self._noise / weights
+        density = -0.5 * (error / variance + variance.log() + math.log(2 * math.pi))
+        return score_over_rows(self.name, rows, density, torch.ones_like(density))
 
 
 class CustomMetric:
@@ -158,6 +121,19 @@ class CustomMetric:
         if not bool(torch.isfinite(values)):
             raise InputError(f"{self.name}: expected a finite number, got {values.item()}")
         return Score(float(values), math.nan)
+
+
+Metric = RankingMetric | GaussianMetric | CustomMetric
+
+
+def resolve_metric(metric: str | Callable[[Any, Data, Data], Any], likelihood: Likelihood, data: Data) -> Metric:
+    """By name, or from a function; refuses what makes no sense for the likelihood or the data."""
+    if isinstance(metric, str):
+        name = {"-mse": "-MSE", "log density": "log density"}.get(metric.lower())
+        return GaussianMetric(name, likelihood, data) if name else RankingMetric(metric, likelihood, data)
+    if not callable(metric):
+        raise InputError(f"metric: expected a name or a function (posterior, train, held_out), got {metric!r}")
+    return CustomMetric(metric)
 
 
 def score_over_tasks(name: str, tasks: Tensor, values: Tensor, weights: Tensor | None = None) -> Score:
@@ -196,19 +172,3 @@ def score_over_rows(name: str, rows: Tensor, values: Tensor, weights: Tensor) ->
     sums = torch.zeros(2, len(tasks), dtype=torch.float64)
     sums.index_add_(1, task, torch.stack([weights * values, weights]).double().cpu())
     return score_over_tasks(name, tasks, sums[0] / sums[1], sums[1])
-
-
-def _check_gaussian(name: str, likelihood: Likelihood, data: Data) -> None:
-    if not isinstance(likelihood, GaussianLikelihood):
-        raise InputError(f"metric: {name!r} needs a Gaussian likelihood, got {type(likelihood).__name__}")
-    if not isinstance(data, ObservedMatrix):
-        raise InputError(f"metric: {name!r} needs an ObservedMatrix, got {type(data).__name__}")
-
-
-def _entries(name: str, posterior: Any, held_out: Data) -> tuple[Tensor, Tensor, Tensor]:
-    """(Q,) each: held-out values, their weights, the posterior mean there."""
-    if not isinstance(held_out, ObservedMatrix):
-        raise InputError(f"{name}: expected an ObservedMatrix held out, got {type(held_out).__name__}")
-    values = held_out.values.double().cpu()
-    weights = torch.ones_like(values) if held_out.weights is None else held_out.weights.double().cpu()
-    return values, weights, posterior.mean(held_out.rows, held_out.cols).double().cpu()

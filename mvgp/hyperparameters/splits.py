@@ -60,16 +60,13 @@ def split_pairs(data: Data, *, folds: int | None = None, share: float | None = N
 
     """
     check_data(data)
-    fold, count = _assign(len(data), folds, share, seed, "pairs")
-    return _splits(data, fold.to(data.rows.device), count)
+    return _splits(data, torch.arange(len(data)), len(data), folds, share, seed, "pairs")
 
 
 def split_rows(data: Data, *, folds: int | None = None, share: float | None = None, seed: int = 0) -> list[Split]:
     """Whole rows are held out: tasks that are new to the fit. Give ``folds`` or ``share``.
 
-    Rows without an entry are in no part.
-
-    :param data: T observations, labels or links.
+    :param data: T observations, labels or links; rows without an entry are in no part.
     :param folds: K splits; every row is held out in one of them.
     :param share: one split, with this share of the rows held out.
     :param seed: of the random order.
@@ -84,8 +81,7 @@ def split_rows(data: Data, *, folds: int | None = None, share: float | None = No
     """
     check_data(data)
     rows, row = data.rows.unique(return_inverse=True)
-    fold, count = _assign(len(rows), folds, share, seed, "rows")
-    return _splits(data, fold.to(row.device)[row], count)
+    return _splits(data, row.cpu(), len(rows), folds, share, seed, "rows")
 
 
 def make_splits(data: Data, by: str, folds: int | Sequence[Split], share: float, seed: int) -> list[Split]:
@@ -93,23 +89,12 @@ def make_splits(data: Data, by: str, folds: int | Sequence[Split], share: float,
     check_data(data)
     refuse_gradient(data, "data")
     check_choice(by, "by", ("pairs", "rows"))
-    number = whole(folds)
-    if number is None:
-        return _checked_splits(data, folds)
-    folds = number
-    split = split_pairs if by == "pairs" else split_rows
-    return split(data, share=share, seed=seed) if folds == 1 else split(data, folds=folds, seed=seed)
-
-
-def check_data(data: Any, name: str = "data") -> None:
-    """Whether it is data at all."""
-    check_instance(data, name, (ObservedMatrix, PositiveUnlabelled), "an ObservedMatrix or PositiveUnlabelled")
-
-
-def _checked_splits(data: Data, splits: Any) -> list[Split]:
-    checked = list(splits) if isinstance(splits, Sequence) else []
+    if whole(folds) is not None:
+        make = split_pairs if by == "pairs" else split_rows
+        return make(data, share=share, seed=seed) if folds == 1 else make(data, folds=whole(folds), seed=seed)
+    checked = list(folds) if isinstance(folds, Sequence) else []
     if not checked or not all(isinstance(split, Split) for split in checked):
-        raise InputError(f"folds: expected a positive whole number or a list of Split, got {shown(splits)}")
+        raise InputError(f"folds: expected a positive whole number or a list of Split, got {shown(folds)}")
     for at, split in enumerate(checked):
         for name, part in (("train", split.train), ("held_out", split.held_out)):
             if type(part) is not type(data) or part.shape != data.shape:
@@ -125,30 +110,31 @@ def _checked_splits(data: Data, splits: Any) -> list[Split]:
     return checked
 
 
-def _assign(count: int, folds: Any, share: Any, seed: Any, what: str) -> tuple[Tensor, int]:
-    """(count,) the split that holds each one out, -1 for none; and the number of splits."""
+def check_data(data: Any, name: str = "data") -> None:
+    """Whether it is data at all."""
+    check_instance(data, name, (ObservedMatrix, PositiveUnlabelled), "an ObservedMatrix or PositiveUnlabelled")
+
+
+def _splits(data: Data, unit: Tensor, count: int, folds: Any, share: Any, seed: Any, what: str) -> list[Split]:
+    """Splits of ``count`` units; ``unit`` (T,) is the one of each entry."""
     if (folds is None) == (share is None):
         raise InputError(f"expected either folds or share, got folds={folds!r} and share={share!r}")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(check_seed(seed)))
+    fold = torch.full((count,), -1)  # the split that holds each one out
     if share is None:
         folds = check_whole_number(folds, "folds", 2)
         if folds > count:
             raise InputError(f"folds: expected at most {count}, the number of {what}, got {folds}: one would be empty")
-        fold = torch.empty(count, dtype=torch.long)
         fold[order] = torch.arange(count) % folds
-        return fold, folds
-    share = check_between(share, "share")
-    held_out = round(share * count)
-    if not 0 < held_out < count:
-        part = "held-out" if held_out == 0 else "training"
-        raise InputError(f"share: {share!r} of {count} {what} leaves the {part} part empty")
-    fold = torch.full((count,), -1)
-    fold[order[:held_out]] = 0
-    return fold, 1
-
-
-def _splits(data: Data, fold: Tensor, count: int) -> list[Split]:
-    return [Split(_part(data, fold != k), _part(data, fold == k)) for k in range(count)]
+    else:
+        share, folds = check_between(share, "share"), 1
+        held_out = round(share * count)
+        if not 0 < held_out < count:
+            part = "held-out" if held_out == 0 else "training"
+            raise InputError(f"share: {share!r} of {count} {what} leaves the {part} part empty")
+        fold[order[:held_out]] = 0
+    each = fold[unit].to(data.rows.device)  # (T,)
+    return [Split(_part(data, each != k), _part(data, each == k)) for k in range(folds)]
 
 
 def _part(data: Data, chosen: Tensor) -> Data:
