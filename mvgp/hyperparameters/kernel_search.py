@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP
 from ..posteriors.fitted import TracePosterior
 from ..priors.matrix_gp import MatrixGP
-from .records import AveragedRanker, PathRecord
+from .records import AveragedRanker
+from .scoring import Score
 from .splits import Split, make_splits
 from .validation import Choice, ChoiceInterrupted, check_model, choose
 
@@ -91,42 +93,41 @@ def choose_kernels(
     keep_variance, progress = check_flag(keep_variance, "keep_variance"), check_flag(progress, "progress")
     seed = check_seed(seed)
     splits = make_splits(data, by, folds, share, seed)
-    known = _known(resume)
-    candidates: list[KernelCandidate] = []
-    tried: set[Key] = set()
+    known: dict[Key, Choice] = {}
+    if resume is not None:
+        check_instance(resume, "resume", KernelChoice, "a KernelChoice")
+        known = {c.key: c.choice for c in (*resume.candidates, resume.unfinished) if c is not None}
+    found = KernelChoice(())
 
-    def judge(parameters: Parameters, bar: tqdm) -> bool:
+    def judge(parameters: Parameters) -> bool:
         """Try one; whether the search goes there."""
-        tried.add(_key(parameters))
+        nonlocal found
         recipe = with_parameters(model, parameters, keep_variance=keep_variance)
-        before = known.get(_key(parameters))
+        before = known.get(tuple(parameters.items()))
         try:
             choice = choose(recipe, data, folds=splits, seed=seed, progress=False, resume=before, **options)
         except ChoiceInterrupted as stopped:
             cut = KernelCandidate(parameters, stopped.partial, math.nan, math.nan, taken=False)
-            raise KernelChoiceInterrupted(KernelChoice(tuple(candidates), cut)) from None
-        old = KernelChoice(tuple(candidates)).best.choice if candidates else None
-        more, error = (math.nan, math.nan) if old is None else gain(choice, old)
-        limit = 0.0 if math.isnan(error) else errors * error
-        candidates.append(KernelCandidate(parameters, choice, more, error, old is None or more > limit))
-        bar.set_postfix_str(repr(KernelChoice(tuple(candidates)))[:80], refresh=False)
+            raise KernelChoiceInterrupted(KernelChoice(found.candidates, cut)) from None
+        more, error = gain(choice, found.best.choice) if found.candidates else (math.nan, math.nan)
+        taken = not found.candidates or more > (0.0 if math.isnan(error) else errors * error)
+        found = KernelChoice((*found.candidates, KernelCandidate(parameters, choice, more, error, taken)))
+        bar.set_postfix_str(repr(found)[:80], refresh=False)
         bar.update()
-        return candidates[-1].taken
+        return taken
 
-    total = 1 + len(further) + sweeps * len(grid)
-    with tqdm(total=total, desc="kernels", disable=not progress) as bar:
-        judge(start, bar)
-        for jump in further:
-            judge({**start, **jump}, bar)
+    with tqdm(total=1 + len(further) + sweeps * len(grid), desc="kernels", disable=not progress) as bar:
+        for jump in ({}, *further):
+            judge({**start, **jump})
         for _ in range(sweeps):
             moved = False
             for name, value in grid:
-                trial = {**KernelChoice(tuple(candidates)).best.parameters, name: value}
-                if _key(trial) not in tried:
-                    moved = judge(trial, bar) or moved
+                trial = {**found.best.parameters, name: value}
+                if tuple(trial.items()) not in {candidate.key for candidate in found.candidates}:
+                    moved = judge(trial) or moved
             if not moved:
                 break
-    return KernelChoice(tuple(candidates))
+    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,19 +160,15 @@ class KernelChoice:
         import pandas as pd
 
         lines = []
-        for candidate in self.candidates:
-            point = candidate.choice.chosen
+        for one in self.candidates:
+            point, metric = one.choice.chosen, one.choice.settings.metric
             chosen = {"trace_share": point.trace_share, "strength": point.strength, "rank": point.rank}
-            scores = {
-                candidate.choice.settings.metric: point.mean,
-                "gain": candidate.gain,
-                "gain_error": candidate.gain_error,
-            }
-            lines.append({**candidate.parameters, **chosen, **scores, "taken": candidate.taken})
+            scores = {metric: point.mean, "gain": one.gain, "gain_error": one.gain_error, "taken": one.taken}
+            lines.append({**one.parameters, **chosen, **scores})
         return pd.DataFrame(lines)
 
     def __repr__(self) -> str:
-        if not any(candidate.taken for candidate in self.candidates):
+        if not self.candidates:
             return "KernelChoice(nothing finished)"
         values = ", ".join(f"{name} {value:.3g}" for name, value in self.best.parameters.items())
         point, metric = self.best.choice.chosen, self.best.choice.settings.metric
@@ -195,6 +192,11 @@ class KernelCandidate:
     gain_error: float
     taken: bool
 
+    @property
+    def key(self) -> Key:
+        """The same for equal parameters."""
+        return tuple(self.parameters.items())
+
 
 class KernelChoiceInterrupted(KeyboardInterrupt):
     """A search was interrupted.
@@ -209,31 +211,21 @@ class KernelChoiceInterrupted(KeyboardInterrupt):
 
 def gain(new: Choice, old: Choice) -> tuple[float, float]:
     """How much better the chosen point of one choice is than that of another on the same splits, and its error."""
-    mine, theirs = _records(new), _records(old)
-    differences = [a.score.value - b.score.value for a, b in zip(mine, theirs, strict=True)]
-    values = torch.tensor(differences, dtype=torch.float64)
-    if len(values) == 1:
-        a, b = mine[0].score, theirs[0].score
-        if a.per_task is None or b.per_task is None or not torch.equal(_given(a.tasks), _given(b.tasks)):
-            return differences[0], math.nan
+    mine, theirs = _scores(new), _scores(old)
+    differences = [a.value - b.value for a, b in zip(mine, theirs, strict=True)]
+    values, (a, b) = torch.tensor(differences, dtype=torch.float64), (mine[0], theirs[0])
+    same = a.tasks is not None and b.tasks is not None and torch.equal(a.tasks, b.tasks)
+    if len(values) == 1 and same and a.per_task is not None and b.per_task is not None:
         values = a.per_task - b.per_task  # tasks count alike here
     error = float(values.std() / math.sqrt(len(values))) if len(values) > 1 else math.nan
     return sum(differences) / len(differences), error
 
 
-def _records(choice: Choice) -> list[PathRecord]:
+def _scores(choice: Choice) -> list[Score]:
     """Of the chosen point, one for each fold."""
     point = choice.chosen
-    records = [
-        record
-        for record in choice.records
-        if (record.trace_share, record.strength) == (point.trace_share, point.strength)
-    ]
-    return sorted(records, key=lambda record: record.fold)
-
-
-def _given(tasks: torch.Tensor | None) -> torch.Tensor:
-    return torch.zeros(0) if tasks is None else tasks
+    records = [r for r in choice.records if (r.trace_share, r.strength) == (point.trace_share, point.strength)]
+    return [record.score for record in sorted(records, key=lambda record: record.fold)]
 
 
 def with_parameters(model: TraceGP, parameters: Mapping[str, float], *, keep_variance: bool) -> TraceGP:
@@ -262,10 +254,6 @@ def _variance(prior: MatrixGP) -> float:
     return float(rows.diagonal().double().mean() * cols.diagonal().double().mean())
 
 
-def _key(parameters: Mapping[str, float]) -> Key:
-    return tuple(parameters.items())
-
-
 def _read(values: Any, jumps: Any) -> tuple[list[tuple[str, float]], list[Parameters]]:
     """What is tried one by one, and what is tried at once, with full names and plain numbers."""
     listed = isinstance(jumps, Sequence) and all(isinstance(jump, Mapping) for jump in jumps)
@@ -274,16 +262,13 @@ def _read(values: Any, jumps: Any) -> tuple[list[tuple[str, float]], list[Parame
             "values and jumps: expected names with values, such as {'row_axis.kernel.time': [0.5, 2.0]} and "
             "[{'row_axis.kernel.time': 2.0}]"
         )
-    grid = [_pair(name, value) for name, entries in values.items() for value in _several(entries, name)]
+    for name, entries in values.items():
+        if isinstance(entries, str) or not isinstance(entries, Iterable):
+            raise InputError(f"{name}: expected a list of values to try, got {entries!r}")
+    grid = [_pair(name, value) for name, entries in values.items() for value in entries]
     if not grid and not jumps:
         raise InputError("values: expected at least one parameter to search over, got none")
     return grid, [dict(_pair(name, value) for name, value in jump.items()) for jump in jumps]
-
-
-def _several(entries: Any, name: str) -> list[Any]:
-    if isinstance(entries, str) or not isinstance(entries, Iterable):
-        raise InputError(f"{name}: expected a list of values to try, got {entries!r}")
-    return list(entries)
 
 
 def _pair(name: Any, value: Any) -> tuple[str, float]:
@@ -292,10 +277,7 @@ def _pair(name: Any, value: Any) -> tuple[str, float]:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: expected a value that is one number, got {value!r}") from None
-    for axis in ("row", "col"):
-        if str(name).startswith(f"{axis}_kernel."):  # as learn_grid has it
-            return f"{axis}_axis.kernel." + str(name).removeprefix(f"{axis}_kernel."), number
-    return str(name), number
+    return re.sub(r"^(row|col)_kernel\.", r"\1_axis.kernel.", str(name)), number  # short names as learn_grid has them
 
 
 def _check(prior: MatrixGP, grid: Sequence[tuple[str, float]], jumps: Sequence[Parameters]) -> Parameters:
@@ -322,11 +304,3 @@ def _get(prior: MatrixGP, name: str) -> float:
         names = [full.replace("raw_", "") for full, _ in prior.named_parameters()]
         raise InputError(f"{name!r}: expected the name of a parameter that is one number, among {', '.join(names)}")
     return float(value.detach())
-
-
-def _known(resume: Any) -> dict[Key, Choice]:
-    if resume is None:
-        return {}
-    check_instance(resume, "resume", KernelChoice, "a KernelChoice")
-    candidates = [*resume.candidates, *([resume.unfinished] if resume.unfinished else [])]
-    return {_key(candidate.parameters): candidate.choice for candidate in candidates}

@@ -145,7 +145,14 @@ def summarise(records: Iterable[PathRecord], num_folds: int) -> tuple[Point, ...
     groups: dict[tuple[float, float], list[PathRecord]] = {}
     for record in records:
         groups.setdefault((record.trace_share, record.strength), []).append(record)
-    return tuple(_point(group) for group in groups.values() if len(group) == num_folds)
+    points = []
+    for (trace_share, strength), group in groups.items():
+        if len(group) == num_folds:
+            values = [record.score.value for record in group]
+            error = standard_error(values, group[0].score.standard_error)
+            rank = statistics.fmean(record.rank for record in group)
+            points.append(Point(trace_share, strength, statistics.fmean(values), error, rank))
+    return tuple(points)
 
 
 def best_of(points: Sequence[Point]) -> Point:
@@ -160,15 +167,9 @@ def strongest_within(points: Sequence[Point], best: Point) -> Point:
     return max(same, key=lambda point: point.strength)
 
 
-def _point(group: Sequence[PathRecord]) -> Point:
-    values = [record.score.value for record in group]
-    error = math.nan
-    if len(group) > 1:
-        error = statistics.stdev(values) / math.sqrt(len(values))
-    elif not math.isnan(group[0].score.standard_error):
-        error = group[0].score.standard_error
-    rank = statistics.fmean(record.rank for record in group)
-    return Point(group[0].trace_share, group[0].strength, statistics.fmean(values), error, rank)
+def standard_error(values: Sequence[float], alone: float) -> float:
+    """Of the mean over folds; ``alone``, that over tasks, if there is one fold."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else alone
 
 
 class AveragedRanker:
@@ -209,32 +210,28 @@ class AveragedRanker:
 
 def digest_splits(splits: Sequence[Split]) -> str:
     """Equal for equal splits of equal data."""
-    digest = hashlib.sha256()
-    for split in splits:
-        for part in (split.train, split.held_out):
-            digest.update(repr((type(part).__name__, part.shape, len(part))).encode())
-            for tensor in _tensors(part):
-                digest.update(tensor.detach().cpu().numpy().tobytes())
-            if isinstance(part, PositiveUnlabelled):
-                digest.update(repr(part.weight).encode())
-    return digest.hexdigest()[:16]
+    parts: list[Any] = []
+    for data in (part for split in splits for part in (split.train, split.held_out)):
+        parts += [(type(data).__name__, data.shape, len(data)), data.rows, data.cols]
+        if isinstance(data, PositiveUnlabelled):
+            parts.append(data.weight)
+        else:
+            parts += [data.values] if data.weights is None else [data.values, data.weights]
+    return _digest(parts)
 
 
 def digest_model(model: TraceGP) -> str:
     """Equal for recipes of the same kind with equal parameters; fixed matrices and graphs are not looked at."""
     parts = (type(model.likelihood).__name__, model.prior.shape, model.row_bias, model.col_bias, model.solver)
-    digest = hashlib.sha256(repr((*parts, model.tolerance, model.max_iterations, model.prior.dtype)).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().numpy().tobytes())
+    tensors = [part for named in sorted(model.state_dict().items()) for part in named]
+    return _digest([(*parts, model.tolerance, model.max_iterations, model.prior.dtype), *tensors])
+
+
+def _digest(parts: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.detach().cpu().numpy().tobytes() if isinstance(part, Tensor) else repr(part).encode())
     return digest.hexdigest()[:16]
-
-
-def _tensors(data: Data) -> list[Tensor]:
-    if isinstance(data, PositiveUnlabelled):
-        return [data.rows, data.cols]
-    weights = [] if data.weights is None else [data.weights]
-    return [data.rows, data.cols, data.values, *weights]
 
 
 def with_share(model: TraceGP, trace_share: float) -> TraceGP:
@@ -246,9 +243,7 @@ def with_share(model: TraceGP, trace_share: float) -> TraceGP:
 
 def fitted_sets(data: Data, negatives: NegativeSets | None, seed: int, stream: int) -> list[Data]:
     """What is fitted: the data, or labelled data for each set of negatives."""
-    if negatives is None:
-        return [data]
-    return list(negatives.draw(data, seed, stream))
+    return [data] if negatives is None else list(negatives.draw(data, seed, stream))
 
 
 def joined(posteriors: Sequence[TracePosterior], negatives: NegativeSets | None) -> TracePosterior | AveragedRanker:

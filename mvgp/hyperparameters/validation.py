@@ -1,9 +1,10 @@
-"""choose: strength and trace share by validation along warm-started paths."""
+"""choose: strength and trace share by validation along warm-started paths; and nested cross-validation around it."""
 
 from __future__ import annotations
 
 import copy
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from ..checks import check_flag, check_instance, check_seed, check_share, check_whole_number, shown
+from ..checks import check_flag, check_instance, check_seed, check_share, check_whole_number, shown, whole
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP, path_strengths
@@ -28,12 +29,13 @@ from .records import (
     digest_splits,
     fitted_sets,
     joined,
+    standard_error,
     strongest_within,
     summarise,
     walk,
     with_share,
 )
-from .scoring import resolve_metric
+from .scoring import Score, resolve_metric
 from .splits import Split, check_data, make_splits
 
 if TYPE_CHECKING:
@@ -96,42 +98,62 @@ def choose(
 
     """
     check_model(model)
-    shares = _check_shares(trace_shares)
+    given = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
+    shares = tuple(check_share(entry, f"trace_shares[{at}]") for at, entry in enumerate(given))
+    if not shares or len(set(shares)) < len(shares):
+        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(given)}")
     seed, progress = check_seed(seed), check_flag(progress, "progress")
     one_standard_error = check_flag(one_standard_error, "one_standard_error")
     splits = make_splits(data, by, folds, share, seed)
     judge = resolve_metric(metric, model.likelihood, data)
+    path = tuple(path_strengths(strengths, lowest))
+    if len(set(path)) < len(path):
+        raise InputError(f"strengths: expected different numbers, got {list(path)}")
     model = copy.deepcopy(model)  # a choice is a snapshot
     settings = Settings(
-        strengths=_check_strengths(strengths, lowest),
+        strengths=path,
         num_folds=len(splits),
         metric=judge.name,
-        max_rank=_check_limit(max_rank, "max_rank"),
-        patience=_check_limit(patience, "patience"),
+        max_rank=None if max_rank is None else check_whole_number(max_rank, "max_rank"),
+        patience=None if patience is None else check_whole_number(patience, "patience"),
         negatives=check_negatives(negatives, data),
         seed=seed,
         splits=digest_splits(splits),
         model=digest_model(model),
     )
-    finished = _finished(resume, settings)
+    finished: dict[tuple[float, int], list[PathRecord]] = {}
+    if resume is not None:
+        check_instance(resume, "resume", Choice, "a Choice")
+        settings.check_same(resume.settings)
+        for record in resume.records:
+            finished.setdefault((record.trace_share, record.fold), []).append(record)
+    keys = [(trace_share, fold) for trace_share in shares for fold in range(len(splits))]
 
     def result() -> Choice:
-        paths = [finished[key] for key in _keys(shares, splits) if key in finished]
-        return Choice(tuple(record for path in paths for record in path), shares, settings, one_standard_error, model)
+        records = tuple(record for key in keys for record in finished.get(key, ()))
+        return Choice(records, shares, settings, one_standard_error, model)
 
-    todo = [key for key in _keys(shares, splits) if key not in finished]
+    todo = [key for key in keys if key not in finished]
     try:
-        with tqdm(total=len(todo) * len(settings.strengths), desc="choose", disable=not progress) as bar:
+        with tqdm(total=len(todo) * len(path), desc="choose", disable=not progress) as bar:
             for trace_share, fold in todo:
-                path = []
+                records = []
                 for record in walk(model, splits[fold], fold, trace_share, judge, settings):
-                    path.append(record)
+                    records.append(record)
                     bar.update()
-                finished[trace_share, fold] = path
-                bar.update(len(settings.strengths) - len(path))  # what an early end has saved
+                finished[trace_share, fold] = records
+                bar.update(len(path) - len(records))  # what an early end has saved
     except KeyboardInterrupt:
         raise ChoiceInterrupted(result()) from None
     return result()
+
+
+def check_model(model: Any) -> None:
+    """A recipe whose strength is relative."""
+    check_instance(model, "model", TraceGP, "mvgp.TraceGP")
+    if model.penalty is not None:
+        raise InputError("model: strengths are relative, a model with an absolute penalty has none; leave penalty out")
+    model.prior.refuse_gradients()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,7 +181,11 @@ class Choice:
     @property
     def complete(self) -> bool:
         """Whether every path is finished."""
-        return len(self.finished) == len(self.trace_shares) * self.settings.num_folds
+        return len(self.finished) == self._total
+
+    @property
+    def _total(self) -> int:
+        return len(self.trace_shares) * self.settings.num_folds
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -170,9 +196,8 @@ class Choice:
     def best(self) -> Point:
         """The largest mean."""
         if not self.complete:
-            total = len(self.trace_shares) * self.settings.num_folds
             raise InputError(
-                f"expected all {total} paths, got {len(self.finished)}: finish with choose(..., resume=this)"
+                f"expected all {self._total} paths, got {len(self.finished)}: finish with choose(..., resume=this)"
             )
         return best_of(self.points)
 
@@ -207,11 +232,10 @@ class Choice:
 
         With several sets of negatives, drawn anew for ``data``, it is a ranker with their average scores.
         """
-        chosen = self.chosen
+        recipe = self.recipe
         check_data(data)
         negatives = check_negatives(self.settings.negatives, data)
-        recipe = with_share(self.model, chosen.trace_share)
-        strengths = [strength for strength in self.settings.strengths if strength >= chosen.strength]
+        strengths = [strength for strength in self.settings.strengths if strength >= recipe.strength]
         posteriors = []
         for labelled in fitted_sets(data, negatives, self.settings.seed, 0):
             *_, last = recipe.path(labelled, strengths)
@@ -230,8 +254,7 @@ class Choice:
 
     def __repr__(self) -> str:
         if not self.complete:
-            total = len(self.trace_shares) * self.settings.num_folds
-            return f"Choice({len(self.finished)} of {total} paths)"
+            return f"Choice({len(self.finished)} of {self._total} paths)"
         best = self.best
         return (
             f"Choice(best: trace_share {best.trace_share:g}, strength {best.strength:.3g}, {self.settings.metric} "
@@ -250,43 +273,105 @@ class ChoiceInterrupted(KeyboardInterrupt):
         self.partial = partial
 
 
-def _keys(trace_shares: Sequence[float], splits: Sequence[Split]) -> list[tuple[float, int]]:
-    return [(trace_share, fold) for trace_share in trace_shares for fold in range(len(splits))]
+def nested_cross_validation(
+    model: TraceGP,
+    data: Data,
+    outer_folds: int | Sequence[Split] = 5,
+    *,
+    outer_share: float = 0.2,
+    folds: int = 1,
+    by: str = "pairs",
+    metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
+    seed: int = 0,
+    **options: Any,
+) -> NestedResult:
+    """Choose, refit and score on each outer fold; the choice sees the outer training part only.
+
+    :param model: the recipe; its own strength and trace share are not used.
+    :param data: all of it, test data included.
+    :param outer_folds: K, 1 for one split, or the splits themselves.
+    :param outer_share: that is held out when ``outer_folds`` is 1.
+    :param folds: of the inner cross-validation, within each outer training part; 1 for one split.
+    :param by: "pairs" or "rows", for outer and inner splits alike.
+    :param metric: what is maximised, and what the outer folds are judged by.
+    :param seed: of the outer splits; each inner choice has one of its own that follows from it.
+    :param options: the other arguments of :func:`choose`: ``trace_shares``, ``strengths``, ``patience``, ``negatives``
+        and so on.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> from mvgp.hyperparameters import nested_cross_validation
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2), (2, 3), (3, 0)], 4))
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
+        >>> model = mvgp.TraceGP(mvgp.MatrixGP(kernel, kernel), BipartiteRankingLikelihood())
+        >>> inner = {"trace_shares": [0.8], "strengths": [0.5, 0.1], "metric": "AUC", "progress": False}
+        >>> len(nested_cross_validation(model, links, outer_folds=2, **inner).folds)
+        2
+
+    """
+    check_model(model)
+    if whole(folds) is None:
+        raise InputError(f"folds: expected a whole number, as splits would hold outer test data, got {shown(folds)}")
+    folds, seed = check_whole_number(folds, "folds"), check_seed(seed)
+    splits = make_splits(data, by, outer_folds, outer_share, seed)
+    judge = resolve_metric(metric, model.likelihood, data)
+    outer = []
+    for at, split in enumerate(splits):
+        choice = choose(model, split.train, folds=folds, by=by, metric=metric, seed=seed + 1 + at, **options)
+        outer.append(OuterFold(choice, judge(choice.refit(split.train), split.train, split.held_out)))
+    return NestedResult(judge.name, tuple(outer))
 
 
-def _finished(resume: Choice | None, settings: Settings) -> dict[tuple[float, int], list[PathRecord]]:
-    paths: dict[tuple[float, int], list[PathRecord]] = {}
-    if resume is None:
-        return paths
-    check_instance(resume, "resume", Choice, "a Choice")
-    settings.check_same(resume.settings)
-    for record in resume.records:
-        paths.setdefault((record.trace_share, record.fold), []).append(record)
-    return paths
+@dataclass(frozen=True, eq=False, repr=False)
+class NestedResult:
+    """What nested cross-validation found.
+
+    :param metric: its name.
+    :param folds: one for each outer fold.
+    """
+
+    metric: str
+    folds: tuple[OuterFold, ...]
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The metric on each outer fold's held-out part."""
+        return tuple(fold.score.value for fold in self.folds)
+
+    @property
+    def mean(self) -> float:
+        """Average over outer folds."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def standard_error(self) -> float:
+        """Of the average over outer folds; over tasks if there is one fold."""
+        return standard_error(self.scores, self.folds[0].score.standard_error)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line for each outer fold, as a pandas frame."""
+        import pandas as pd
+
+        lines = []
+        for at, fold in enumerate(self.folds):
+            chosen = fold.choice.chosen
+            line = {"fold": at, "trace_share": chosen.trace_share, "strength": chosen.strength}
+            lines.append({**line, "validation": chosen.mean, self.metric: fold.score.value})
+        return pd.DataFrame(lines)
+
+    def __repr__(self) -> str:
+        return f"NestedResult({self.metric} {self.mean:.4g} +- {self.standard_error:.2g} over {len(self.folds)} folds)"
 
 
-def check_model(model: Any) -> None:
-    """A recipe whose strength is relative."""
-    check_instance(model, "model", TraceGP, "mvgp.TraceGP")
-    if model.penalty is not None:
-        raise InputError("model: strengths are relative, a model with an absolute penalty has none; leave penalty out")
-    model.prior.refuse_gradients()
+@dataclass(frozen=True, eq=False)
+class OuterFold:
+    """One outer fold.
 
+    :param choice: made within its training part, with the whole table.
+    :param score: of the model refitted to the training part, on the held-out part.
+    """
 
-def _check_shares(trace_shares: Any) -> tuple[float, ...]:
-    entries = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
-    shares = tuple(check_share(entry, f"trace_shares[{at}]") for at, entry in enumerate(entries))
-    if not shares or len(set(shares)) < len(shares):
-        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(entries)}")
-    return shares
-
-
-def _check_strengths(strengths: Any, lowest: float) -> tuple[float, ...]:
-    checked = tuple(path_strengths(strengths, lowest))
-    if len(set(checked)) < len(checked):
-        raise InputError(f"strengths: expected different numbers, got {list(checked)}")
-    return checked
-
-
-def _check_limit(value: Any, name: str) -> int | None:
-    return None if value is None else check_whole_number(value, name)
+    choice: Choice
+    score: Score
