@@ -25,8 +25,8 @@ from ..kernels.graph import Graph
 from ..kernels.graph_kernels import GraphKernel
 from ..likelihoods.data_loss import check_gaussian
 from ..priors.matrix_gp import MatrixGP
-from .derivative import with_gradients
 from .learning import LearningResult, Objective, ParameterVector
+from .probes import with_gradients
 
 CELLS_AT_ONCE = 1 << 22  # of the matrix, handled at a time
 

@@ -22,8 +22,7 @@ from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.solvers import make_solver
 from ..priors.matrix_gp import MatrixGP
 from ..tensor_checks import check_values, check_weights
-from .derivative import with_derivative
-from .probes import PROBES, Reference, log_determinant
+from .probes import PROBES, Reference, log_determinant, with_derivative
 
 MarginalMethod = Literal["auto", "cholesky", "spectral", "probes"]
 SLACK = 2.0  # a reference is kept until this many times the iterations are needed that it needed at first

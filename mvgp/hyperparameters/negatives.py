@@ -67,10 +67,10 @@ def with_negatives(
     if counts.sum() == 0:
         raise InputError(f"ratio: {ratio!r} leaves no negative at all")
     if (counts > free).any():
-        at = int((counts > free).argmax())
-        where = f"row {int(group[at])}" if within_rows else "the matrix"
+        short = int((counts > free).argmax())
+        where = f"row {int(group[short])}" if within_rows else "the matrix"
         raise InputError(
-            f"ratio: {ratio!r} asks for {counts[at]} negatives in {where}, which has {free[at]} free cells"
+            f"ratio: {ratio!r} asks for {counts[short]} negatives in {where}, which has {free[short]} free cells"
         )
     at, number = draw_distinct(np.random.default_rng(check_seed(seed)), free, counts)
     start = group[at] * shape[1]  # first cell of the row

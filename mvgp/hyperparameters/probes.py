@@ -1,4 +1,4 @@
-r"""log det(K_TT + D) by stochastic Lanczos quadrature, preconditioned.
+r"""log det(K_TT + D) by stochastic Lanczos quadrature, preconditioned; gradients of values that were computed so.
 
 Conjugate gradients on A x = z with preconditioner M run the Lanczos process on :math:`M^{-1/2} A M^{-1/2}` from
 :math:`M^{-1/2} z`. With rates a_j and ratios b_j its tridiagonal matrix has
@@ -11,33 +11,29 @@ keeps its coefficients, and the logarithm follows from them by quadrature.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import (
-    check_flag,
-    check_instance,
-    check_iterations,
-    check_memory,
-    check_seed,
-    check_tolerance,
-    check_whole_number,
-)
+from ..checks import check_flag, check_instance, check_memory, check_positive, check_seed, check_whole_number
 from ..errors import InputError
+from ..linalg import cost
 from ..linalg.conjugate_gradients import Solution, SolveReport
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
+from ..linalg.patterns import BLOCK
 from ..linalg.preconditioner import WoodburyPreconditioner
 from ..linalg.solvers import make_solver
 from ..tensor_checks import check_float_tensor, refuse_where
-from .derivative import form_gradients, with_gradients
 
+Gradients = Sequence[Tensor | None]  # by some tensors; None is 0
 DROP = 1e-9  # directions of a gradient with a smaller share than this are left out
 PROBES = 16
+GRID_BYTES = 128 * 2**20  # memory for the scattered vectors of one batch
 BASIS_BYTES = 256 * 2**20  # memory for the basis vectors of one batch of probes
 STEPS = 32  # iterations that the size of a batch expects
 
@@ -69,7 +65,10 @@ def log_determinant(
     check_instance(reference, "reference", Reference, "mvgp.hyperparameters.probes.Reference")
     if not reference.fits(covariance.left):
         raise InputError("reference: expected one of the same pairs, got one of others")
-    tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
+    tolerance, max_iterations = (
+        check_positive(tolerance, "tolerance"),
+        check_whole_number(max_iterations, "max_iterations"),
+    )
     differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise))
     keep = check_flag(derivative, "derivative") or differentiate
     fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
@@ -198,20 +197,13 @@ def _signs(count: int, probes: int, generator: torch.Generator, like: Tensor) ->
 
 @dataclass(frozen=True)
 class Krylov:
-    """What C runs leave behind; a run that ended early is padded with decoupled steps.
+    """What C runs leave behind; a run that ended early is padded with decoupled steps."""
 
-    :param solution: (T, C) approximations of A^-1 z.
-    :param diagonal: (C, J) of the tridiagonal matrices.
-    :param beside: (C, J - 1) beside the diagonal.
-    :param scale: (C,) z^T M^-1 z.
-    :param basis: J matrices (T, C), the basis vectors times M^-1/2; empty unless requested.
-    """
-
-    solution: Tensor
-    diagonal: Tensor
-    beside: Tensor
-    scale: Tensor
-    basis: list[Tensor]
+    solution: Tensor  # (T, C) approximations of A^-1 z
+    diagonal: Tensor  # (C, J) of the tridiagonal matrices
+    beside: Tensor  # (C, J - 1) beside the diagonal
+    scale: Tensor  # (C,) z^T M^-1 z
+    basis: list[Tensor]  # J matrices (T, C), the basis vectors times M^-1/2; empty unless requested
 
 
 def krylov(
@@ -225,8 +217,7 @@ def krylov(
 ) -> Krylov:
     """Conjugate gradients from zero for ``probes`` (T, C), until every relative residual is at ``tolerance``.
 
-    :param matmul: maps (T, C) to A times it.
-    :param precondition: maps (T, C) to M^-1 times it.
+    ``matmul`` maps (T, C) to A times it, ``precondition`` to M^-1 times it.
     """
     goal = tolerance * probes.norm(dim=0)  # (C,)
     x, r = torch.zeros_like(probes), probes.clone()
@@ -236,10 +227,9 @@ def krylov(
     rates: list[Tensor] = []
     ratios: list[Tensor] = []
     basis: list[Tensor] = []
-    sign = 1.0
     while live.any() and len(rates) < max_iterations:
         if keep_basis:
-            basis.append(torch.where(live, sign * y / torch.where(live, ry, ones).sqrt(), 0))
+            basis.append(torch.where(live, (-1) ** len(rates) * y / torch.where(live, ry, ones).sqrt(), 0))
         ap = matmul(p)
         curvature = (p * ap).sum(0)
         live = live & (curvature > 0)
@@ -250,11 +240,10 @@ def krylov(
         y = precondition(r)
         following = (r * y).sum(0)
         live = live & (r.norm(dim=0) > goal) & (following > 0)
-        ratio = torch.where(live, following / torch.where(live, ry, ones), 0)
         rates.append(rate)
-        ratios.append(ratio)
-        p = torch.where(live, y + ratio * p, 0)
-        ry, sign = following, -sign
+        ratios.append(torch.where(live, following / torch.where(live, ry, ones), 0))
+        p = torch.where(live, y + ratios[-1] * p, 0)
+        ry = following
     if not rates:  # nothing to do: all probes are zero
         return Krylov(x, torch.ones_like(scale).unsqueeze(1), scale.new_zeros(len(scale), 0), scale, [])
     a, b = torch.stack(rates, dim=1), torch.stack(ratios, dim=1)  # (C, J)
@@ -269,9 +258,8 @@ def log_quadrature(run: Krylov) -> tuple[Tensor, Tensor, Tensor]:
     Gauss quadrature: with eigenvalues t_j (C, J) and eigenvectors q_j (C, J, J) of the tridiagonal matrices it is
     :math:`z^T M^{-1} z \sum_j q_{1j}^2 \log t_j`.
     """
-    small = torch.diag_embed(run.diagonal)
-    small = small + torch.diag_embed(run.beside, 1) + torch.diag_embed(run.beside, -1)
-    values, vectors = torch.linalg.eigh(small)
+    beside = torch.diag_embed(run.beside, 1)
+    values, vectors = torch.linalg.eigh(torch.diag_embed(run.diagonal) + beside + beside.mT)
     return run.scale * (vectors[:, 0].square() * values.log()).sum(-1), values, vectors
 
 
@@ -295,3 +283,137 @@ def log_derivative(run: Krylov, values: Tensor, vectors: Tensor) -> Tensor:
         mix = inner[c][:, kept] * share[c, kept].sqrt()  # (J, K)
         parts.append(torch.stack([vector[:, c] for vector in run.basis], dim=1) @ mix)
     return torch.cat(parts, dim=1)
+
+
+class _WithGradients(torch.autograd.Function):
+    """A value () that was computed elsewhere, with known gradients by some tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor], *tensors: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph: the gradients are constants and would be wrong once more
+            raise InputError(
+                "create_graph: second derivatives are offered where the value comes from a dense factor "
+                "(method='cholesky'), not by this method"
+            )
+        return (upstream[0], None, *[upstream[0] * gradient for gradient in ctx.gradients])
+
+
+def with_gradients(value: Tensor, pieces: Iterable[tuple[Tensor, Tensor | None]]) -> Tensor:
+    """() ``value``, whose own gradient stays, with these gradients on top; second derivatives are refused.
+
+    :param pieces: tensors, and the gradient of the value by each; None for none.
+    """
+    used = [(tensor, gradient) for tensor, gradient in pieces if tensor.requires_grad and gradient is not None]
+    if not used:
+        return value
+    tensors, gradients = zip(*used, strict=True)
+    attached: Tensor = _WithGradients.apply(value, gradients, *tensors)
+    return attached
+
+
+def with_derivative(
+    value: Tensor,
+    covariance: PairLinearOperator,
+    residual: Tensor,
+    noise: Tensor,
+    alpha: Tensor,
+    vectors: Tensor | None,
+) -> Tensor:
+    r"""() ``value``, with gradient :math:`\frac12 \alpha^T dA\, \alpha - \frac12 \sum_c x_c^T dA\, x_c - \alpha^T dr`.
+
+    :param covariance: K_TT (T, T), whose representation takes gradients.
+    :param residual: (T,) r, takes gradients.
+    :param noise: () or (T,) diagonal of D, takes gradients.
+    :param alpha: (T, 1) A^-1 r.
+    :param vectors: (T, C) the x_c, if there are any.
+    """
+    signed = alpha if vectors is None else torch.cat([alpha, vectors], dim=1)
+    weights = torch.full((signed.shape[1],), -0.5, dtype=signed.dtype, device=signed.device)
+    weights[0] = 0.5
+    pieces = form_gradients(covariance, noise, signed, weights)
+    return with_gradients(value, [*pieces, (residual, -alpha.squeeze(1))])
+
+
+@torch.no_grad()
+def form_gradients(
+    covariance: PairLinearOperator,
+    noise: Tensor,
+    vectors: Tensor,
+    weights: Tensor,
+    *,
+    gram_side: int = 8192,
+    gram_columns: int = 1024,
+) -> list[tuple[Tensor, Tensor | None]]:
+    r"""The gradient of :math:`\sum_c w_c x_c^T (K_{TT} + D) x_c` by each tensor of K_TT, and by the noise.
+
+    With X_c the vectors scattered into matrices, the derivative by K_M is :math:`\sum_c w_c X_c K_N X_c^T`, a matrix as
+    large as K_M. It is formed first: then the kernel is differentiated once and not once for each vector.
+
+    :param covariance: K_TT (T, T).
+    :param noise: () or (T,) diagonal of D.
+    :param vectors: (T, C) the x_c.
+    :param weights: (C,) the w_c.
+    :param gram_side: rows or columns up to which the derivative by a kernel matrix is formed.
+    :param gram_columns: of that derivative, handled at a time.
+    """
+    tensors = covariance.representation()
+    by_noise = (weights * vectors.square()).sum(1)  # (T,)
+    last = (noise, by_noise if noise.dim() else by_noise.sum())
+    if not any(tensor.requires_grad for tensor in tensors):
+        return [last]
+    product, (rows, cols) = covariance.product, covariance.left.active_shape
+    if max(rows, cols) > gram_side or not (product.row.dense_fits and product.col.dense_fits):
+        width = max(1, GRID_BYTES // (rows * cols * vectors.element_size()))
+        total: Gradients = [None] * len(tensors)
+        for left, right in zip((weights * vectors).split(width, dim=1), vectors.split(width, dim=1), strict=True):
+            total = _sum(total, covariance._bilinear_derivative(left, right))
+        return [*zip(tensors, total, strict=True), last]
+    by_row, by_col = vectors.new_zeros(rows, rows), vectors.new_zeros(cols, cols)
+    for c in range(vectors.shape[1]):
+        x, x_t = _scattered(covariance.left, vectors[:, c])
+        by_row.add_(_product(x, _product(x, product.col.dense).mT), alpha=float(weights[c]))
+        by_col.add_(_product(x_t, _product(x_t, product.row.dense).mT), alpha=float(weights[c]))
+    of_rows = _contracted(covariance.row_op, by_row, covariance.left.active_rows, gram_columns)
+    of_cols = _contracted(covariance.col_op, by_col, covariance.left.active_cols, gram_columns)
+    return [*zip(tensors, (*of_rows, *of_cols), strict=True), last]
+
+
+def _scattered(pairs: PairIndex, values: Tensor) -> tuple[Tensor, Tensor]:
+    """(M', N') and (N', M'): the matrix with ``values`` (T,) at the pairs, sparse if that pays, and its transpose."""
+    if len(pairs) / cost.SPARSE > pairs.active_shape[0] * pairs.active_shape[1] / cost.GEMM:
+        grid = pairs.scatter(values.unsqueeze(1)).squeeze(0)
+        return grid, grid.mT
+    entries = pairs.to_pattern(values)
+    return pairs.pattern.matrix(entries), pairs.pattern.matrix_t(entries)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """(A, C): a sparse or dense (A, B) times a dense (B, C), sparse by blocks of columns that fit the cache."""
+    if left.layout == torch.strided:
+        return left @ right
+    out = right.new_empty(left.shape[0], right.shape[1])
+    for to, part in zip(out.split(BLOCK, dim=1), right.split(BLOCK, dim=1), strict=True):
+        to.copy_(left @ part.contiguous())
+    return out
+
+
+def _contracted(op: LinearOperator, inner: Tensor, active: Tensor, columns: int) -> Gradients:
+    """The gradient of <inner, K> for K the block of ``op`` at ``active`` x ``active``, for each tensor of ``op``."""
+    total: Gradients = [None] * len(op.representation())
+    for start in range(0, len(active), columns):
+        part = active[start : start + columns]
+        left, right = inner.new_zeros(op.shape[-1], len(part)), inner.new_zeros(op.shape[-1], len(part))
+        left[active] = inner[:, start : start + columns]
+        right[part, torch.arange(len(part), device=part.device)] = 1
+        total = _sum(total, op._bilinear_derivative(left, right))
+    return total
+
+
+def _sum(first: Gradients, second: Gradients) -> Gradients:
+    """Entry by entry; None is 0."""
+    return [b if a is None else a if b is None else a + b for a, b in zip(first, second, strict=True)]

@@ -45,23 +45,12 @@ def walk(
         seconds = time.perf_counter() - began
         score = metric(joined(posteriors, settings.negatives), split.train, split.held_out)
         proofs = [posterior.certificate for posterior in posteriors]
-        rank = max(proof.rank for proof in proofs)
-        yield PathRecord(
-            trace_share=trace_share,
-            strength=strength,
-            fold=fold,
-            score=score,
-            rank=rank,
-            relative_gap=max(proof.relative_gap for proof in proofs),
-            iterations=sum(proof.iterations for proof in proofs),
-            seconds=seconds,
-        )
-        if trace_share == 0:
-            continue
+        rank, gap = max(proof.rank for proof in proofs), max(proof.relative_gap for proof in proofs)
+        iterations = sum(proof.iterations for proof in proofs)
+        yield PathRecord(trace_share, strength, fold, score, rank, gap, iterations, seconds)
         best, since = (score.value, 0) if score.value > best else (best, since + 1)
-        if settings.patience is not None and since >= settings.patience:
-            return
-        if settings.max_rank is not None and rank > settings.max_rank:
+        stalled = settings.patience is not None and since >= settings.patience
+        if trace_share > 0 and (stalled or (settings.max_rank is not None and rank > settings.max_rank)):
             return
 
 
@@ -91,18 +80,7 @@ class PathRecord:
 
 @dataclass(frozen=True)
 class Settings:
-    """All that has an influence on a path, except its trace share and fold.
-
-    :param strengths: of every path, decreasing.
-    :param num_folds: how many splits.
-    :param metric: its name.
-    :param max_rank: a path ends after the first point above it.
-    :param patience: a path ends after so many points without a new best.
-    :param negatives: how they are drawn.
-    :param seed: of splits and negatives.
-    :param splits: a digest of the data in all splits.
-    :param model: a digest of the recipe and its parameters.
-    """
+    """All that has an influence on a path, except its trace share and fold; splits and model as digests."""
 
     strengths: tuple[float, ...]
     num_folds: int
@@ -234,10 +212,10 @@ def _digest(parts: Iterable[Any]) -> str:
     return digest.hexdigest()[:16]
 
 
-def with_share(model: TraceGP, trace_share: float) -> TraceGP:
-    """The same recipe with another trace share."""
+def with_share(model: TraceGP, trace_share: float, strength: float | None = None) -> TraceGP:
+    """The same recipe with another trace share, and another strength."""
     other = copy.copy(model)
-    other.trace_share = trace_share
+    other.trace_share, other.strength = trace_share, model.strength if strength is None else strength
     return other
 
 

@@ -9,20 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import (
-    check_between,
-    check_choice,
-    check_instance,
-    check_seed,
-    check_whole_number,
-    refuse_gradient,
-    shown,
-    whole,
-)
+from ..checks import check_between, check_choice, check_instance, check_seed, check_whole_number, refuse_gradient, whole
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
+from ..tensor_checks import check_list
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +84,11 @@ def make_splits(data: Data, by: str, folds: int | Sequence[Split], share: float,
     if whole(folds) is not None:
         make = split_pairs if by == "pairs" else split_rows
         return make(data, share=share, seed=seed) if folds == 1 else make(data, folds=whole(folds), seed=seed)
-    checked = list(folds) if isinstance(folds, Sequence) else []
-    if not checked or not all(isinstance(split, Split) for split in checked):
-        raise InputError(f"folds: expected a positive whole number or a list of Split, got {shown(folds)}")
+    checked = check_list(folds, "folds", "a positive whole number or a list of Split")
+    if not checked:
+        raise InputError("folds: expected a positive whole number or a list of Split, got none")
     for at, split in enumerate(checked):
+        check_instance(split, f"folds[{at}]", Split, "a Split")
         for name, part in (("train", split.train), ("held_out", split.held_out)):
             if type(part) is not type(data) or part.shape != data.shape:
                 raise InputError(

@@ -48,9 +48,9 @@ from ..mean.proximal import carried_over
 from ..models.trace_gp import trace_posterior, trace_problem
 from ..posteriors.fitted import TracePosterior
 from ..priors.matrix_gp import MatrixGP
-from .derivative import with_gradients
 from .learning import LearningResult, Objective, ParameterVector
 from .marginal import MarginalSettings, check_problem, noise_of, pair_log_marginal
+from .probes import with_gradients
 
 MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part counts as the noise
 

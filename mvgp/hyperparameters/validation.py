@@ -223,9 +223,7 @@ class Choice:
     @property
     def recipe(self) -> TraceGP:
         """The model with the chosen strength and trace share."""
-        model = with_share(self.model, self.chosen.trace_share)
-        model.strength = self.chosen.strength
-        return model
+        return with_share(self.model, self.chosen.trace_share, self.chosen.strength)
 
     def refit(self, data: Data) -> TracePosterior | AveragedRanker:
         """The posterior given ``data`` at the chosen point, by way of the stronger ones.
