@@ -97,12 +97,7 @@ def learn_grid(
 
 
 class RotatedGrid:
-    """The squared matrix in the eigenvectors of the graphs, and the log marginal likelihood of kernels on them.
-
-    :param prior: with kernels on both axes that are functions of one Laplacian each: graph kernels, or scaled ones, or
-        sums of those on the same graph. Its mean is taken off as it is now.
-    :param data: links, every other cell of the matrix 0; or an ``ObservedMatrix`` with every cell.
-    """
+    """The squared matrix, less the prior mean as it is now, in the eigenvectors of the graphs; and its log density."""
 
     def __init__(self, prior: MatrixGP, data: PositiveUnlabelled | ObservedMatrix) -> None:
         if data.shape != prior.shape:
@@ -134,24 +129,21 @@ class RotatedGrid:
     def log_marginal(self, noise: Tensor) -> Tensor:
         """(): with gradients to the kernels' parameters and ``noise`` ()."""
         row, col = (spectrum(kernel, at) for kernel, at in zip(self.kernels, self.eigenvalues, strict=True))
-        value, by_row, by_col, by_noise = self._pass(row.detach(), col.detach(), noise.detach())
-        return with_gradients(value, [(row, by_row), (col, by_col), (noise, by_noise)])
-
-    def _pass(self, row: Tensor, col: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(), (M,), (N,), (): the value and its derivatives."""
-        value, by_noise = noise.new_zeros(()), noise.new_zeros(())
-        by_row, by_col = torch.empty_like(row), torch.zeros_like(col)
-        step = max(1, CELLS_AT_ONCE // len(col))
-        for start in range(0, len(row), step):
+        kappa, omega, sigma = row.detach(), col.detach(), noise.detach()
+        value, by_noise = sigma.new_zeros(()), sigma.new_zeros(())
+        by_row, by_col = torch.empty_like(kappa), torch.zeros_like(omega)
+        step = max(1, CELLS_AT_ONCE // len(omega))
+        for start in range(0, len(kappa), step):
             part = slice(start, start + step)
-            v = torch.outer(row[part], col).add_(noise)
+            v = torch.outer(kappa[part], omega).add_(sigma)
             share = self.squares[part] / v  # R^2 / v
             value -= 0.5 * (share.sum() + v.log().sum())
             slope = share.sub_(1).div_(v).mul_(0.5)  # derivative by v
-            by_row[part] = slope @ col
-            by_col += slope.mT @ row[part]
+            by_row[part] = slope @ omega
+            by_col += slope.mT @ kappa[part]
             by_noise += slope.sum()
-        return value - 0.5 * len(self) * math.log(2 * math.pi), by_row, by_col, by_noise
+        value -= 0.5 * len(self) * math.log(2 * math.pi)
+        return with_gradients(value, [(row, by_row), (col, by_col), (noise, by_noise)])
 
 
 def graph_of(kernel: Kernel, name: str) -> Graph:

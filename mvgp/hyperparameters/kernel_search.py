@@ -19,8 +19,7 @@ from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP
 from ..posteriors.fitted import TracePosterior
 from ..priors.matrix_gp import MatrixGP
-from .records import AveragedRanker
-from .scoring import Score
+from .records import AveragedRanker, Score
 from .splits import Split, make_splits
 from .validation import Choice, ChoiceInterrupted, check_model, choose
 

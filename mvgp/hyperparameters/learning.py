@@ -153,10 +153,7 @@ class Learned(LearningResult):
 
 
 class ParameterVector:
-    """Raw parameters that take gradients, laid end to end.
-
-    :param modules: name and module, the names come before those of the parameters; an empty one adds nothing.
-    """
+    """Raw parameters that take gradients, laid end to end; the names of ``modules`` come before theirs."""
 
     def __init__(self, modules: dict[str, Module]) -> None:
         self.items: dict[str, tuple[Parameter, Interval | None]] = {}
@@ -216,11 +213,7 @@ def _transform(raw: Tensor, constraint: Interval | None) -> Tensor:
 
 
 class Objective:
-    """A function of raw parameters, to be maximised by its gradient.
-
-    :param vector: the parameters.
-    :param evaluate: gives () with a gradient, at the parameters as they are.
-    """
+    """A function of raw parameters, to be maximised; ``evaluate`` gives it, (), with a gradient, where they are."""
 
     def __init__(self, vector: ParameterVector, evaluate: Callable[[], Tensor]) -> None:
         self.vector, self.evaluate, self.evaluations, self.value = vector, evaluate, 0, math.nan
@@ -249,11 +242,8 @@ class Objective:
     ) -> None:
         """L-BFGS from where the parameters are; it leaves them at the best point it found.
 
-        :param goal: largest derivative at which it stops.
-        :param unit: by which the objective is divided, so that the first step is not too long.
-        :param first_step: its length in raw parameters, on which the search is then scaled.
-        :param precision: relative change of the objective at which it stops.
-        :param searches: evaluations of a line search.
+        It stops at the largest derivative ``goal``, or at the relative change ``precision`` of the objective. So that
+        the first step is not too long, the objective is divided by ``unit``, or the search scaled to ``first_step``.
         """
         start = self.vector.get()
         origin, step = (torch.zeros_like(start), 1.0) if first_step is None else (start, first_step)
@@ -308,11 +298,9 @@ def _standard_errors(objective: Objective) -> dict[str, Tensor]:
 def standard_errors(information: Tensor, slopes: Tensor) -> Tensor:
     r"""(n,) standard errors of constrained parameters: the roots of the diagonal of :math:`J I^{-1} J`.
 
-    A parameter whose raw form the data do not determine (a weight that went to 0, say) has none, NaN; the others are
-    then those with that one fixed. All are NaN where the information is not positive definite: not a maximum.
-
-    :param information: (n, n) I, in raw parameters.
-    :param slopes: (n,) the diagonal J, derivative of constrained by raw parameters.
+    I (n, n) is the ``information`` of raw parameters, J (n,) the slopes of constrained by raw ones. A parameter that
+    the data do not determine (a weight that went to 0, say) has NaN; the others are then those with that one fixed.
+    All are NaN where the information is not positive definite: not a maximum.
     """
     errors = torch.full_like(slopes, torch.nan)
     free = (information.diagonal() > FLAT).nonzero().squeeze(1)

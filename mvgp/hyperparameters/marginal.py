@@ -266,11 +266,9 @@ def pair_log_marginal(
     settings: MarginalSettings,
     reference: Reference | None = None,
 ) -> LogMarginal:
-    """The log density of ``residual`` (T,) under N(0, K_TT + D).
+    """The log density of ``residual`` (T,) under N(0, K_TT + D), ``noise`` () or (T,) the diagonal of D.
 
-    :param covariance: K_TT (T, T).
-    :param noise: () or (T,) the diagonal of D.
-    :param reference: for ``probes``; the one of these very parameters when left out.
+    Probes use the ``reference``, or that of these very parameters when it is left out.
     """
     single = residual.dtype == torch.float32
     tolerance = float(settings.tolerance or (1e-5 if single else 1e-8))

@@ -304,10 +304,7 @@ class _WithGradients(torch.autograd.Function):
 
 
 def with_gradients(value: Tensor, pieces: Iterable[tuple[Tensor, Tensor | None]]) -> Tensor:
-    """() ``value``, whose own gradient stays, with these gradients on top; second derivatives are refused.
-
-    :param pieces: tensors, and the gradient of the value by each; None for none.
-    """
+    """() ``value``, whose own gradient stays, with those by some tensors on top; second derivatives are refused."""
     used = [(tensor, gradient) for tensor, gradient in pieces if tensor.requires_grad and gradient is not None]
     if not used:
         return value
@@ -326,11 +323,8 @@ def with_derivative(
 ) -> Tensor:
     r"""() ``value``, with gradient :math:`\frac12 \alpha^T dA\, \alpha - \frac12 \sum_c x_c^T dA\, x_c - \alpha^T dr`.
 
-    :param covariance: K_TT (T, T), whose representation takes gradients.
-    :param residual: (T,) r, takes gradients.
-    :param noise: () or (T,) diagonal of D, takes gradients.
-    :param alpha: (T, 1) A^-1 r.
-    :param vectors: (T, C) the x_c, if there are any.
+    K_TT (T, T), the residual r (T,) and the noise D, () or (T,), take it; alpha (T, 1) is A^-1 r, ``vectors`` (T, C)
+    are the x_c, if there are any.
     """
     signed = alpha if vectors is None else torch.cat([alpha, vectors], dim=1)
     weights = torch.full((signed.shape[1],), -0.5, dtype=signed.dtype, device=signed.device)
@@ -354,12 +348,8 @@ def form_gradients(
     With X_c the vectors scattered into matrices, the derivative by K_M is :math:`\sum_c w_c X_c K_N X_c^T`, a matrix as
     large as K_M. It is formed first: then the kernel is differentiated once and not once for each vector.
 
-    :param covariance: K_TT (T, T).
-    :param noise: () or (T,) diagonal of D.
-    :param vectors: (T, C) the x_c.
-    :param weights: (C,) the w_c.
-    :param gram_side: rows or columns up to which the derivative by a kernel matrix is formed.
-    :param gram_columns: of that derivative, handled at a time.
+    K_TT is (T, T), the noise D () or (T,), ``vectors`` (T, C) the x_c, ``weights`` (C,) the w_c. Up to ``gram_side``
+    rows and columns derivatives by kernel matrices are formed, and handled ``gram_columns`` at a time.
     """
     tensors = covariance.representation()
     by_noise = (weights * vectors.square()).sum(1)  # (T,)

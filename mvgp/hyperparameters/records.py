@@ -1,30 +1,31 @@
-"""One path of a validation (a trace share and a fold, over decreasing strengths), its records and their summary."""
+"""One path of a validation (a trace share and a fold, over decreasing strengths): metrics, records, their summary."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 import math
+import re
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from torch import Tensor
 
 from ..checks import check_instance
-from ..data.positive_unlabelled import PositiveUnlabelled
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled, positive_pairs
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
-from ..metrics.ranking import Ranker
+from ..metrics.ranking import Ranker, ranking_scores
 from ..models.trace_gp import TraceGP
 from ..posteriors.fitted import TracePosterior
-from ..tensor_checks import check_list
-from .negatives import NegativeSets
-from .scoring import Metric, Score
-from .splits import Split
+from ..tensor_checks import as_tensor, check_list
+from .splits import NegativeSets, Split
 
 
 def walk(
@@ -227,3 +228,136 @@ def fitted_sets(data: Data, negatives: NegativeSets | None, seed: int, stream: i
 def joined(posteriors: Sequence[TracePosterior], negatives: NegativeSets | None) -> TracePosterior | AveragedRanker:
     """The posterior, or the average over the sets of negatives."""
     return posteriors[0] if negatives is None else AveragedRanker(posteriors)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric of one fit, larger is better.
+
+    :param value: the average over tasks (weighted where tasks have weights), or the number itself.
+    :param standard_error: of the average over tasks; NaN with fewer than two tasks.
+    :param tasks: (R,) row of each task that has a value; None where there are no tasks.
+    :param per_task: (R,) its values.
+    """
+
+    value: float
+    standard_error: float
+    tasks: Tensor | None = field(default=None, compare=False, repr=False)
+    per_task: Tensor | None = field(default=None, compare=False, repr=False)
+
+
+class RankingMetric:
+    """A figure of :func:`~mvgp.metrics.ranking_scores`: held-out positives among all but training positives."""
+
+    def __init__(self, name: str, likelihood: Likelihood, data: Data) -> None:
+        match = re.fullmatch(r"auc|(?:p|r|ap|map|ndcg)@([1-9]\d*)", name.lower())
+        if match is None:
+            raise InputError(
+                "metric: expected 'AUC', or P, R, MAP or nDCG with a place, as 'MAP@100', or '-MSE', 'log density', "
+                f"or a function, got {name!r}"
+            )
+        self.name, self.k = name, int(match[1] or 1)
+        if isinstance(likelihood, GaussianLikelihood) and isinstance(data, ObservedMatrix):
+            kinds = len(data.values.unique())
+            if kinds > 2:
+                raise InputError(
+                    f"metric: {self.name!r} ranks positives, but the data hold {kinds} different numbers and the "
+                    "likelihood is Gaussian; use '-MSE', 'log density' or a function"
+                )
+
+    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
+        """Averaged over tasks with a held-out positive."""
+        tasks = positive_pairs(held_out, held_out.shape, "held_out")[0].unique()
+        if len(tasks) == 0:
+            raise InputError(f"{self.name}: expected a held-out positive, got none among {len(held_out)} pairs")
+        scores = ranking_scores(posterior, held_out, exclude=train, k=self.k, rows=tasks)
+        return score_over_tasks(self.name, scores.tasks, scores.per_task(self.name))
+
+
+class GaussianMetric:
+    """``-MSE``, weighted by the entries' weights, or ``log density``, noise included; over held-out entries."""
+
+    def __init__(self, name: str, likelihood: Likelihood, data: Data) -> None:
+        if not isinstance(likelihood, GaussianLikelihood):
+            raise InputError(f"metric: {name!r} needs a Gaussian likelihood, got {type(likelihood).__name__}")
+        if not isinstance(data, ObservedMatrix):
+            raise InputError(f"metric: {name!r} needs an ObservedMatrix, got {type(data).__name__}")
+        self.name = name
+        self._noise = likelihood.noise.detach().item()  # of an entry with weight 1
+        self._last: tuple[Any, Any, Tensor] | None = None  # the variance is the same along a path
+
+    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
+        """Averaged over entries; rows are the tasks of the standard error."""
+        if not isinstance(held_out, ObservedMatrix):
+            raise InputError(f"{self.name}: expected an ObservedMatrix held out, got {type(held_out).__name__}")
+        values, rows, cols = held_out.values.double().cpu(), held_out.rows, held_out.cols
+        weights = torch.ones_like(values) if held_out.weights is None else held_out.weights.double().cpu()
+        error = (values - posterior.mean(rows, cols).double().cpu()).square()
+        if self.name == "-MSE":
+            return score_over_rows(self.name, rows, -error, weights)
+        last = self._last
+        if last is None or last[0] is not posterior.conditional or last[1] is not held_out:
+            last = self._last = posterior.conditional, held_out, posterior.variance(rows, cols).double().cpu()
+        variance = last[2] + self._noise / weights
+        density = -0.5 * (error / variance + variance.log() + math.log(2 * math.pi))
+        return score_over_rows(self.name, rows, density, torch.ones_like(density))
+
+
+class CustomMetric:
+    """A function of (posterior, train, held_out): a number, or (R,) numbers, one for each task (NaN for none)."""
+
+    def __init__(self, function: Callable[[Any, Data, Data], Any]) -> None:
+        self.function = function
+        self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
+
+    def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
+        """What the function says."""
+        values = as_tensor(self.function(posterior, train, held_out), self.name)
+        if values.dim() > 1 or values.is_complex():
+            raise InputError(f"{self.name}: expected a number or one for each task, got shape {tuple(values.shape)}")
+        if values.dim() == 1:
+            return score_over_tasks(self.name, torch.arange(len(values)), values.double())
+        if not bool(torch.isfinite(values)):
+            raise InputError(f"{self.name}: expected a finite number, got {values.item()}")
+        return Score(float(values), math.nan)
+
+
+Metric = RankingMetric | GaussianMetric | CustomMetric
+
+
+def resolve_metric(metric: str | Callable[[Any, Data, Data], Any], likelihood: Likelihood, data: Data) -> Metric:
+    """By name, or from a function; refuses what makes no sense for the likelihood or the data."""
+    if isinstance(metric, str):
+        name = {"-mse": "-MSE", "log density": "log density"}.get(metric.lower())
+        return GaussianMetric(name, likelihood, data) if name else RankingMetric(metric, likelihood, data)
+    if not callable(metric):
+        raise InputError(f"metric: expected a name or a function (posterior, train, held_out), got {metric!r}")
+    return CustomMetric(metric)
+
+
+def score_over_tasks(name: str, tasks: Tensor, values: Tensor, weights: Tensor | None = None) -> Score:
+    """The average of ``values`` (R,) over ``tasks`` (R,), those with NaN left out.
+
+    With ``weights`` (R,) its standard error treats the sum over a task as one draw: that of a ratio of two sums.
+    """
+    kept = ~torch.isnan(values)
+    if not bool(kept.any()):
+        raise InputError(f"{name}: expected at least one held-out task with a value, got none of {len(values)}")
+    tasks, values = tasks[kept].cpu(), values[kept].double().cpu()
+    weights = torch.ones_like(values) if weights is None else weights[kept].double().cpu()
+    total, count = weights.sum(), len(values)
+    value = (weights * values).sum() / total
+    error = math.nan
+    if count > 1:
+        error = float(((weights * (values - value)).square().sum() * count / (count - 1)).sqrt() / total)
+    if not math.isfinite(value):
+        raise InputError(f"{name}: expected a finite value, got {float(value)}")
+    return Score(float(value), error, tasks, values)
+
+
+def score_over_rows(name: str, rows: Tensor, values: Tensor, weights: Tensor) -> Score:
+    """The weighted average over entries, all (Q,), each row a task."""
+    tasks, task = rows.cpu().unique(return_inverse=True)
+    sums = torch.zeros(2, len(tasks), dtype=torch.float64)
+    sums.index_add_(1, task, torch.stack([weights * values, weights]).double().cpu())
+    return score_over_tasks(name, tasks, sums[0] / sums[1], sums[1])

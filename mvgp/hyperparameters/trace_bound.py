@@ -1,21 +1,11 @@
 r"""The evidence bound of the trace-constrained posterior, with gradients to the hyperparameters, and learning by it.
 
-For a posterior with mean psi and the covariance of equation (3) the bound is
-
-.. math::
-    \mathcal{L} = -\tfrac12 \Big( \sum_t (r_t - \psi_t)^2 / d_t + \|B\|_F^2 + \log\det(K_{TT} + D) + T \log 2\pi \Big):
-
-the traces of the expected loss and of the divergence cancel, as the covariance is that of the exact posterior.
-Without a constraint on the mean it is the log marginal likelihood. The mean maximises
-:math:`\mathcal{L} - \mu \|B\|_*`, form (4), so that by the envelope theorem the derivative by a hyperparameter
-is that at fixed B. With :math:`dG = \tfrac12 dK\, G^{-T}` for the roots (another choice turns B, which nothing here
-sees) and :math:`B = G_M^T A G_N`,
+With the covariance of equation (3) the traces of the expected loss and of the divergence cancel in the bound. The mean
+psi maximises :math:`\mathcal{L} - \mu \|B\|_*`, form (4), so that by the envelope theorem the derivative by a
+hyperparameter is that at fixed B. With :math:`dG = \tfrac12 dK\, G^{-T}` for the roots (another choice turns B, which
+nothing here sees) and :math:`B = G_M^T A G_N`,
 
 .. math:: d\psi = db + \tfrac12 (dK_M\, A\, K_N + K_M\, A\, dK_N).
-
-Learning maximises :math:`\mathcal{L} - \mu \|B\|_*` over B (a warm-started fit) and the hyperparameters (L-BFGS). The
-multiplier mu is fixed, and with it the trade between bound and trace norm. The Hilbert part of the penalty follows the
-noise, form (4).
 """
 
 from __future__ import annotations
@@ -78,7 +68,7 @@ def trace_bound(
     mean = posterior.mean_factors
     if mean is None:
         raise InputError(
-            "posterior: expected one with a trace norm; without one the bound is the log marginal likelihood"
+            "posterior: expected one with a trace norm; otherwise the bound is the log marginal likelihood"
         )
     ranking, like = isinstance(likelihood, RankingLikelihood), prior.mean_module.zero
     weights = None if data.weights is None else data.weights.to(like)
@@ -150,6 +140,8 @@ def learn_trace(
 ) -> LearnedTrace:
     r"""Maximise the evidence bound less :math:`\mu \|B\|_*` over all raw parameters that take gradients, in place.
 
+    The Hilbert part of the penalty follows the noise, form (4).
+
     :param model: a recipe with ``prior`` and ``likelihood``, Gaussian or ranking, such as :class:`mvgp.TraceGP`; its
         own strength and penalty are not used.
     :param data: the observed pairs, or labels of them.
@@ -202,8 +194,7 @@ class LearnedTrace(LearningResult):
 class FittedBound:
     """The bound less its penalty, () at the parameters as they are; every call is a fit that starts from the last one.
 
-    :param mu: multiplier of the trace norm.
-    :param fit_tolerance: relative duality gap of the fits; the gradient is off by about its root.
+    The gradient is off by about the root of ``fit_tolerance``, the relative duality gap of the fits.
     """
 
     def __init__(

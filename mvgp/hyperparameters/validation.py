@@ -18,25 +18,25 @@ from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP, path_strengths
 from ..posteriors.fitted import TracePosterior
 from ..tensor_checks import check_list
-from .negatives import NegativeSets, check_negatives
 from .records import (
     AveragedRanker,
     PathRecord,
     Point,
+    Score,
     Settings,
     best_of,
     digest_model,
     digest_splits,
     fitted_sets,
     joined,
+    resolve_metric,
     standard_error,
     strongest_within,
     summarise,
     walk,
     with_share,
 )
-from .scoring import Score, resolve_metric
-from .splits import Split, check_data, make_splits
+from .splits import NegativeSets, Split, check_data, check_negatives, make_splits
 
 if TYPE_CHECKING:
     import pandas as pd
