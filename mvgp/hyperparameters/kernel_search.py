@@ -13,21 +13,19 @@ import torch
 from gpytorch.kernels import ScaleKernel
 from tqdm import tqdm
 
-from ..checks import check_flag, check_instance, check_not_negative, check_seed, check_whole_number
+from ..checks import check_flag, check_instance, check_not_negative, check_whole_number
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP
 from ..posteriors.fitted import TracePosterior
 from ..priors.matrix_gp import MatrixGP
 from .records import AveragedRanker, Score
-from .splits import Split, make_splits
 from .validation import Choice, ChoiceInterrupted, check_model, choose
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Parameters = dict[str, float]
-Key = tuple[tuple[str, float], ...]
 
 
 def choose_kernels(
@@ -39,37 +37,28 @@ def choose_kernels(
     sweeps: int = 2,
     errors: float = 1.0,
     keep_variance: bool = True,
-    folds: int | Sequence[Split] = 1,
-    share: float = 0.2,
-    by: str = "pairs",
-    seed: int = 0,
     progress: bool = True,
     resume: KernelChoice | None = None,
     **options: Any,
 ) -> KernelChoice:
     """Search over parameters of the kernels, one after the other; each candidate is a path of :func:`choose`.
 
-    The search starts at the parameters as they are. It goes to a candidate whose gain on the held-out data is more
-    than ``errors`` standard errors (paired, over folds or tasks), so that luck alone seldom moves it, and stops when a
-    sweep over all parameters has not moved it.
+    It starts at the parameters as they are, goes to a candidate whose gain on the held-out data is more than
+    ``errors`` standard errors (paired, over folds or tasks), and stops when a sweep has not moved it.
 
     :param model: the recipe; its own strength and trace share are not used.
     :param data: observations, labels, or links. Test data are no part of it.
     :param values: to try for each parameter, by its name in the prior, such as ``row_axis.kernel.time``; names and
         setters are those of ``prior.initialize``. ``row_kernel.time`` is short for it.
     :param jumps: further candidates, tried first, with several parameters at once, for instance the kernel parameters
-        that :func:`mvgp.hyperparameters.complete_grid` has found, under its names.
+        that :func:`learn_grid` has found, under its names.
     :param sweeps: over all parameters, at most; 0 tries the jumps only.
     :param errors: standard errors that a gain has to exceed.
     :param keep_variance: whether kernels are scaled to the average prior variance of the given ones. The scale shifts
         the weight between trace norm and Hilbert norm, so a time would otherwise be chosen for its scale.
-    :param folds: K for cross-validation, 1 for one split, or the splits themselves.
-    :param share: that is held out when ``folds`` is 1.
-    :param by: "pairs" holds out random pairs, "rows" whole rows (new tasks).
-    :param seed: of splits and negatives.
     :param progress: whether to show a progress bar.
     :param resume: what an interrupted search has found.
-    :param options: the other arguments of :func:`choose`, ``trace_shares``, ``strengths``, ``metric`` and so on.
+    :param options: the other arguments of :func:`choose`, ``trace_shares``, ``folds``, ``metric``, ``seed`` and so on.
 
     Example:
         >>> import mvgp
@@ -90,21 +79,19 @@ def choose_kernels(
     start = _check(model.prior, grid, further)
     errors, sweeps = check_not_negative(errors, "errors"), check_whole_number(sweeps, "sweeps", 0)
     keep_variance, progress = check_flag(keep_variance, "keep_variance"), check_flag(progress, "progress")
-    seed = check_seed(seed)
-    splits = make_splits(data, by, folds, share, seed)
-    known: dict[Key, Choice] = {}
+    earlier: list[KernelCandidate] = []
     if resume is not None:
         check_instance(resume, "resume", KernelChoice, "a KernelChoice")
-        known = {c.key: c.choice for c in (*resume.candidates, resume.unfinished) if c is not None}
+        earlier = [candidate for candidate in (*resume.candidates, resume.unfinished) if candidate is not None]
     found = KernelChoice(())
 
     def judge(parameters: Parameters) -> bool:
         """Try one; whether the search goes there."""
         nonlocal found
         recipe = with_parameters(model, parameters, keep_variance=keep_variance)
-        before = known.get(tuple(parameters.items()))
+        before = next((one.choice for one in earlier if one.parameters == parameters), None)
         try:
-            choice = choose(recipe, data, folds=splits, seed=seed, progress=False, resume=before, **options)
+            choice = choose(recipe, data, progress=False, resume=before, **options)
         except ChoiceInterrupted as stopped:
             cut = KernelCandidate(parameters, stopped.partial, math.nan, math.nan, taken=False)
             raise KernelChoiceInterrupted(KernelChoice(found.candidates, cut)) from None
@@ -122,7 +109,7 @@ def choose_kernels(
             moved = False
             for name, value in grid:
                 trial = {**found.best.parameters, name: value}
-                if tuple(trial.items()) not in {candidate.key for candidate in found.candidates}:
+                if all(candidate.parameters != trial for candidate in found.candidates):
                     moved = judge(trial) or moved
             if not moved:
                 break
@@ -191,11 +178,6 @@ class KernelCandidate:
     gain_error: float
     taken: bool
 
-    @property
-    def key(self) -> Key:
-        """The same for equal parameters."""
-        return tuple(self.parameters.items())
-
 
 class KernelChoiceInterrupted(KeyboardInterrupt):
     """A search was interrupted.
@@ -228,10 +210,7 @@ def _scores(choice: Choice) -> list[Score]:
 
 
 def with_parameters(model: TraceGP, parameters: Mapping[str, float], *, keep_variance: bool) -> TraceGP:
-    """A recipe of its own with these parameters of the prior.
-
-    :param keep_variance: whether the column kernel is scaled so that the average prior variance stays as it is.
-    """
+    """A recipe of its own with these parameters of the prior; the column kernel is scaled to keep its variance."""
     other = copy.deepcopy(model)
     with torch.no_grad():
         dtype = other.prior.dtype  # given as tensors: GPyTorch's setters round plain numbers to single precision
@@ -239,10 +218,9 @@ def with_parameters(model: TraceGP, parameters: Mapping[str, float], *, keep_var
         if keep_variance:
             factor = _variance(model.prior) / _variance(other.prior)
             if abs(factor - 1) > 1e-6:
-                axis = other.prior.col_axis
-                scaled = ScaleKernel(axis.kernel).to(dtype)
+                scaled = ScaleKernel(other.prior.col_axis.kernel).to(dtype)
                 scaled.outputscale = torch.tensor(factor, dtype=dtype)
-                axis.kernel = scaled
+                other.prior.col_axis.kernel = scaled
     return other
 
 

@@ -9,7 +9,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -95,10 +95,10 @@ class Settings:
 
     def check_same(self, other: Settings) -> None:
         """Refuse a choice that was begun with other settings."""
-        for setting in fields(self):
-            mine, theirs = getattr(self, setting.name), getattr(other, setting.name)
+        for name, mine in vars(self).items():
+            theirs = getattr(other, name)
             if mine != theirs:
-                raise InputError(f"resume: expected a choice with the same {setting.name}, {mine!r}, got {theirs!r}")
+                raise InputError(f"resume: expected a choice with the same {name}, {mine!r}, got {theirs!r}")
 
 
 @dataclass(frozen=True)

@@ -203,10 +203,7 @@ class Choice:
 
     @property
     def best_one_standard_error(self) -> Point:
-        """The strongest penalty whose mean is within one standard error of the best, its trace share the same.
-
-        Penalties of one trace share are ordered by strength; those of different shares have no order.
-        """
+        """The strongest penalty whose mean is within one standard error of the best, its trace share the same."""
         best = self.best
         if math.isnan(best.standard_error):
             raise InputError(
@@ -234,11 +231,8 @@ class Choice:
         check_data(data)
         negatives = check_negatives(self.settings.negatives, data)
         strengths = [strength for strength in self.settings.strengths if strength >= recipe.strength]
-        posteriors = []
-        for labelled in fitted_sets(data, negatives, self.settings.seed, 0):
-            *_, last = recipe.path(labelled, strengths)
-            posteriors.append(last.posterior)
-        return joined(posteriors, negatives)
+        sets = fitted_sets(data, negatives, self.settings.seed, 0)
+        return joined([[*recipe.path(labelled, strengths)][-1].posterior for labelled in sets], negatives)
 
     def to_frame(self) -> pd.DataFrame:
         """The table as a pandas frame, one line for each record; the metric under its own name."""
@@ -293,8 +287,7 @@ def nested_cross_validation(
     :param by: "pairs" or "rows", for outer and inner splits alike.
     :param metric: what is maximised, and what the outer folds are judged by.
     :param seed: of the outer splits; each inner choice has one of its own that follows from it.
-    :param options: the other arguments of :func:`choose`: ``trace_shares``, ``strengths``, ``patience``, ``negatives``
-        and so on.
+    :param options: the other arguments of :func:`choose`: ``trace_shares``, ``strengths``, ``negatives`` and so on.
 
     Example:
         >>> import mvgp
@@ -352,12 +345,10 @@ class NestedResult:
         """One line for each outer fold, as a pandas frame."""
         import pandas as pd
 
-        lines = []
-        for at, fold in enumerate(self.folds):
-            chosen = fold.choice.chosen
-            line = {"fold": at, "trace_share": chosen.trace_share, "strength": chosen.strength}
-            lines.append({**line, "validation": chosen.mean, self.metric: fold.score.value})
-        return pd.DataFrame(lines)
+        chosen = [fold.choice.chosen for fold in self.folds]
+        lines = [(at, point.trace_share, point.strength, point.mean) for at, point in enumerate(chosen)]
+        frame = pd.DataFrame(lines, columns=["fold", "trace_share", "strength", "validation"])
+        return frame.assign(**{self.metric: self.scores})
 
     def __repr__(self) -> str:
         return f"NestedResult({self.metric} {self.mean:.4g} +- {self.standard_error:.2g} over {len(self.folds)} folds)"
