@@ -52,9 +52,8 @@ def learn_grid(
 ) -> LearnedGrid:
     r"""Maximise the exact log marginal likelihood of a matrix whose every cell counts, in place.
 
-    Of links the matrix has 1 where there is one and 0 elsewhere, rows without links included. That is a regression of
-    labels: it says how far along the graphs links agree, not which ranking is best. The eigenvectors of both graphs
-    are needed (up to 16,384 nodes), once; see :mod:`~mvgp.hyperparameters.complete_grid`.
+    Links are 1 in a matrix of 0, rows without links included: a regression, which says how far along the graphs links
+    agree, not which ranking is best. The eigenvectors of both graphs are needed (up to 16,384 nodes), once.
 
     Give the scale of the covariance to one kernel only (a ``ScaleKernel`` on one axis): two cannot be told apart. Begin
     with scale and noise of the order of the variance of the labels; from far above it can end where all is noise.

@@ -75,8 +75,7 @@ def choose_kernels(
 
     """
     check_model(model)
-    grid, further = _read(values, jumps)
-    start = _check(model.prior, grid, further)
+    start, grid, further = _read(model.prior, values, jumps)
     errors, sweeps = check_not_negative(errors, "errors"), check_whole_number(sweeps, "sweeps", 0)
     keep_variance, progress = check_flag(keep_variance, "keep_variance"), check_flag(progress, "progress")
     earlier: list[KernelCandidate] = []
@@ -231,8 +230,8 @@ def _variance(prior: MatrixGP) -> float:
     return float(rows.diagonal().double().mean() * cols.diagonal().double().mean())
 
 
-def _read(values: Any, jumps: Any) -> tuple[list[tuple[str, float]], list[Parameters]]:
-    """What is tried one by one, and what is tried at once, with full names and plain numbers."""
+def _read(prior: MatrixGP, values: Any, jumps: Any) -> tuple[Parameters, list[tuple[str, float]], list[Parameters]]:
+    """The parameters as they are, what is tried one by one, and what is tried at once; refuse what cannot be set."""
     listed = isinstance(jumps, Sequence) and all(isinstance(jump, Mapping) for jump in jumps)
     if not isinstance(values, Mapping) or not listed:
         raise InputError(
@@ -243,9 +242,21 @@ def _read(values: Any, jumps: Any) -> tuple[list[tuple[str, float]], list[Parame
         if isinstance(entries, str) or not isinstance(entries, Iterable):
             raise InputError(f"{name}: expected a list of values to try, got {entries!r}")
     grid = [_pair(name, value) for name, entries in values.items() for value in entries]
-    if not grid and not jumps:
+    further = [dict(_pair(name, value) for name, value in jump.items()) for jump in jumps]
+    if not grid and not further:
         raise InputError("values: expected at least one parameter to search over, got none")
-    return grid, [dict(_pair(name, value) for name, value in jump.items()) for jump in jumps]
+    trial, start = copy.deepcopy(prior), Parameters()
+    fine = torch.finfo(prior.dtype).eps ** 0.5  # what constraints leave of a number
+    for name, value in [*grid, *(pair for jump in further for pair in jump.items())]:
+        start.setdefault(name, _get(prior, name))
+        try:
+            trial.initialize(**{name: torch.tensor(value, dtype=prior.dtype)})
+            now = _get(trial, name)
+        except (AttributeError, RuntimeError, ValueError, TypeError) as error:
+            raise InputError(f"{name}: expected a value that can be set, got {value!r}: {error}") from None
+        if not abs(now - value) <= fine * max(1.0, abs(now)):
+            raise InputError(f"{name}: expected a value within its constraint, got {value!r}")
+    return start, grid, further
 
 
 def _pair(name: Any, value: Any) -> tuple[str, float]:
@@ -255,22 +266,6 @@ def _pair(name: Any, value: Any) -> tuple[str, float]:
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: expected a value that is one number, got {value!r}") from None
     return re.sub(r"^(row|col)_kernel\.", r"\1_axis.kernel.", str(name)), number  # short names as learn_grid has them
-
-
-def _check(prior: MatrixGP, grid: Sequence[tuple[str, float]], jumps: Sequence[Parameters]) -> Parameters:
-    """The parameters as they are, in the order of the grid and then of the jumps; refuse what cannot be set."""
-    trial, start = copy.deepcopy(prior), Parameters()
-    fine = torch.finfo(prior.dtype).eps ** 0.5  # what constraints leave of a number
-    for name, value in [*grid, *(pair for jump in jumps for pair in jump.items())]:
-        start.setdefault(name, _get(prior, name))
-        try:
-            trial.initialize(**{name: torch.tensor(value, dtype=prior.dtype)})
-            now = _get(trial, name)
-        except (AttributeError, RuntimeError, ValueError, TypeError) as error:
-            raise InputError(f"{name}: expected a value that can be set, got {value!r}: {error}") from None
-        if not abs(now - value) <= fine * max(1.0, abs(now)):
-            raise InputError(f"{name}: expected a value within its constraint, got {value!r}")
-    return start
 
 
 def _get(prior: MatrixGP, name: str) -> float:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from tqdm import tqdm
 
-from ..checks import check_flag, check_iterations, check_tolerance, check_whole_number, refuse_gradient
+from ..checks import check_flag, check_instance, check_iterations, check_tolerance, check_whole_number, refuse_gradient
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..priors.matrix_gp import MatrixGP
@@ -48,9 +48,8 @@ def learn(
 ) -> Learned:
     r"""Maximise the log marginal likelihood over all raw parameters that take gradients, in place.
 
-    With probes L-BFGS runs at least twice: with the preconditioner of the starting point, and again from where it ended
-    with the preconditioner of that point. P probes move the optimum by at most about :math:`1 / \sqrt{P}` of a
-    standard error.
+    With probes L-BFGS runs again from where it ended, with the preconditioner of that point. P probes move the optimum
+    by at most about :math:`1 / \sqrt{P}` of a standard error.
 
     :param model: a :class:`mvgp.MatrixGP`, or a recipe that has one as ``prior``.
     :param likelihood: gpytorch's ``GaussianLikelihood``; it is brought to the prior's precision.
@@ -66,9 +65,7 @@ def learn(
     :param seed: of the probes.
     :param options: further ones of :class:`MatrixMarginalLogLikelihood`.
     """
-    prior = getattr(model, "prior", model)
-    if not isinstance(prior, MatrixGP):
-        raise InputError(f"model: expected mvgp.MatrixGP or a recipe with one, got {type(model).__name__}")
+    prior = check_instance(getattr(model, "prior", model), "model", MatrixGP, "mvgp.MatrixGP or a recipe with one")
     check_problem(prior, data)
     refuse_gradient(data, "data")
     prior.refuse_gradients()

@@ -98,19 +98,19 @@ def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) 
         grid = u.square() @ inner @ v.square().mT  # (M, N)
         everything = conditional.pairs.gather(grid.unsqueeze(0)).squeeze(1)
         everything = everything if whole else (1 - everything) / solver.noise
-        return everything if which is None else everything[which]
-    if conditional.has_dense or (which is None and count <= conditional.limits.dense):
+    elif conditional.has_dense or (which is None and count <= conditional.limits.dense):
         everything = torch.cholesky_inverse(conditional.dense.chol).diagonal()
-        return everything if which is None else everything[which]
-    if which is None:
+    elif which is None:
         raise SizeError(
             f"leave-one-out for all entries is offered up to {conditional.limits.dense:,} observed pairs, there are "
             f"{count:,}; name some with which="
         )
-    parts = [conditional.noise.new_zeros(0)]
-    for part in which.split(SOLVE_BATCH) if len(which) else ():
-        columns = torch.arange(len(part), device=part.device)
-        rhs = torch.zeros(count, len(part), dtype=conditional.noise.dtype, device=part.device)
-        rhs[part, columns] = 1
-        parts.append(conditional.solve(rhs)[part, columns])
-    return torch.cat(parts)
+    else:
+        parts = [conditional.noise.new_zeros(0)]
+        for part in which.split(SOLVE_BATCH) if len(which) else ():
+            columns = torch.arange(len(part), device=part.device)
+            rhs = torch.zeros(count, len(part), dtype=conditional.noise.dtype, device=part.device)
+            rhs[part, columns] = 1
+            parts.append(conditional.solve(rhs)[part, columns])
+        return torch.cat(parts)
+    return everything if which is None else everything[which]

@@ -128,10 +128,9 @@ class LogMarginal:
 class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
     r"""(log p(r) + log densities of gpytorch priors on parameters) / T, as gpytorch's ``ExactMarginalLogLikelihood``.
 
-    Up to 3,000 observed pairs, and on complete grids with equal noise, it is exact. Beyond that the log determinant is
-    estimated; ``last`` has the error bar. The probes and the preconditioner they are drawn from stay the same from
-    call to call, so that value and gradient belong to one smooth function and L-BFGS works; they are made anew when
-    conjugate gradients slow down because the parameters have moved far, or by :meth:`refresh`.
+    Probes, and the preconditioner they are drawn from, stay the same from call to call, so that value and gradient
+    belong to one smooth function and L-BFGS works; they are made anew when conjugate gradients slow down because the
+    parameters have moved far, or by :meth:`refresh`. ``last`` has the error bar.
 
     :param likelihood: gpytorch's ``GaussianLikelihood``.
     :param prior: the matrix-variate prior.
@@ -193,12 +192,10 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
 
         :param weights: (T,) positive; an entry has noise variance noise / weight.
         """
-        if not isinstance(function_dist, MultivariateNormal) or not isinstance(
-            function_dist.lazy_covariance_matrix, PairLinearOperator
-        ):
+        covariance = getattr(function_dist, "lazy_covariance_matrix", None)
+        if not isinstance(function_dist, MultivariateNormal) or not isinstance(covariance, PairLinearOperator):
             raise InputError(f"function_dist: expected prior(rows, cols), got {type(function_dist).__name__}")
-        mean, covariance = function_dist.loc, function_dist.lazy_covariance_matrix
-        count = len(mean)
+        mean, count = function_dist.loc, len(function_dist.loc)
         values = check_values(target, count, "target", keep_gradient=True).to(mean)
         checked = None if weights is None else check_weights(weights, count, mean.dtype, keep_gradient=True).to(mean)
         noise = noise_of(self.likelihood, mean, checked)
@@ -208,13 +205,10 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
 
     def log_parameter_prior(self) -> Tensor:
         """(): the log densities of the gpytorch priors that are registered on parameters."""
-        total, seen = self.model.mean_module.zero, set()
-        for part in (self.model, self.likelihood):
-            for _, module, prior, closure, _ in part.named_priors():
-                if (id(module), id(prior)) not in seen:  # a kernel may serve both axes
-                    seen.add((id(module), id(prior)))
-                    total = total + prior.log_prob(closure(module)).sum()
-        return total
+        found = [named for part in (self.model, self.likelihood) for named in part.named_priors()]
+        once = {(id(module), id(prior)): (module, prior, closure) for _, module, prior, closure, _ in found}
+        logs = [prior.log_prob(closure(module)).sum() for module, prior, closure in once.values()]
+        return sum(logs, self.model.mean_module.zero)  # a kernel that serves both axes counts once
 
     def _evaluate(self, covariance: PairLinearOperator, residual: Tensor, noise: Tensor) -> LogMarginal:
         settings = replace(self.settings, method=choose_method(covariance, noise, self.settings.method))

@@ -11,7 +11,7 @@ keeps its coefficients, and the logarithm follows from them by quadrature.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,6 @@ from ..linalg.preconditioner import WoodburyPreconditioner
 from ..linalg.solvers import make_solver
 from ..tensor_checks import check_float_tensor, refuse_where
 
-Gradients = Sequence[Tensor | None]  # by some tensors; None is 0
 DROP = 1e-9  # directions of a gradient with a smaller share than this are left out
 PROBES = 16
 GRID_BYTES = 128 * 2**20  # memory for the scattered vectors of one batch
@@ -49,26 +48,22 @@ def log_determinant(
 ) -> LogDeterminant:
     r"""For A = K_TT + D, log det A = log det M + tr log(M^-1/2 A M^-1/2), the trace by probes z with E[z z^T] = M.
 
-    With e = M^-1/2 z each probe gives :math:`e^T \log(M^{-1/2} A M^{-1/2})\, e`, from the coefficients of conjugate
-    gradients on A x = z. The estimate has no bias, and no error at all where A = M. It is a smooth function of A,
-    and ``vectors`` hold its own derivative, not another estimate of the true one.
+    With e = M^-1/2 z each probe gives :math:`e^T \log(M^{-1/2} A M^{-1/2})\, e`. The estimate has no bias, and no error
+    where A = M. It is a smooth function of A, and ``vectors`` hold its own derivative, not an estimate of the true one.
 
     :param covariance: K_TT (T, T).
     :param noise: (T,) diagonal of D.
     :param reference: M and the probes.
     :param tolerance: relative residual of the runs; missing it is an error.
     :param max_iterations: of a run.
-    :param derivative: whether to keep the vectors that the derivative is made of; they are kept in any case if
-        covariance or noise require a gradient.
+    :param derivative: whether to keep the vectors of the derivative even if covariance and noise need no gradient.
     """
     check_noise(covariance, noise)
     check_instance(reference, "reference", Reference, "mvgp.hyperparameters.probes.Reference")
     if not reference.fits(covariance.left):
         raise InputError("reference: expected one of the same pairs, got one of others")
-    tolerance, max_iterations = (
-        check_positive(tolerance, "tolerance"),
-        check_whole_number(max_iterations, "max_iterations"),
-    )
+    max_iterations = check_whole_number(max_iterations, "max_iterations")
+    tolerance = check_positive(tolerance, "tolerance")
     differentiate = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise))
     keep = check_flag(derivative, "derivative") or differentiate
     fixed, each_noise = covariance.detach(), noise.detach().unsqueeze(1)
@@ -359,10 +354,8 @@ def form_gradients(
     product, (rows, cols) = covariance.product, covariance.left.active_shape
     if max(rows, cols) > gram_side or not (product.row.dense_fits and product.col.dense_fits):
         width = max(1, GRID_BYTES // (rows * cols * vectors.element_size()))
-        total: Gradients = [None] * len(tensors)
-        for left, right in zip((weights * vectors).split(width, dim=1), vectors.split(width, dim=1), strict=True):
-            total = _sum(total, covariance._bilinear_derivative(left, right))
-        return [*zip(tensors, total, strict=True), last]
+        batches = zip((weights * vectors).split(width, dim=1), vectors.split(width, dim=1), strict=True)
+        return [*zip(tensors, _total(covariance, batches), strict=True), last]
     by_row, by_col = vectors.new_zeros(rows, rows), vectors.new_zeros(cols, cols)
     for c in range(vectors.shape[1]):
         x, x_t = _scattered(covariance.left, vectors[:, c])
@@ -392,18 +385,23 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
-def _contracted(op: LinearOperator, inner: Tensor, active: Tensor, columns: int) -> Gradients:
+def _contracted(op: LinearOperator, inner: Tensor, active: Tensor, columns: int) -> list[Tensor | None]:
     """The gradient of <inner, K> for K the block of ``op`` at ``active`` x ``active``, for each tensor of ``op``."""
-    total: Gradients = [None] * len(op.representation())
-    for start in range(0, len(active), columns):
-        part = active[start : start + columns]
-        left, right = inner.new_zeros(op.shape[-1], len(part)), inner.new_zeros(op.shape[-1], len(part))
-        left[active] = inner[:, start : start + columns]
-        right[part, torch.arange(len(part), device=part.device)] = 1
-        total = _sum(total, op._bilinear_derivative(left, right))
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for part, values in zip(active.split(columns), inner.split(columns, dim=1), strict=True):
+            left, right = inner.new_zeros(op.shape[-1], len(part)), inner.new_zeros(op.shape[-1], len(part))
+            left[active] = values
+            right[part, torch.arange(len(part), device=part.device)] = 1
+            yield left, right
+
+    return _total(op, batches())
+
+
+def _total(op: LinearOperator, batches: Iterable[tuple[Tensor, Tensor]]) -> list[Tensor | None]:
+    """The gradient of sum(left * (K right)) over the batches, for each tensor of ``op``; None is 0."""
+    total: list[Tensor | None] = [None] * len(op.representation())
+    for left, right in batches:
+        pieces = op._bilinear_derivative(left, right)
+        total = [b if a is None else a if b is None else a + b for a, b in zip(total, pieces, strict=True)]
     return total
-
-
-def _sum(first: Gradients, second: Gradients) -> Gradients:
-    """Entry by entry; None is 0."""
-    return [b if a is None else a if b is None else a + b for a, b in zip(first, second, strict=True)]
