@@ -22,8 +22,7 @@ from ..checks import check_flag, check_instance, check_iterations, check_toleran
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..priors.matrix_gp import MatrixGP
-from .marginal import LogMarginal, MarginalMethod, MatrixMarginalLogLikelihood, check_problem
-from .probes import PROBES
+from .marginal import LogMarginal, MatrixMarginalLogLikelihood, check_problem
 
 FIRST, AGAIN = 1.0, 0.02  # length of the first step in raw parameters
 TURNS = 5  # of L-BFGS, at most, each with a new preconditioner
@@ -41,9 +40,6 @@ def learn(
     errors: bool = True,
     max_errors: int = 200,
     progress: bool = False,
-    method: MarginalMethod = "auto",
-    probes: int = PROBES,
-    seed: int = 0,
     **options: Any,
 ) -> Learned:
     r"""Maximise the log marginal likelihood over all raw parameters that take gradients, in place.
@@ -60,10 +56,7 @@ def learn(
     :param errors: whether to compute standard errors, two gradients for each parameter.
     :param max_errors: parameters up to which they are computed.
     :param progress: show a progress bar.
-    :param method: of the value, as in :func:`~mvgp.hyperparameters.log_marginal`.
-    :param probes: how many random vectors estimate the log determinant.
-    :param seed: of the probes.
-    :param options: further ones of :class:`MatrixMarginalLogLikelihood`.
+    :param options: ``method``, ``probes``, ``seed`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
     prior = check_instance(getattr(model, "prior", model), "model", MatrixGP, "mvgp.MatrixGP or a recipe with one")
     check_problem(prior, data)
@@ -72,7 +65,7 @@ def learn(
     tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
     errors, progress = check_flag(errors, "errors"), check_flag(progress, "progress")
     max_errors = check_whole_number(max_errors, "max_errors", 0)
-    mll = MatrixMarginalLogLikelihood(likelihood, prior, method=method, probes=probes, seed=seed, **options)
+    mll = MatrixMarginalLogLikelihood(likelihood, prior, **options)
     likelihood.to(prior.dtype)
     vector = ParameterVector({"": prior, "likelihood": likelihood})
     if errors and len(vector.get()) > max_errors:

@@ -29,18 +29,7 @@ SLACK = 2.0  # a reference is kept until this many times the iterations are need
 GRACE = 10
 
 
-def log_marginal(
-    prior: MatrixGP,
-    likelihood: GaussianLikelihood,
-    data: ObservedMatrix,
-    *,
-    method: MarginalMethod = "auto",
-    tolerance: float | None = None,
-    probe_tolerance: float | None = None,
-    max_iterations: int = 1000,
-    probes: int = PROBES,
-    seed: int = 0,
-) -> LogMarginal:
+def log_marginal(prior: MatrixGP, likelihood: GaussianLikelihood, data: ObservedMatrix, **options: Any) -> LogMarginal:
     r"""The log marginal likelihood of ``data``, with its gradient.
 
     .. math:: \log p(r) = -\tfrac12 \left( \rho^T A^{-1} \rho + \log\det A + T \log 2\pi \right),
@@ -49,16 +38,10 @@ def log_marginal(
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``.
     :param data: T observed pairs.
-    :param method: ``cholesky``, exact, is taken up to 3,000 observed pairs; ``spectral``, exact, for complete grids
-        with equal noise; ``probes`` otherwise.
-    :param tolerance: relative residual of the linear system; 1e-8 in double precision, 1e-5 in single.
-    :param probe_tolerance: the same for the probes; 1e-6 and 1e-4.
-    :param max_iterations: of conjugate gradients.
-    :param probes: how many random vectors estimate the log determinant.
-    :param seed: of the probes.
+    :param options: ``method``, ``tolerance`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
     check_problem(prior, data)
-    settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
+    settings = MarginalSettings(**options)
     joint = prior(data.rows, data.cols)
     noise = noise_of(likelihood, joint.loc, data.weights)
     return pair_log_marginal(joint.lazy_covariance_matrix, data.values.to(joint.loc) - joint.loc, noise, settings)
@@ -74,7 +57,7 @@ def check_problem(prior: Any, data: Any) -> None:
 
 @dataclass(frozen=True)
 class MarginalSettings:
-    """How a log marginal likelihood is computed: the arguments of :func:`log_marginal`, checked."""
+    """How a log marginal likelihood is computed: the options of :class:`MatrixMarginalLogLikelihood`, checked."""
 
     method: MarginalMethod = "auto"
     tolerance: float | None = None
@@ -134,9 +117,10 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
 
     :param likelihood: gpytorch's ``GaussianLikelihood``.
     :param prior: the matrix-variate prior.
-    :param method: see :func:`~mvgp.hyperparameters.log_marginal`.
-    :param tolerance: relative residual of the linear system.
-    :param probe_tolerance: relative residual of the probes.
+    :param method: ``cholesky``, exact, is taken up to 3,000 observed pairs; ``spectral``, exact, for complete grids
+        with equal noise; ``probes`` otherwise.
+    :param tolerance: relative residual of the linear system; 1e-8 in double precision, 1e-5 in single.
+    :param probe_tolerance: the same for the probes; 1e-6 and 1e-4.
     :param max_iterations: of conjugate gradients.
     :param probes: how many random vectors estimate the log determinant.
     :param seed: of the probes.

@@ -1,4 +1,4 @@
-"""One path of a validation (a trace share and a fold, over decreasing strengths): metrics, records, their summary."""
+"""One path of a validation (a trace share and a fold, over decreasing strengths): its metric and its records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import copy
 import hashlib
 import math
 import re
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,8 +32,7 @@ def walk(
 ) -> Iterator[PathRecord]:
     """The records of one path, as they come; it ends early by rank or for lack of improvement.
 
-    Without a trace norm no rank is low, and all strong penalties rank alike, which is no reason to stop: such a path is
-    walked to its end.
+    Without a trace norm no rank is low and all strong penalties rank alike: such a path is walked to its end.
     """
     recipe = with_share(model, trace_share)
     sets = fitted_sets(split.train, settings.negatives, settings.seed, fold + 1)
@@ -99,56 +97,6 @@ class Settings:
             theirs = getattr(other, name)
             if mine != theirs:
                 raise InputError(f"resume: expected a choice with the same {name}, {mine!r}, got {theirs!r}")
-
-
-@dataclass(frozen=True)
-class Point:
-    """What all folds say about a trace share and a strength.
-
-    :param trace_share: between 0 and 1.
-    :param strength: lam / lam_max.
-    :param mean: of the metric over folds.
-    :param standard_error: of that mean, over folds, or over tasks if there is one fold; NaN if there is neither.
-    :param rank: average rank of the means.
-    """
-
-    trace_share: float
-    strength: float
-    mean: float
-    standard_error: float
-    rank: float
-
-
-def summarise(records: Iterable[PathRecord], num_folds: int) -> tuple[Point, ...]:
-    """The points that every fold has reached, in the order of the records."""
-    groups: dict[tuple[float, float], list[PathRecord]] = {}
-    for record in records:
-        groups.setdefault((record.trace_share, record.strength), []).append(record)
-    points = []
-    for (trace_share, strength), group in groups.items():
-        if len(group) == num_folds:
-            values = [record.score.value for record in group]
-            error = standard_error(values, group[0].score.standard_error)
-            rank = statistics.fmean(record.rank for record in group)
-            points.append(Point(trace_share, strength, statistics.fmean(values), error, rank))
-    return tuple(points)
-
-
-def best_of(points: Sequence[Point]) -> Point:
-    """The largest mean; of equal ones the strongest penalty."""
-    return max(points, key=lambda point: (point.mean, point.strength, point.trace_share))
-
-
-def strongest_within(points: Sequence[Point], best: Point) -> Point:
-    """The strongest penalty of the same trace share whose mean is within one standard error of the best."""
-    threshold = best.mean - best.standard_error
-    same = [point for point in points if point.trace_share == best.trace_share and point.mean >= threshold]
-    return max(same, key=lambda point: point.strength)
-
-
-def standard_error(values: Sequence[float], alone: float) -> float:
-    """Of the mean over folds; ``alone``, that over tasks, if there is one fold."""
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else alone
 
 
 class AveragedRanker:

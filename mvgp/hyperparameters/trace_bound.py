@@ -60,7 +60,7 @@ def trace_bound(
     :param likelihood: Gaussian, or a ranking likelihood.
     :param data: T observed pairs.
     :param posterior: fitted to them, of :class:`mvgp.TraceGP`.
-    :param options: ``method``, ``tolerance`` and so on, as in :func:`~mvgp.hyperparameters.log_marginal`.
+    :param options: ``method``, ``tolerance`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
     check_problem(prior, data)
     check_instance(likelihood, "likelihood", (GaussianLikelihood, RankingLikelihood), "a likelihood")
@@ -152,7 +152,7 @@ def learn_trace(
     :param fit_tolerance: relative duality gap of the fits on the way.
     :param max_iterations: of a fit.
     :param progress: show a progress bar.
-    :param options: ``method``, ``tolerance`` and so on, as in :func:`~mvgp.hyperparameters.log_marginal`.
+    :param options: ``method``, ``tolerance`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
     prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
     if not isinstance(prior, MatrixGP) or not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):

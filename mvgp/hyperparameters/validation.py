@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,18 +21,13 @@ from ..tensor_checks import check_list
 from .records import (
     AveragedRanker,
     PathRecord,
-    Point,
     Score,
     Settings,
-    best_of,
     digest_model,
     digest_splits,
     fitted_sets,
     joined,
     resolve_metric,
-    standard_error,
-    strongest_within,
-    summarise,
     walk,
     with_share,
 )
@@ -252,6 +247,56 @@ class Choice:
             f"Choice(best: trace_share {best.trace_share:g}, strength {best.strength:.3g}, {self.settings.metric} "
             f"{best.mean:.4g} +- {best.standard_error:.2g}; {len(self.records)} fits)"
         )
+
+
+@dataclass(frozen=True)
+class Point:
+    """What all folds say about a trace share and a strength.
+
+    :param trace_share: between 0 and 1.
+    :param strength: lam / lam_max.
+    :param mean: of the metric over folds.
+    :param standard_error: of that mean, over folds, or over tasks if there is one fold; NaN if there is neither.
+    :param rank: average rank of the means.
+    """
+
+    trace_share: float
+    strength: float
+    mean: float
+    standard_error: float
+    rank: float
+
+
+def summarise(records: Iterable[PathRecord], num_folds: int) -> tuple[Point, ...]:
+    """The points that every fold has reached, in the order of the records."""
+    groups: dict[tuple[float, float], list[PathRecord]] = {}
+    for record in records:
+        groups.setdefault((record.trace_share, record.strength), []).append(record)
+    points = []
+    for (trace_share, strength), group in groups.items():
+        if len(group) == num_folds:
+            values = [record.score.value for record in group]
+            error = standard_error(values, group[0].score.standard_error)
+            rank = statistics.fmean(record.rank for record in group)
+            points.append(Point(trace_share, strength, statistics.fmean(values), error, rank))
+    return tuple(points)
+
+
+def best_of(points: Sequence[Point]) -> Point:
+    """The largest mean; of equal ones the strongest penalty."""
+    return max(points, key=lambda point: (point.mean, point.strength, point.trace_share))
+
+
+def strongest_within(points: Sequence[Point], best: Point) -> Point:
+    """The strongest penalty of the same trace share whose mean is within one standard error of the best."""
+    threshold = best.mean - best.standard_error
+    same = [point for point in points if point.trace_share == best.trace_share and point.mean >= threshold]
+    return max(same, key=lambda point: point.strength)
+
+
+def standard_error(values: Sequence[float], alone: float) -> float:
+    """Of the mean over folds; ``alone``, that over tasks, if there is one fold."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else alone
 
 
 class ChoiceInterrupted(KeyboardInterrupt):
