@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ...hyperparameters.negatives import with_negatives
+from ...hyperparameters.splits import with_negatives
 from ...likelihoods.data_loss import Data
 from ...metrics.ranking import Ranker
 from ...posteriors.fitted import ScalablePosterior

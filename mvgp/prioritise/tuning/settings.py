@@ -23,7 +23,7 @@ from ...checks import (
     shown,
 )
 from ...errors import InputError
-from ...hyperparameters.negatives import NegativeSets
+from ...hyperparameters.splits import NegativeSets
 from ...models.trace_gp import path_strengths
 
 DEFAULT_MODEL = "trace"

@@ -13,10 +13,8 @@ from tqdm import tqdm
 
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import ConvergenceError
-from ...hyperparameters.negatives import NegativeSets
-from ...hyperparameters.records import AveragedRanker, fitted_sets
-from ...hyperparameters.scoring import Metric, resolve_metric
-from ...hyperparameters.splits import Split, make_splits
+from ...hyperparameters.records import AveragedRanker, Metric, fitted_sets, resolve_metric
+from ...hyperparameters.splits import NegativeSets, Split, make_splits
 from ...hyperparameters.validation import Choice, choose
 from ...likelihoods.data_loss import Data
 from ...metrics.ranking import Ranker

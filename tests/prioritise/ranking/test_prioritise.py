@@ -235,7 +235,7 @@ def test_validation_can_hold_out_rows(model, monkeypatch):
         seen.append(set(positives.rows.tolist()) & set(exclude.rows.tolist()))
         return real(scores, positives, exclude=exclude, **options)
 
-    monkeypatch.setattr("mvgp.hyperparameters.scoring.ranking_scores", spy)
+    monkeypatch.setattr("mvgp.hyperparameters.records.ranking_scores", spy)
     fit_prioritiser(LINKS, model=model, split="new", strengths=2, lowest=0.1)
     assert seen
     assert not any(seen)
