@@ -3,7 +3,7 @@
 from .ranking.fit import fit_prioritiser, prioritise
 from .ranking.prioritiser import Prioritiser, load_prioritiser
 from .ranking.rows import Prioritisation, RankedRow, find_rows
-from .tuning.registry import MODELS
+from .tuning.tune import MODELS
 
 __all__ = [
     "MODELS",

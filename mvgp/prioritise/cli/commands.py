@@ -20,8 +20,8 @@ from ..studies.execution import check_address, check_jobs
 from ..studies.settings import Study
 from ..studies.study import StudyResult, check_study, run_study
 from ..tables.link_set import LinkSet
-from ..tuning.registry import MODELS, WITH_POSTERIOR
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP
+from ..tuning.tune import MODELS, WITH_POSTERIOR
 from . import options
 from .options import check_directory, check_option, check_output, show_line, show_row, show_table
 from .streams import Stopped, can_show, log

@@ -13,9 +13,8 @@ from ...checks import check_flag, check_instance, check_positive, check_seed, ch
 from ...errors import InputError, SizeError
 from ...posteriors.fitted import ScalablePosterior
 from ..tables.link_set import LinkSet
-from ..tuning.registry import MODELS, REGISTRY, WITH_PATH, family_of, takes_negatives
 from ..tuning.settings import DEFAULT_MODEL, MAX_SETS, OF_ONE_LIST, TOP, FitSettings
-from ..tuning.tune import fit, tune
+from ..tuning.tune import MODELS, REGISTRY, WITH_PATH, family_of, fit, takes_negatives, tune
 from .prioritiser import Prioritiser
 from .rows import Prioritisation, check_top, find_rows
 

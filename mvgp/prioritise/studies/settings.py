@@ -7,8 +7,8 @@ from typing import Any
 
 from ...checks import check_part, shown
 from ...errors import InputError
-from ..tuning.registry import CALIBRATED, MODELS
 from ..tuning.settings import TOP, FitSettings
+from ..tuning.tune import CALIBRATED, MODELS
 
 MAX_FOLDS = 1_000_000
 GROWING = ("models", "run_folds", "calibration_rows", "candidate_rows", "title")  # may change from run to run

@@ -19,8 +19,7 @@ from ...errors import StorageError
 from ...hyperparameters.splits import Split, split_pairs, split_rows
 from ...metrics.ranking import RankingScores, ranking_scores
 from ..tables.link_set import LinkSet
-from ..tuning.registry import CALIBRATED, REGISTRY, family_of, takes_negatives
-from ..tuning.tune import Setting
+from ..tuning.tune import CALIBRATED, REGISTRY, Setting, family_of, takes_negatives
 from .settings import Study
 
 STAGES = ("choice", "fit", "score", "calibration", "candidates")

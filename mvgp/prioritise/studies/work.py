@@ -27,8 +27,7 @@ from ...posteriors.fitted import ScalablePosterior
 from ..ranking.prioritiser import mixture_std
 from ..tables.link_set import LinkSet
 from ..tuning import tune as tuning
-from ..tuning.registry import takes_negatives
-from ..tuning.tune import Setting, best_setting
+from ..tuning.tune import Setting, best_setting, takes_negatives
 from .units import Failure, Outcome, Task, unit_seed
 
 BINS = 10  # of P(top k)
