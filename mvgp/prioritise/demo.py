@@ -11,7 +11,7 @@ import torch
 
 from ..hyperparameters.splits import Split, split_pairs
 from ..storage.files import replacing
-from .ranking.fit import fit_prioritiser
+from .ranking.prioritiser import fit_prioritiser
 from .ranking.rows import RankedRow, find_rows
 from .report.page import write_report
 from .studies.settings import Study

@@ -13,8 +13,7 @@ from ...errors import InputError
 from ...storage.files import replacing
 from ...version import __version__
 from ..baselines.candidates import BASELINE_NAMES
-from ..ranking.fit import check_fit, fit_prioritiser
-from ..ranking.prioritiser import Prioritiser, load_prioritiser
+from ..ranking.prioritiser import Prioritiser, check_fit, fit_prioritiser, load_prioritiser
 from ..ranking.rows import check_top, find_rows, write_rows
 from ..studies.execution import check_address, check_jobs
 from ..studies.settings import Study

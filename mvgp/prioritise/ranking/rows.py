@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import io
+import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -132,21 +133,10 @@ class RankedRow:
         unknown = [None] * len(self)
         std = unknown if self.std is None else self.std.tolist()
         chance = unknown if self.top_probability is None else self.top_probability.tolist()
+        columns = (self.col_ids, self.col_names, self.score.tolist(), std, chance, self.known.tolist())
         return [
-            {
-                "row_id": self.row_id,
-                "row_name": self.row_name,
-                "rank": index + 1,
-                "col_id": self.col_ids[index],
-                "col_name": self.col_names[index],
-                "score": score,
-                "std": std[index],
-                "p_top": chance[index],
-                "k": self.k,
-                "known": known,
-                "model": self.model,
-            }
-            for index, (score, known) in enumerate(zip(self.score.tolist(), self.known.tolist(), strict=True))
+            dict(zip(HEADER, (self.row_id, self.row_name, rank, *cells, self.k, known, self.model), strict=True))
+            for rank, (*cells, known) in enumerate(zip(*columns, strict=True), 1)
         ]
 
     def lines(self) -> Iterator[tuple[str, ...]]:
@@ -155,7 +145,7 @@ class RankedRow:
         Ids and names are made harmless for spreadsheets and terminals; :func:`mvgp.text.from_cell` has them back.
         """
         for entry in self.entries():
-            yield tuple(_cell(entry[name]) for name in HEADER)
+            yield tuple(table_cell(value) for value in entry.values())
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """The table for people: headings, and for each column its fields; control characters of names are escaped."""
@@ -258,9 +248,10 @@ def aligned(lines: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[
     ]
 
 
-def _cell(value: Any) -> str:
+def table_cell(value: Any) -> str:
+    """A cell of a table: texts are made harmless (:mod:`mvgp.text`), undefined values are empty."""
     if isinstance(value, str):
         return to_cell(value)
-    if value is None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"

@@ -16,7 +16,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ...errors import InputError
-from ..ranking.fit import free_memory
+from ..ranking.prioritiser import free_memory
 from .units import Failure, Outcome, Task, Unit
 from .work import work
 

@@ -14,7 +14,7 @@ import torch
 
 from ...metrics.comparison import compare
 from ...metrics.ranking import RankingScores
-from ...text import to_cell
+from ..ranking.rows import table_cell
 from ..tables.typed import Column, read_typed
 from ..tuning.tune import Setting
 from .units import Outcome, Workload
@@ -30,7 +30,7 @@ FLAGS = ("chosen", "held_out")
 def to_text(columns: list[str], table: Table) -> str:
     """A header and a line for each entry; undefined values are empty, texts are made harmless (:mod:`mvgp.text`)."""
     lines = ["\t".join(columns)]
-    lines += ["\t".join(_cell(entry[name]) for name in columns) for entry in table]
+    lines += ["\t".join(table_cell(entry[name]) for name in columns) for entry in table]
     return "\n".join(lines) + "\n"
 
 
@@ -42,14 +42,6 @@ def from_file(path: Path) -> Table:
 def _column(name: str) -> Column:
     kind = "text" if name in TEXT else "integer" if name in (*COUNTS, *FLAGS) else "float"
     return Column(name, kind)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, str):
-        return to_cell(value)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"
 
 
 COLUMNS = ["row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "model", "held_out"]

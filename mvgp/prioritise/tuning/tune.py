@@ -92,9 +92,9 @@ def trace_recipe(
 
 
 def _full(settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
-    options = {"tolerance": settings.tolerance, "max_iterations": settings.max_iterations}
-    full = partial(FullGP, _prior(settings, link_set), **options)
-    return [(f"noise {noise:g}", full(_likelihood(settings, noise))) for noise in settings.noises]
+    prior = _prior(settings, link_set)
+    options: dict[str, Any] = {"tolerance": settings.tolerance, "max_iterations": settings.max_iterations}
+    return [(f"noise {noise:g}", FullGP(prior, _likelihood(settings, noise), **options)) for noise in settings.noises]
 
 
 def _factor(settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
