@@ -13,11 +13,11 @@ from ...errors import InputError
 from ..ranking.rows import aligned
 from ..tables.link_set import LinkSet
 from .directory import StudyDirectory, read_description
-from .execution import check_address, check_jobs, connected, import_joblib
-from .run import Progress, StudyError, StudyRun
+from .execution import check_execution, connected
+from .run import StudyError, StudyRun
 from .settings import Study
 from .tables import Table, from_file
-from .units import Workload
+from .work import Workload
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,9 +189,8 @@ def run_study(
     store = StudyDirectory(path, study, link_set.digest())
     with connected(dask) as client, store.opened():
         seconds = float((read_description(path) or {"seconds": 0.0})["seconds"])
-        shown = Progress(load.max_units, progress)
-        with contextlib.closing(shown.bar):
-            run = StudyRun(store, load, shown, jobs, client, keep_scores, seconds)
+        run = StudyRun(store, load, jobs, client, keep_scores, seconds, progress)
+        with contextlib.closing(run.bar):
             run.run()
     if run.failures:
         pairs = tuple((str(failure.unit), failure.error) for failure in run.failures)
@@ -204,13 +203,3 @@ def check_study(link_set: LinkSet, study: Study, directory: Path, dask: str | No
     Workload(link_set, study)
     with connected(dask), StudyDirectory(directory, study, link_set.digest()).opened():
         pass
-
-
-def check_execution(jobs: Any, dask: Any) -> None:
-    """Processes of this machine, or a cluster."""
-    check_jobs(jobs)
-    check_address(dask)
-    if dask is not None and jobs != 1:
-        raise InputError(f"jobs, dask: expected one of them, got {jobs} jobs and the cluster {dask!r}")
-    if jobs > 1:
-        import_joblib()

@@ -14,11 +14,12 @@ import torch
 
 from ...metrics.comparison import compare
 from ...metrics.ranking import RankingScores
+from ..ranking.prioritiser import mixture_std
 from ..ranking.rows import table_cell
 from ..tables.typed import Column, read_typed
 from ..tuning.tune import Setting
-from .units import Outcome, Workload
-from .work import BINS, candidate_mixture
+from .directory import Outcome
+from .work import BINS, Workload
 
 Table = list[dict[str, Any]]
 # columns of words, of whole numbers, and of 0 and 1
@@ -36,12 +37,8 @@ def to_text(columns: list[str], table: Table) -> str:
 
 def from_file(path: Path) -> Table:
     """Read a table that :func:`to_text` has made; undefined numbers are NaN."""
-    return read_typed(path, _column).rows
-
-
-def _column(name: str) -> Column:
-    kind = "text" if name in TEXT else "integer" if name in (*COUNTS, *FLAGS) else "float"
-    return Column(name, kind)
+    kinds = dict.fromkeys(TEXT, "text") | dict.fromkeys((*COUNTS, *FLAGS), "integer")
+    return read_typed(path, lambda name: Column(name, kinds.get(name, "float"))).rows
 
 
 COLUMNS = ["row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "model", "held_out"]
@@ -54,12 +51,15 @@ CURVES = {"precision": "P", "recall": "R", "map": "MAP"}
 def candidates_table(load: Workload, model: str, parts: Sequence[Outcome]) -> tuple[list[str], Table]:
     """Known links are no candidates. With a subsample, links outside of it are held out, and marked."""
     data, top, width = load.data, load.study.top, load.data.shape[1]
-    scores, std, probability = candidate_mixture(parts)
+    sets = [torch.from_numpy(np.stack([part.arrays[name] for part in parts])) for name in ("scores", "std", "p_top")]
+    means, deviations, chances = (each.double() for each in sets)  # (S, R, N) each, for S sets of negatives
+    scores, probability = means.mean(0), chances.mean(0)
+    std = mixture_std(means, deviations.square())
     known = set((data.rows * width + data.cols).tolist())
     all_links = set((load.all_links.rows * width + load.all_links.cols).tolist())
     table: Table = []
     for at, row in enumerate(load.candidate_rows.tolist()):
-        best = [col for col in np.argsort(-scores[at], kind="stable").tolist() if row * width + col not in known]
+        best = [col for col in (-scores[at]).argsort(stable=True).tolist() if row * width + col not in known]
         for rank, col in enumerate(best[:top], 1):
             ids = (data.row_ids[row], data.row_names[row], rank, data.col_ids[col], data.col_names[col])
             numbers = (float(values[at, col]) for values in (scores, std, probability))

@@ -13,10 +13,9 @@ from mvgp.kernels import Graph
 from mvgp.metrics import compare, ranking_scores
 from mvgp.prioritise.report import write_report
 from mvgp.prioritise.studies import Study, StudyError, load_study, run_study
-from mvgp.prioritise.studies.directory import StudyDirectory
+from mvgp.prioritise.studies.directory import StudyDirectory, unit_seed
 from mvgp.prioritise.studies.tables import to_text
-from mvgp.prioritise.studies.units import Workload, unit_seed
-from mvgp.prioritise.studies.work import binned, in_top
+from mvgp.prioritise.studies.work import Workload, binned, in_top
 from mvgp.prioritise.tables import LinkSet
 from mvgp.prioritise.tuning import tune
 from tests.prioritise.studies.planted import M, N, planted_links, small_study, tables_of, tiny_study
