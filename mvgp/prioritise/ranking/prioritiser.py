@@ -51,10 +51,7 @@ NAMES = ("row_ids", "col_ids", "row_names", "col_names")
 
 
 class Mixture(AveragedRanker):
-    """The equal mixture of rankers, one for each set of negatives: its uncertainty includes that about the set.
-
-    :param rankers: of the same shape, at least one; posteriors, if uncertainties are to be asked for.
-    """
+    """The equal mixture of rankers, one for each set of negatives: its uncertainty includes that about the set."""
 
     @property
     def has_uncertainty(self) -> bool:
@@ -74,19 +71,14 @@ class Mixture(AveragedRanker):
 
     def std(self, row: int, cols: Any) -> Tensor:
         """(Q,): standard deviations of a row's scores."""
-        cols = torch.as_tensor(cols)
+        parts, cols = self._gaussian(), torch.as_tensor(cols)
         rows = torch.full_like(cols, row)
-        parts = self._gaussian()
         means = torch.stack([part.mean(rows, cols).double() for part in parts])  # (S, Q)
         variances = torch.stack([part.variance(rows, cols, accuracy=STD_ACCURACY).double() for part in parts])
         return mixture_std(means, variances)
 
     def top_probability(self, row: int, k: int, *, step: Callable[[], object] | None = None, **options: Any) -> Tensor:
-        """(N,): P(in the top k) of every item of a row, averaged over the posteriors.
-
-        :param step: called after each posterior, to show progress.
-        :param options: of :meth:`~mvgp.posteriors.GaussianPosterior.top_probability`.
-        """
+        """(N,): P(in the top k) of every item of a row, averaged over the posteriors; ``step`` is called after each."""
         total = torch.zeros(self.shape[1], dtype=torch.float64)
         for part in self._gaussian():
             total += part.top_probability(row, k, **options).cpu()
@@ -407,10 +399,9 @@ def prioritise(
     chosen = None if rows is None else find_rows(rows, link_set.row_ids, link_set.row_names)  # before any fit
     check_top(top, link_set.shape[1])
     fitted = fit_prioritiser(link_set, seed=seed, progress=progress, **options)
-    if uncertainty is None:
-        uncertainty = fitted.mixture.has_uncertainty
+    uncertain = fitted.mixture.has_uncertainty if uncertainty is None else uncertainty
     return fitted.prioritise(
-        chosen, top, include_known=include_known, uncertainty=uncertainty, seed=seed, progress=progress
+        chosen, top, include_known=include_known, uncertainty=uncertain, seed=seed, progress=progress
     )
 
 

@@ -6,6 +6,7 @@ import difflib
 import io
 import math
 import os
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
@@ -45,7 +46,10 @@ def find_rows(wanted: Sequence[str], ids: Sequence[str], names: Sequence[str]) -
     if len(ids) != len(names):
         raise InputError(f"names: expected {len(ids)}, one for each id, got {len(names)}")
     by_id = {row_id: row for row, row_id in enumerate(ids)}
-    by_name, by_folded = _rows_by_name(names), _rows_by_name([name.casefold() for name in names])
+    by_name, by_folded = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    for row, name in enumerate(names):
+        by_name[name].append(row)
+        by_folded[name.casefold()].append(row)
     chosen: dict[int, None] = {}
     for text in (text.strip() for text in wanted):
         rows = [by_id[text]] if text in by_id else by_name.get(text) or by_folded.get(text.casefold(), [])
@@ -58,13 +62,6 @@ def find_rows(wanted: Sequence[str], ids: Sequence[str], names: Sequence[str]) -
             )
         chosen[rows[0]] = None
     return list(chosen)
-
-
-def _rows_by_name(names: Sequence[str]) -> dict[str, list[int]]:
-    rows: dict[str, list[int]] = {}
-    for row, name in enumerate(names):
-        rows.setdefault(name, []).append(row)
-    return rows
 
 
 def _hint(text: str, ids: Sequence[str], names: Sequence[str]) -> str:
@@ -149,19 +146,19 @@ class RankedRow:
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """The table for people: headings, and for each column its fields; control characters of names are escaped."""
-        headings = ["rank", "id", "name", "score"]
-        texts = [[visible(text) for text in column] for column in (self.col_ids, self.col_names)]
-        columns = [*texts, [f"{value:.3g}" for value in self.score.tolist()]]
+        columns = {
+            "rank": [str(rank) for rank in range(1, len(self) + 1)],
+            "id": [visible(text) for text in self.col_ids],
+            "name": [visible(text) for text in self.col_names],
+            "score": [f"{value:.3g}" for value in self.score.tolist()],
+        }
         if self.std is not None:
-            headings.append("std")
-            columns.append([f"{value:.3g}" for value in self.std.tolist()])
+            columns["std"] = [f"{value:.3g}" for value in self.std.tolist()]
         if self.top_probability is not None:
-            headings.append(f"P(top {self.k})")
-            columns.append([f"{value:.3f}" for value in self.top_probability.tolist()])
+            columns[f"P(top {self.k})"] = [f"{value:.3f}" for value in self.top_probability.tolist()]
         if bool(self.known.any()):
-            headings.append("known")
-            columns.append(["yes" if known else "" for known in self.known.tolist()])
-        return headings, [[str(rank), *fields] for rank, fields in enumerate(zip(*columns, strict=True), 1)]
+            columns["known"] = ["yes" if known else "" for known in self.known.tolist()]
+        return list(columns), [list(line) for line in zip(*columns.values(), strict=True)]
 
     def title(self) -> str:
         """Id and name of the row, for people."""

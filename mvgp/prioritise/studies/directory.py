@@ -40,18 +40,12 @@ def unit_seed(seed: int, stage: str, fold: int = 0, negatives: int = 0, model: s
 
 @dataclass(frozen=True)
 class Unit:
-    """The name of a piece of work that is done once and saved.
+    """The name of a piece of work that is done once and saved."""
 
-    :param stage: one of ``STAGES``.
-    :param what: the part of a choice, the setting of a fit, or the model.
-    :param fold: of the outer split; the number of folds stands for all links.
-    :param negatives: which set of them.
-    """
-
-    stage: str
-    what: str
-    fold: int
-    negatives: int = 0
+    stage: str  # one of STAGES
+    what: str  # the part of a choice, the setting of a fit, or the model
+    fold: int  # of the outer split; the number of folds stands for all links
+    negatives: int = 0  # which set of them
 
     @property
     def path(self) -> str:
@@ -64,11 +58,7 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a unit.
-
-    :param arrays: numbers by name.
-    :param info: whatever JSON can hold.
-    """
+    """What came of a unit: numbers by name, and whatever JSON can hold."""
 
     unit: Unit
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
@@ -77,11 +67,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Failure:
-    """A unit that raised.
-
-    :param error: in one line.
-    :param details: the traceback.
-    """
+    """A unit that raised: the error in one line, and the traceback."""
 
     unit: Unit
     error: str
@@ -160,10 +146,7 @@ def _holder(path: str) -> str:
 
 
 class StudyDirectory:
-    """A directory that belongs to one study of one set of data; every file in it appears whole or not at all.
-
-    :param digest: of the data.
-    """
+    """A directory that belongs to one study of one set of data; every file in it appears whole or not at all."""
 
     def __init__(self, path: Path, study: Study, digest: str) -> None:
         self.path, self.study, self.digest = path, study, digest
@@ -219,7 +202,7 @@ class StudyDirectory:
             return None
 
     def save(self, outcome: Outcome) -> None:
-        """Keep what came of a unit; whole, or not at all."""
+        """Keep what came of a unit."""
         self.write(outcome.unit.path, to_bytes(outcome, self.belongs))
 
     def remove(self, name: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ...checks import check_whole_number
 from ...errors import InputError
 from ..ranking.prioritiser import free_memory
 from .directory import Failure, Outcome, Unit
@@ -30,20 +31,20 @@ LIBRARIES = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMBA", "NUMEXPR")
 THREADS = ("VECLIB_MAXIMUM_THREADS", *(f"{name}_NUM_THREADS" for name in LIBRARIES))  # what libraries look at
 
 
-def check_execution(jobs: Any, dask: Any) -> None:
+def check_execution(jobs: Any, dask: Any) -> int:
     """Processes of this machine, or a cluster."""
-    check_jobs(jobs)
+    jobs = check_jobs(jobs)
     check_address(dask)
     if dask is not None and jobs != 1:
         raise InputError(f"jobs, dask: expected one of them, got {jobs} jobs and the cluster {dask!r}")
     if jobs > 1 and importlib.util.find_spec("joblib") is None:
         raise InputError("jobs: more than one needs the package joblib: pip install 'mvgp[cli]'")
+    return jobs
 
 
 def check_jobs(jobs: Any) -> int:
     """A number of processes that cores and memory can bear; one always is."""
-    if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
-        raise InputError(f"jobs: expected a whole number of at least 1, got {jobs!r}")
+    jobs = check_whole_number(jobs, "jobs")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     free = free_memory()
     if jobs > PER_CORE * cores:

@@ -8,11 +8,11 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from ...errors import MvgpError
 from ...metrics.ranking import RankingScores
@@ -44,36 +44,22 @@ class StudyError(MvgpError, RuntimeError):
         super().__init__(f"{count} of the study failed, the others are saved: {first}{more}")
 
 
+@dataclass(eq=False)
 class StudyRun:
-    """What is finished, what failed, and what is left.
+    """What is finished, what failed, and what is left."""
 
-    :param directory: of the study, locked.
-    :param load: the tasks.
-    :param jobs: processes.
-    :param client: of a Dask cluster, or None.
-    :param keep_scores: whether the scores of test rows stay on disk.
-    :param seconds: that earlier runs took.
-    :param progress: whether to show a bar, which the caller closes.
-    """
-
-    def __init__(
-        self,
-        directory: StudyDirectory,
-        load: Workload,
-        jobs: int,
-        client: Any,
-        keep_scores: bool,
-        seconds: float,
-        progress: bool,
-    ) -> None:
-        self.directory, self.load, self.jobs, self.client = directory, load, jobs, client
-        self.keep_scores, self.seconds = keep_scores, seconds
-        self.done, self.total = 0, load.max_units
-        self.bar = tqdm(total=self.total, unit="unit", disable=not progress, dynamic_ncols=True)
-        self.choices: dict[Key, list[Outcome]] = {}
-        self.settings: dict[Key, Setting] = {}
-        self.scores: dict[Key, Outcome] = {}
-        self.failures: list[Failure] = []
+    directory: StudyDirectory  # locked
+    load: Workload
+    jobs: int
+    client: Any  # of a Dask cluster, or None
+    keep_scores: bool  # whether the scores of test rows stay on disk
+    seconds: float  # that earlier runs took
+    bar: Any  # of tqdm; its total is the number of units as far as it is known
+    done: int = 0
+    choices: dict[Key, list[Outcome]] = field(default_factory=dict)
+    settings: dict[Key, Setting] = field(default_factory=dict)
+    scores: dict[Key, Outcome] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
 
     def run(self) -> None:
         """All stages; ``study.json`` says after every unit how far it is."""
@@ -99,7 +85,7 @@ class StudyRun:
         """The second and third stage: scores of test rows, and as soon as all sets are there, their metrics."""
         tasks = {key: self.load.fits(setting, key[1]) for key, setting in self.settings.items()}
         num_fits = len({task.unit for group in tasks.values() for task in group})
-        self.total = self.bar.total = len(self.load.choices()) + num_fits + len(tasks) + self.load.num_later
+        self.bar.total = len(self.load.choices()) + num_fits + len(tasks) + self.load.num_later
         for key in list(tasks):
             outcome = self.directory.load(self._score_unit(key))
             if outcome is not None:
@@ -163,8 +149,7 @@ class StudyRun:
             "metrics": tables.metrics_table(scores),
             "comparisons": tables.comparisons_table(scores, compared),
             "curves": tables.curves_table(scores),
-            "path": tables.path_table(choices, settings, study.metric),
-            "grids": tables.grids_table(choices, settings, study.metric),
+            **tables.tried_tables(choices, settings, study.metric),
             "choices": tables.choices_table(settings),
         }
         calibrated = [model for model in load.calibrated if model in scores]
@@ -175,11 +160,8 @@ class StudyRun:
             made["calibration"] = tables.calibration_table({model: part[0] for model, part in outcomes.items() if part})
         if study.candidate_rows and calibrated:
             metric = study.metric if study.metric in compared else f"MAP@{study.k}"
-            means = {
-                model: sum(float(torch.nanmean(fold.per_task(metric))) for fold in scores[model])
-                for model in calibrated
-            }
-            model = max(means, key=lambda name: means[name])
+            totals = [sum(float(fold.per_task(metric).nanmean()) for fold in scores[name]) for name in calibrated]
+            model = calibrated[totals.index(max(totals))]
             chosen = [settings[model, fold] for fold in load.folds]
             count = Counter(setting.key for setting in chosen)  # the most frequent one, then the best score
             tasks = load.candidates(max(chosen, key=lambda setting: (count[setting.key], setting.score)))
@@ -271,7 +253,7 @@ class StudyRun:
                 "python": platform.python_version(),
                 **{name: version(name) for name in PACKAGES},
             },
-            "units": {"done": self.done, "total": self.done if finished else self.total},
+            "units": {"done": self.done, "total": self.done if finished else self.bar.total},
             "seconds": self.seconds,
             "notes": self._notes(),
         }

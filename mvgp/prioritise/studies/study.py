@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from ...checks import check_flag, check_instance, check_path
 from ...errors import InputError
@@ -121,9 +122,8 @@ def load_study(directory: str | os.PathLike[str]) -> StudyResult:
         >>> from mvgp.prioritise.tables import LinkSet
         >>> from mvgp.kernels import Graph
         >>> from mvgp.prioritise.studies import Study, load_study, run_study
-        >>> ids = [f"d{i}" for i in range(6)], [f"g{i}" for i in range(6)]
         >>> pairs = [(i, (i + step) % 6) for i in range(6) for step in range(3)]
-        >>> links = LinkSet(*ids, *zip(*pairs), Graph([], 6), Graph([], 6))
+        >>> links = LinkSet("abcdef", "uvwxyz", *zip(*pairs), Graph([], 6), Graph([], 6))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     done = run_study(links, Study(models=("popularity",), folds=2, k=3), folder, progress=False)
         ...     again = load_study(folder)
@@ -182,15 +182,15 @@ def run_study(
     """
     check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
     check_instance(study, "study", Study, "mvgp.prioritise.studies.Study")
-    check_execution(jobs, dask)
+    jobs = check_execution(jobs, dask)
     path = check_path(directory, "directory")
     progress, keep_scores = check_flag(progress, "progress"), check_flag(keep_scores, "keep_scores")
     load = Workload(link_set, study)
     store = StudyDirectory(path, study, link_set.digest())
     with connected(dask) as client, store.opened():
         seconds = float((read_description(path) or {"seconds": 0.0})["seconds"])
-        run = StudyRun(store, load, jobs, client, keep_scores, seconds, progress)
-        with contextlib.closing(run.bar):
+        with tqdm(total=load.max_units, unit="unit", disable=not progress, dynamic_ncols=True) as bar:
+            run = StudyRun(store, load, jobs, client, keep_scores, seconds, bar)
             run.run()
     if run.failures:
         pairs = tuple((str(failure.unit), failure.error) for failure in run.failures)

@@ -122,40 +122,32 @@ def curves_table(scores: Scores) -> tuple[list[str], Table]:
     return columns, table
 
 
-def path_table(choices: Choices, settings: Settings, metric: str) -> tuple[list[str], Table]:
-    """Every fit of every path, with what was chosen."""
-    columns = ["model", "fold", "trace_share", "strength", "metric", "score", "standard_error"]
-    columns += ["rank", "relative_gap", "iterations", "chosen"]
-    table: Table = []
+def tried_tables(choices: Choices, settings: Settings, metric: str) -> dict[str, tuple[list[str], Table]]:
+    """Every fit of every path, and every setting of other models; ``failure`` says why one could not be fitted."""
+    path, grids = Table(), Table()
     for model, fold, record in _records(choices):
+        entry, setting = {**record, "model": model, "fold": fold, "metric": metric}, settings[model, fold]
         if "strength" in record:
-            setting = settings[model, fold]
             chosen = (record["trace_share"], record["strength"]) == (setting.trace_share, setting.strength)
-            table.append({"model": model, "fold": fold, "metric": metric, **record, "chosen": int(chosen)})
-    return columns, table
-
-
-def grids_table(choices: Choices, settings: Settings, metric: str) -> tuple[list[str], Table]:
-    """Every setting of models without a path, with what was chosen; ``failure`` says why one could not be fitted."""
-    columns = ["model", "fold", "place", "setting", "metric", "score", "standard_error", "chosen", "failure"]
-    table: Table = []
-    for model, fold, record in _records(choices):
-        if "place" in record:
-            entry = {"model": model, "fold": fold, "setting": record["text"], "metric": metric}
-            chosen = int(record["place"] == settings[model, fold].index)
-            table.append({**record, **entry, "failure": record.get("failure", ""), "chosen": chosen})
-    return columns, table
+            path.append({**entry, "chosen": int(chosen)})
+        else:
+            more = {"setting": record["text"], "failure": record.get("failure", "")}
+            grids.append({**entry, **more, "chosen": int(record["place"] == setting.index)})
+    start, scores = ["model", "fold"], ["metric", "score", "standard_error"]
+    return {
+        "path": ([*start, "trace_share", "strength", *scores, "rank", "relative_gap", "iterations", "chosen"], path),
+        "grids": ([*start, "place", "setting", *scores, "chosen", "failure"], grids),
+    }
 
 
 def times_table(choices: Choices) -> tuple[list[str], Table]:
     """How long every fit of every path and grid took: measured, and so not the same in two runs."""
-    columns = ["model", "fold", "trace_share", "strength", "setting", "seconds"]
     blank = {"trace_share": None, "strength": None}
     table: Table = [
         {**blank, **record, "model": model, "fold": fold, "setting": record.get("text", "")}
         for model, fold, record in _records(choices)
     ]
-    return columns, table
+    return ["model", "fold", "trace_share", "strength", "setting", "seconds"], table
 
 
 def choices_table(settings: Settings) -> tuple[list[str], Table]:
@@ -167,12 +159,10 @@ def choices_table(settings: Settings) -> tuple[list[str], Table]:
     return ["model", "fold", "setting", "score"], table
 
 
-def calibration_table(outcomes: Mapping[str, Outcome | None]) -> tuple[list[str], Table]:
-    """The bins of P(top k) that are not empty, of models whose unit has not failed."""
+def calibration_table(outcomes: Mapping[str, Outcome]) -> tuple[list[str], Table]:
+    """The bins of P(top k) that are not empty."""
     table: Table = []
     for model, outcome in outcomes.items():
-        if outcome is None:
-            continue
         sums, members, counts = (outcome.arrays[name] for name in ("probability", "members", "count"))
         for index in np.flatnonzero(counts).tolist():
             count = float(counts[index])

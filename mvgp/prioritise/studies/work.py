@@ -42,28 +42,18 @@ class Task:
     """A unit and all that it needs, to be sent to whoever does it.
 
     A choice or a fit is given no held-out link: it cannot look at what it does not have.
-
-    :param study: the settings.
-    :param train: the links that may be fitted.
-    :param setting: the ``Setting`` that was chosen; None for a choice, as are the others.
-    :param rows: (R,) that are to be scored.
-    :param everything: a ``LinkSet`` of all links, for the reference of a calibration; None elsewhere.
     """
 
     unit: Unit
     study: Study
-    train: LinkSet
-    setting: Any = None
-    rows: Any = None
-    everything: Any = None
+    train: LinkSet  # the links that may be fitted
+    setting: Any = None  # the Setting that was chosen; None for a choice
+    rows: Any = None  # (R,) that are to be scored; None for a choice
+    everything: Any = None  # a LinkSet of all links, for the reference of a calibration
 
 
 class Workload:
-    """Tasks of every stage, each with no more data than it may see.
-
-    :param link_set: all data; the subsample is drawn here.
-    :param study: the settings.
-    """
+    """Tasks of every stage, each with no more data than it may see. The subsample is drawn here."""
 
     def __init__(self, link_set: LinkSet, study: Study) -> None:
         self.study, self.all_links = study, link_set

@@ -41,24 +41,16 @@ Record = dict[str, Any]  # one setting that was tried, and its score; JSON can h
 
 @dataclass(frozen=True)
 class Model:
-    """An entry of the registry. It has either a path (``trace_shares``) or a grid.
-
-    :param title: what it is.
-    :param data: what it is fitted to: links with sampled negatives, whole lists, or links alone.
-    :param trace_shares: of a ``TraceGP``: the shares that it chooses among, with the strengths of the path.
-    :param grid: of any other model: the recipes that it chooses among, from settings, graphs and a seed. Their number
-        and order depend on the settings alone.
-    :param posterior: whether a fit can be saved, and says how certain it is.
-    :param calibrated: whether the covariance of its posterior can be rescaled to the maximum marginal likelihood, as
-        studies of P(top k) need it.
-    """
+    """An entry of the registry. It has either a path (``trace_shares``) or a grid."""
 
     title: str
-    data: Literal["sampled negatives", "whole lists", "links"]
+    data: Literal["sampled negatives", "whole lists", "links"]  # what it is fitted to
+    # of a TraceGP: the shares that it chooses among, with the strengths of the path
     trace_shares: Callable[[FitSettings], tuple[float, ...]] | None = None
+    # of any other model: the recipes that it chooses among; their number and order depend on the settings alone
     grid: Callable[[FitSettings, LinkSet, int], Grid] | None = None
-    posterior: bool = False
-    calibrated: bool = False
+    posterior: bool = False  # whether a fit can be saved, and says how certain it is
+    calibrated: bool = False  # whether its covariance can be rescaled, as studies of P(top k) need it
 
 
 def _likelihood(settings: FitSettings, noise: float | None = None) -> BipartiteRankingLikelihood:
@@ -163,21 +155,14 @@ def grid(model: str, settings: FitSettings, link_set: LinkSet, seed: int) -> Gri
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a family of models.
+    """A setting of a family of models."""
 
-    :param family: ``SAMPLED`` or another name of a path, or the name of the model whose grid it is from.
-    :param text: in words.
-    :param score: of the validation; NaN without one.
-    :param trace_share: of a path; so is ``strength``.
-    :param index: in a grid.
-    """
-
-    family: str
-    text: str
-    score: float = math.nan
-    trace_share: float = 1.0
-    strength: float = 1.0
-    index: int = 0
+    family: str  # SAMPLED or another name of a path, or the name of the model whose grid it is from
+    text: str  # in words
+    score: float = math.nan  # of the validation
+    trace_share: float = 1.0  # of a path
+    strength: float = 1.0  # of a path
+    index: int = 0  # in a grid
 
     @property
     def key(self) -> str:
@@ -189,16 +174,11 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """What :func:`tune` has chosen.
-
-    :param setting: the best one.
-    :param records: all that was tried; empty when there was nothing to choose.
-    :param choice: the validation along a path.
-    """
+    """What :func:`tune` has chosen, and all that was tried: nothing when there was nothing to choose."""
 
     setting: Setting
     records: list[Record]
-    choice: Choice | None = None
+    choice: Choice | None = None  # the validation along a path
 
 
 def tune(
