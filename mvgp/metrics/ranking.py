@@ -53,9 +53,9 @@ def ranking_scores(
     - :math:`AP@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l\, P@l`, whose average over tasks is MAP@k;
     - :math:`nDCG@k = \sum_{l \le k} \frac{h_l}{\log_2(l + 1)} \Big/ \sum_{l \le \min(G, k)} \frac{1}{\log_2(l + 1)}`.
 
-    Equal scores within a list count by their expected value over a random order of them (:mod:`mvgp.metrics.ranking`).
-    A list shorter than k goes on with places that hold nothing. A task without held-out positives has NaN everywhere,
-    a task without any other candidate has NaN for AUC; averages leave them out.
+    Equal scores count by their expected value over a random order of them (:mod:`mvgp.metrics.ranking`). A list shorter
+    than k goes on with places that hold nothing. A task without held-out positives has NaN everywhere, a task without
+    any other candidate has NaN for AUC; averages leave them out.
 
     :param scores: (M, N) tensor or array, finite, or a posterior (anything with ``shape`` and ``scores(rows)``).
     :param positives: held-out positives: an ``ObservedMatrix``, whose entries above 0 count, or a pair (rows, cols).
@@ -63,14 +63,6 @@ def ranking_scores(
     :param k: length of the curves.
     :param rows: (R,) distinct tasks; all M when left out.
     :param chunk: tasks whose scores are held at a time; by default about 4 million scores.
-
-    Example:
-        >>> import mvgp.metrics, torch
-        >>> scores = torch.tensor([[0.9, 0.1, 0.5, 0.3], [0.2, 0.2, 0.2, 0.8]])
-        >>> found = mvgp.metrics.ranking_scores(scores, ([0, 1], [2, 0]), exclude=([0], [0]), k=3)
-        >>> found.auc.tolist(), found.recall.tolist()[1]
-        ([1.0, 0.3333333333333333], [0.0, 0.3333333333333333, 0.6666666666666666])
-
     """
     k = check_whole_number(k, "k")
     chunk = None if chunk is None else check_whole_number(chunk, "chunk")

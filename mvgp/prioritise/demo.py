@@ -14,9 +14,9 @@ from ..storage.files import replacing
 from .ranking.prioritiser import fit_prioritiser
 from .ranking.rows import RankedRow, find_rows
 from .report.page import write_report
+from .studies.run import run_study
 from .studies.settings import Study
-from .studies.study import StudyResult, run_study
-from .studies.tables import COLUMNS, to_text
+from .studies.tables import COLUMNS, StudyResult, to_text
 from .tables.hpo import HPO_CITATION, hpo_links
 from .tables.link_set import LinkSet
 from .tuning.settings import TOP

@@ -16,8 +16,9 @@ from ..baselines.candidates import BASELINE_NAMES
 from ..ranking.prioritiser import Prioritiser, check_fit, fit_prioritiser, load_prioritiser
 from ..ranking.rows import check_top, find_rows, write_rows
 from ..studies.execution import check_address, check_jobs
+from ..studies.run import check_study, run_study
 from ..studies.settings import Study
-from ..studies.study import StudyResult, check_study, run_study
+from ..studies.tables import StudyResult
 from ..tables.link_set import LinkSet
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP
 from ..tuning.tune import MODELS, WITH_POSTERIOR

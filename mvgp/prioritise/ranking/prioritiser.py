@@ -245,12 +245,11 @@ def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = No
         >>> from mvgp.prioritise.tables import LinkSet
         >>> from mvgp.kernels import Graph
         >>> from mvgp.prioritise import fit_prioritiser, load_prioritiser
-        >>> graphs = Graph([(0, 1), (1, 2)], 3), Graph([(0, 1), (1, 2), (3, 4)], 5)
-        >>> links = LinkSet(["d0", "d1", "d2"], list("vwxyz"), [0, 0, 1, 2], [0, 1, 1, 3], *graphs)
+        >>> links = LinkSet("abc", "wxyz", [0, 0, 1, 2], [0, 1, 1, 2], Graph([(0, 1)], 3), Graph([(2, 3)], 4))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     fit_prioritiser(links, strength=0.1, negatives=2).save(f"{folder}/fitted.mvgp")
         ...     load_prioritiser(f"{folder}/fitted.mvgp")
-        Prioritiser(3 x 5, trace: trace_share 1, strength 0.1, 2 fits)
+        Prioritiser(3 x 4, trace: trace_share 1, strength 0.1, 2 fits)
 
     """
     path, budget = check_path(path), check_budget(budget)
@@ -386,11 +385,10 @@ def prioritise(
         >>> from mvgp.prioritise.tables import LinkSet
         >>> from mvgp.kernels import Graph
         >>> from mvgp.prioritise import prioritise
-        >>> graphs = Graph([(0, 1), (1, 2)], 3), Graph([(0, 1), (1, 2), (3, 4)], 5)
-        >>> links = LinkSet(["d0", "d1", "d2"], list("vwxyz"), [0, 0, 1, 2], [0, 1, 1, 3], *graphs)
-        >>> lists = prioritise(links, rows=["d1"], top=2, strength=0.1, negatives=2)
+        >>> links = LinkSet("abc", "wxyz", [0, 0, 1, 2], [0, 1, 1, 2], Graph([(0, 1)], 3), Graph([(2, 3)], 4))
+        >>> lists = prioritise(links, rows=["b"], top=2, strength=0.1, negatives=2)
         >>> lists[0].col_ids[0], len(lists[0].std)
-        ('v', 2)
+        ('w', 2)
 
     """
     check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import io
 import math
 import os
 from collections import defaultdict
@@ -214,14 +213,11 @@ class Prioritisation:
 
 def write_rows(rows: Iterable[RankedRow], file: IO[bytes]) -> int:
     """Write a header and the lines of each row as it comes; returns the number of rows."""
-    text, count = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True), 0
-    try:
-        text.write("\t".join(HEADER) + "\n")
-        for count, row in enumerate(rows, 1):  # noqa: B007
-            text.writelines("\t".join(line) + "\n" for line in row.lines())
-        text.flush()
-    finally:
-        text.detach()
+    count = 0
+    file.write(("\t".join(HEADER) + "\n").encode())
+    for count, row in enumerate(rows, 1):  # noqa: B007
+        file.write("".join("\t".join(line) + "\n" for line in row.lines()).encode())
+    file.flush()
     return count
 
 

@@ -64,10 +64,9 @@ def check_address(address: Any) -> None:
 
 
 def results(tasks: Sequence[Task], jobs: int, client: Any = None) -> Generator[Outcome | Failure, None, None]:
-    """Yields results as tasks finish; to be closed by a caller that does not wait for its end.
+    """Yields results as tasks finish, from a Dask cluster, or from processes (one is this process itself).
 
-    :param jobs: processes on this machine; 1 is this process itself.
-    :param client: of a Dask cluster, instead.
+    It is to be closed by a caller that does not wait for its end.
     """
     if client is not None:
         yield from _on_cluster(tasks, client)
@@ -131,21 +130,14 @@ def _from_workers(tasks: Sequence[Task], workers: int) -> Generator[Outcome | Fa
             for future in (*(ended - failed), *failed):  # what is done is not lost when a process has died
                 yield future.result()
     finally:
-        if running:
-            _end(executor, running)
-
-
-def _end(executor: Any, running: set[Future[Outcome | Failure]]) -> None:
-    """Kill the processes, whatever they do.
-
-    The thread of the executor must have taken all tasks from its queue before: when it ends it forgets the tasks, but
-    not their numbers in the queue, and dies of a KeyError. The queue has room for what :func:`_from_workers` submits.
-    """
-    try:
-        while not all(future.running() or future.done() for future in running):
-            time.sleep(TAKEN_PAUSE)
-    finally:
-        executor.shutdown(kill_workers=True)
+        # Kill the processes. The thread of the executor must have taken all tasks from its queue before: when it ends,
+        # it forgets the tasks, but not their numbers in the queue, and dies of a KeyError.
+        try:
+            while not all(future.running() or future.done() for future in running):
+                time.sleep(TAKEN_PAUSE)
+        finally:
+            if running:
+                executor.shutdown(kill_workers=True)
 
 
 @contextlib.contextmanager

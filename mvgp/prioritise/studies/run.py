@@ -1,26 +1,32 @@
-"""StudyRun: the stages of a study, one after the other, saving every unit as it ends, and its tables at the end."""
+"""run_study: the stages of a study, one after the other, saving every unit as it ends, and its tables at the end."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
+from ...checks import check_flag, check_instance, check_path
 from ...errors import MvgpError
 from ...metrics.ranking import RankingScores
 from ...version import __version__
+from ..tables.link_set import LinkSet
 from ..tuning.tune import Setting
 from . import tables
-from .directory import FORMAT, Failure, Outcome, StudyDirectory, Unit
-from .execution import results
+from .directory import FORMAT, Failure, Outcome, StudyDirectory, Unit, read_description
+from .execution import check_execution, connected, results
+from .settings import Study
 from .work import Task, Workload, chosen_setting, score_outcome
 
 PACKAGES = ("torch", "gpytorch", "linear_operator", "numpy", "scipy")  # that the numbers may depend on
@@ -269,3 +275,69 @@ class StudyRun:
                 missed = f"{len(gaps)} of {len(fits)} fits missed the tolerance"
                 notes.append(f"{model}, fold {fold}: {missed}, the largest relative gap is {max(gaps):.1e}")
         return notes + [f"{failure.unit} failed: {failure.error}" for failure in self.failures]
+
+
+def run_study(
+    link_set: LinkSet,
+    study: Study,
+    directory: str | os.PathLike[str],
+    *,
+    jobs: int = 1,
+    dask: str | None = None,
+    progress: bool = True,
+    keep_scores: bool = False,
+) -> tables.StudyResult:
+    """Run a study, or resume one, and write its tables.
+
+    Every unit of work is saved as it ends. Called again with the same directory it repeats nothing that is
+    finished. The numbers do not depend on ``jobs`` or ``dask``. ``models``, ``run_folds``, ``calibration_rows``,
+    ``candidate_rows`` and ``title`` may change from call to call; a directory whose other settings, or whose data,
+    are not these is refused.
+
+    :param link_set: the data.
+    :param study: the settings.
+    :param directory: for units, tables and ``study.json``; made if it is not there.
+    :param jobs: processes on this machine: at most four for each core, and one for each half GiB of free memory. They
+        end with this process, however it ends.
+    :param dask: address of a Dask scheduler, whose workers are used instead; they need mvgp, and no common disk.
+    :param progress: whether to show a bar with the time left.
+    :param keep_scores: whether the scores of test rows stay on disk after they were judged.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.studies import Study, run_study
+        >>> cells = np.random.default_rng(0).choice(12 * 20, 60, replace=False)
+        >>> rings = [Graph([(i, (i + 1) % n) for i in range(n)], n) for n in (12, 20)]
+        >>> link_set = LinkSet(range(12), range(20), cells // 20, cells % 20, *rings)
+        >>> study = Study(models=("popularity", "neighbours"), folds=3, k=10, metric="MAP@10")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = run_study(link_set, study, folder, progress=False)
+        >>> sorted({entry["model"] for entry in result.metrics}), result.finished
+        (['neighbours', 'popularity'], True)
+
+    """
+    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_instance(study, "study", Study, "mvgp.prioritise.studies.Study")
+    jobs = check_execution(jobs, dask)
+    path = check_path(directory, "directory")
+    progress, keep_scores = check_flag(progress, "progress"), check_flag(keep_scores, "keep_scores")
+    load = Workload(link_set, study)
+    store = StudyDirectory(path, study, link_set.digest())
+    with connected(dask) as client, store.opened():
+        seconds = float((read_description(path) or {"seconds": 0.0})["seconds"])
+        with tqdm(total=load.max_units, unit="unit", disable=not progress, dynamic_ncols=True) as bar:
+            run = StudyRun(store, load, jobs, client, keep_scores, seconds, bar)
+            run.run()
+    if run.failures:
+        pairs = tuple((str(failure.unit), failure.error) for failure in run.failures)
+        raise StudyError(pairs, tuple(failure.details for failure in run.failures))
+    return tables.load_study(path)
+
+
+def check_study(link_set: LinkSet, study: Study, directory: Path, dask: str | None) -> None:
+    """What would stop a study at once, before anything is done."""
+    Workload(link_set, study)
+    with connected(dask), StudyDirectory(directory, study, link_set.digest()).opened():
+        pass

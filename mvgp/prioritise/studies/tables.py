@@ -1,24 +1,29 @@
-"""The tables of a study, from what its units have saved."""
+"""The tables of a study, from what its units have saved, and the result that holds them."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ...checks import check_path
+from ...errors import InputError
 from ...metrics.comparison import compare
 from ...metrics.ranking import RankingScores
 from ..ranking.prioritiser import mixture_std
-from ..ranking.rows import table_cell
+from ..ranking.rows import aligned, table_cell
 from ..tables.typed import Column, read_typed
 from ..tuning.tune import Setting
-from .directory import Outcome
+from .directory import Outcome, read_description
+from .settings import Study
 from .work import BINS, Workload
 
 Table = list[dict[str, Any]]
@@ -182,3 +187,109 @@ def _records(choices: Choices) -> Iterator[tuple[str, int, dict[str, Any]]]:
 def _spread(values: Sequence[float]) -> float | None:
     """None with one fold, or where a fold has no value."""
     return None if len(values) < 2 or any(map(math.isnan, values)) else statistics.stdev(values)
+
+
+def _table_property(name: str, text: str) -> property:
+    """A table of a :class:`StudyResult`."""
+
+    def table(self: StudyResult) -> Table:
+        if name not in self.tables:
+            raise InputError(f"{self.directory}: the study has no table {name} yet; run it to its end")
+        return self.tables[name]
+
+    table.__doc__ = text
+    return property(table)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StudyResult:
+    """What a study has found: lists of entries, each with the columns of its table by name.
+
+    :param directory: where it is.
+    :param study: the settings.
+    :param description: what ``study.json`` says.
+    :param tables: by name; those that were not asked for are missing.
+    """
+
+    directory: Path
+    study: Study
+    description: dict[str, Any]
+    tables: dict[str, Table]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of it was run."""
+        return bool(self.description["finished"])
+
+    @property
+    def notes(self) -> list[str]:
+        """What one should know: fits that missed their tolerance."""
+        return list(self.description.get("notes", []))
+
+    metrics = _table_property("metrics", "Mean and standard deviation over folds of each model and metric.")
+    comparisons = _table_property("comparisons", "Paired tests over tasks of each pair of models.")
+    curves = _table_property("curves", "Precision, recall and MAP at 1..k of each model.")
+    path = _table_property("path", "Every fit of every regularisation path.")
+    choices = _table_property("choices", "What was chosen for each model and fold.")
+
+    @property
+    def times(self) -> Table:
+        """Seconds of every fit of every path and grid; measured, so that no two runs have the same."""
+        file = self.directory / "times.tsv"
+        if not file.exists():
+            raise InputError(f"{self.directory}: the study has no times yet; run it to its end")
+        return from_file(file)
+
+    def mean(self, model: str, metric: str) -> float:
+        """The mean over folds of one metric of one model."""
+        for entry in self.metrics:
+            if (entry["model"], entry["metric"]) == (model, metric):
+                return float(entry["mean"])
+        models = sorted({entry["model"] for entry in self.metrics})
+        metrics = sorted({entry["metric"] for entry in self.metrics})
+        raise InputError(f"expected a model of {models} and a metric of {metrics}, got {model!r} and {metric!r}")
+
+    def cells(self, plus_minus: str = "±") -> list[list[str]]:
+        """Mean and standard deviation over folds: a line of headings, and one for each model."""
+        lines: dict[str, list[str]] = {}
+        for entry in self.metrics:
+            spread = "" if entry["folds"] == 1 else f" {plus_minus} {entry['std']:.3f}"
+            lines.setdefault(entry["model"], []).append(f"{entry['mean']:.3f}{spread}")
+        metrics = dict.fromkeys(entry["metric"] for entry in self.metrics)
+        return [["model", *metrics], *([model, *line] for model, line in lines.items())]
+
+    def __str__(self) -> str:
+        (_, *metrics), *lines = self.cells()
+        return "\n".join(aligned([["", *metrics], *lines], left=[0]))
+
+    def __repr__(self) -> str:
+        units = self.description["units"]
+        state = "finished" if self.finished else f"{units['done']} of {units['total']} units"
+        return f"StudyResult({str(self.directory)!r}, {', '.join(self.study.models)}; {state})"
+
+
+def load_study(directory: str | os.PathLike[str]) -> StudyResult:
+    """The tables of a study that was run before, as far as it got.
+
+    :param directory: of the study.
+
+    Example:
+        >>> import tempfile
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.studies import Study, load_study, run_study
+        >>> pairs = [(i, (i + step) % 6) for i in range(6) for step in range(3)]
+        >>> links = LinkSet("abcdef", "uvwxyz", *zip(*pairs), Graph([], 6), Graph([], 6))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = run_study(links, Study(models=("popularity",), folds=2, k=3), folder, progress=False)
+        ...     again = load_study(folder)
+        >>> again.finished, again.mean("popularity", "AUC") == done.mean("popularity", "AUC")
+        (True, True)
+
+    """
+    path = check_path(directory, "directory")
+    description = read_description(path)
+    if description is None:
+        raise InputError(f"{path}: expected the directory of a study, got one without study.json")
+    tables = {file.stem: from_file(file) for file in sorted((path / "tables").glob("*.tsv"))}
+    return StudyResult(path, Study.from_dict(description["settings"]), description, tables)
