@@ -34,13 +34,7 @@ CHUNK_CELLS = 2**22  # scores held at a time when no chunk is given
 
 @without_gradient
 def ranking_scores(
-    scores: Any,
-    positives: Any,
-    *,
-    exclude: Any = None,
-    k: int = 100,
-    rows: Any = None,
-    chunk: int | None = None,
+    scores: Any, positives: Any, *, exclude: Any = None, k: int = 100, rows: Any = None, chunk: int | None = None
 ) -> RankingScores:
     r"""AUC, and the curves P@l, R@l, AP@l and nDCG@l for l = 1..k, of each task.
 
@@ -238,13 +232,7 @@ def _block(ranker: Ranker, rows: Tensor, num_items: int) -> np.ndarray:
 
 
 class TaskItems:
-    """Distinct items of each task, in compressed form.
-
-    :param pairs: an ``ObservedMatrix``, whose entries above 0 count, anything else with ``rows`` and ``cols``, a pair
-        ``(rows, cols)`` of vectors (P,), or None for no items.
-    :param shape: (M, N).
-    :param name: for messages.
-    """
+    """Distinct items of each task, in compressed form; ``pairs`` as :func:`ranking_scores` takes them, or None."""
 
     def __init__(self, pairs: Any, shape: tuple[int, int], name: str) -> None:
         rows, self.cols = positive_pairs(pairs, shape, name)
@@ -273,9 +261,8 @@ def _check_disjoint(positives: TaskItems, exclude: TaskItems, num_items: int) ->
 def _block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: Tensor, k: int) -> dict[str, Tensor]:
     """AUC (R,), NaN where every candidate is a positive, and the curves (R, k) of one block of tasks.
 
-    :param scores: (R, N); excluded items are minus infinity, all others finite. Sorted in place.
-    :param task: (P,) ascending place of each positive's task in the block; every task occurs.
-    :param item: (P,) column of each positive.
+    :param scores: (R, N), sorted in place; excluded items are minus infinity, all others finite.
+    :param task: (P,) ascending place of each positive's task in the block; every task occurs. Its column is ``item``.
     :param num_excluded: (R,).
     :param k: length of the curves; may exceed N.
     """

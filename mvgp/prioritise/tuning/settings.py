@@ -124,10 +124,11 @@ class FitSettings:
         else:
             self._check_whole("strengths", maximum=MAX_STRENGTHS)
         path_strengths(self.strengths, self.lowest)
-        if not re.fullmatch(r"auc|(p|r|map|ndcg)@[1-9][0-9]{0,17}", str(self.metric).lower()):
+        metric = self.metric.lower() if isinstance(self.metric, str) else ""
+        if not re.fullmatch(r"auc|(p|r|map|ndcg)@[1-9][0-9]{0,17}", metric):
             expected = "'AUC', or P, R, MAP or nDCG with a k, as 'MAP@100'"
             raise InputError(f"metric: expected {expected}, got {shown(self.metric)}")
-        self._set("metric", self.metric.upper().replace("NDCG", "nDCG"))  # as tables have it
+        self._set("metric", metric.upper().replace("NDCG", "nDCG"))  # as tables have it
 
     @property
     def path(self) -> list[float]:

@@ -64,11 +64,7 @@ def _prior(settings: FitSettings, link_set: LinkSet) -> MatrixGP:
 def trace_recipe(
     settings: FitSettings, link_set: LinkSet, trace_share: float, family: str = SAMPLED, known: Data | None = None
 ) -> TraceGP:
-    """The recipe of one path.
-
-    :param family: ``SAMPLED``, or the name of a model on whole lists.
-    :param known: the links that are fitted, for the prior mean of ``whole-popular``; held-out ones are no part of it.
-    """
+    """The recipe of one path; ``known`` are the links that are fitted, for the prior mean of ``whole-popular``."""
     prior = _prior(settings, link_set)
     if family == "whole-popular":
         if not isinstance(known, PositiveUnlabelled):
@@ -192,15 +188,11 @@ def tune(
     skip_single: bool = True,
     progress: bool = False,
 ) -> Tuning:
-    """The setting that ranks held-out links best.
+    """The setting that ranks held-out links best, among recipes or, of a path, among strengths and trace shares.
 
-    :param family: ``SAMPLED``, or the name of a model.
     :param link_set: the links that may be looked at; a part of them is held out.
-    :param seed: of the validation part and the sampled negatives.
-    :param recipe_seed: of recipes that start at random; ``seed`` when left out.
-    :param trace_shares: of a path: what is chosen among, with the strengths of the settings.
+    :param seed: of the validation part and the sampled negatives; recipes that start at random have ``recipe_seed``.
     :param skip_single: whether a single setting is taken without a validation.
-    :param progress: whether to show a bar.
     """
     recipes: Grid = []
     if not has_path(family):
@@ -284,18 +276,9 @@ def _path_setting(family: str, trace_share: float, strength: float, score: float
 
 
 def fit(
-    settings: FitSettings,
-    link_set: LinkSet,
-    setting: Setting,
-    sets: Sequence[Data],
-    seed: int,
-    progress: bool = False,
+    settings: FitSettings, link_set: LinkSet, setting: Setting, sets: Sequence[Data], seed: int, progress: bool = False
 ) -> list[Ranker]:
-    """The model at a setting, fitted to each set of data; a path is walked from its strongest penalty, as when tuned.
-
-    :param sets: links, or links with sampled negatives.
-    :param seed: of recipes that start at random.
-    """
+    """The model at a setting, fitted to each set of data; a path is walked from its strongest penalty as when tuned."""
     shown = tqdm(sets, desc="fit", unit="fit", disable=not progress)
     if not has_path(setting.family):
         recipe = grid(setting.family, settings, link_set, seed)[setting.index][1]
