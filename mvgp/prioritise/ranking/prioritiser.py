@@ -150,16 +150,11 @@ class Prioritiser:
         seed: int = 0,
         progress: bool = False,
     ) -> Iterator[RankedRow]:
-        """The best columns of each row, one row after the other, in bounded memory.
+        """The best columns of each row, one row at a time, in bounded memory; arguments as for :func:`prioritise`.
 
         :param rows: their numbers, see :meth:`find`; all of them when left out.
-        :param top: how many columns; also the k of P(in the top k).
-        :param include_known: whether known links are candidates, too.
-        :param uncertainty: whether standard deviations and P(in the top k) are computed: seconds to minutes for each
-            row, where scores take milliseconds.
+        :param uncertainty: takes seconds to minutes for each row, where scores take milliseconds.
         :param num_samples: joint samples behind P(in the top k).
-        :param seed: of the samples.
-        :param progress: whether to show a bar.
         """
         m, n = self.shape
         top = check_top(top, n)

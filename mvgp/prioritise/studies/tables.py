@@ -76,7 +76,6 @@ def candidates_table(load: Workload, model: str, parts: Sequence[Outcome]) -> tu
 def metrics_table(scores: Scores) -> tuple[list[str], Table]:
     """Mean and standard deviation over folds of every metric."""
     table: Table = []
-    folds = max((len(each) for each in scores.values()), default=0)
     for model, each in scores.items():
         summaries = [fold.summary() for fold in each]
         for metric in summaries[0]:
@@ -84,7 +83,7 @@ def metrics_table(scores: Scores) -> tuple[list[str], Table]:
             entry = {"model": model, "metric": metric, "mean": statistics.fmean(values), "std": _spread(values)}
             by_fold = {f"fold_{fold}": value for fold, value in enumerate(values)}
             table.append({**entry, "folds": len(values), **by_fold})
-    return ["model", "metric", "mean", "std", "folds", *(f"fold_{fold}" for fold in range(folds))], table
+    return list(table[0]), table
 
 
 def compared_metrics(k: int, chosen_by: str) -> list[str]:
