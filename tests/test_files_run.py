@@ -75,4 +75,4 @@ def test_a_ranked_list_from_tables(tables):
     outcome = []
     files = files_run(lambda: outcome.append(CliRunner().invoke(app, arguments)))
     assert outcome[0].exit_code == 0, outcome[0].output
-    assert len(files) <= 62, sorted(files)
+    assert len(files) <= 60, sorted(files)

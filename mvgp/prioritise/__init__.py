@@ -1,9 +1,8 @@
 """Prioritise: a ranked list of columns for each row of a table of links, with its uncertainty."""
 
-from .ranking.fit import fit_prioritiser, prioritise
-from .ranking.prioritiser import Prioritiser, load_prioritiser
+from .ranking.prioritiser import Prioritiser, fit_prioritiser, load_prioritiser, prioritise
 from .ranking.rows import Prioritisation, RankedRow, find_rows
-from .tuning.registry import MODELS
+from .tuning.tune import MODELS
 
 __all__ = [
     "MODELS",

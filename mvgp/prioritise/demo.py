@@ -11,16 +11,16 @@ import torch
 
 from ..hyperparameters.splits import Split, split_pairs
 from ..storage.files import replacing
-from .ranking.fit import fit_prioritiser
+from .ranking.prioritiser import fit_prioritiser
 from .ranking.rows import RankedRow, find_rows
 from .report.page import write_report
+from .studies.run import run_study
 from .studies.settings import Study
-from .studies.study import StudyResult, run_study
-from .studies.tables import COLUMNS, to_text
+from .studies.tables import COLUMNS, StudyResult, to_text
 from .tables.hpo import HPO_CITATION, hpo_links
 from .tables.link_set import LinkSet
-from .tuning.registry import REGISTRY
 from .tuning.settings import TOP
+from .tuning.tune import REGISTRY
 
 MODEL = "whole"  # not the default model: it is fitted once, others to every set of negatives
 # What the demo changes of the defaults (tuning/settings.py, studies/settings.py) to take minutes, and to fit its data.

@@ -13,15 +13,15 @@ from ...errors import InputError
 from ...storage.files import replacing
 from ...version import __version__
 from ..baselines.candidates import BASELINE_NAMES
-from ..ranking.fit import check_fit, fit_prioritiser
-from ..ranking.prioritiser import Prioritiser, load_prioritiser
+from ..ranking.prioritiser import Prioritiser, check_fit, fit_prioritiser, load_prioritiser
 from ..ranking.rows import check_top, find_rows, write_rows
 from ..studies.execution import check_address, check_jobs
+from ..studies.run import check_study, run_study
 from ..studies.settings import Study
-from ..studies.study import StudyResult, check_study, run_study
+from ..studies.tables import StudyResult
 from ..tables.link_set import LinkSet
-from ..tuning.registry import MODELS, WITH_POSTERIOR
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP
+from ..tuning.tune import MODELS, WITH_POSTERIOR
 from . import options
 from .options import check_directory, check_option, check_output, show_line, show_row, show_table
 from .streams import Stopped, can_show, log
