@@ -15,7 +15,7 @@ import torch
 from ...metrics.comparison import compare
 from ...metrics.ranking import RankingScores
 from ...text import to_cell
-from ..tables.typed import Column, read_typed
+from ..tables.reader import Column, read_typed
 from ..tuning.tune import Setting
 from .units import Outcome, Workload
 from .work import BINS, candidate_mixture
