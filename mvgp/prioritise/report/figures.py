@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from .markup import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
     from matplotlib.text import Text
 
+# characters that no page or SVG may hold: control characters, halves of surrogate pairs, non-characters
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 # Colours of series, each at least 3 : 1 against its background. After eight series, dashes tell them apart.
 LIGHT = ("#0a63b4", "#c4510b", "#08806a", "#9a3a8c", "#7d6a00", "#2f8fc9", "#b3233e", "#565d67")
 DARK = ("#5eb0ff", "#ff9a57", "#3fd0ae", "#e68fd8", "#d9c24a", "#9bd7ff", "#ff8095", "#b3bac4")
@@ -78,66 +79,43 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one model or setting in one panel.
+    """Points of one model or setting in one panel, perhaps with a band from ``low`` to ``high``."""
 
-    :param index: of its name in the legend, which gives colour and dashes.
-    :param label: its name.
-    :param x: of each point.
-    :param y: of each point.
-    :param low: lower edge of a band, or None.
-    :param high: upper edge of a band, or None.
-    :param line: whether points are joined.
-    :param marks: whether points are marked: ``""``, ``"dot"`` or ``"ring"`` (for what was chosen).
-    :param thin: whether the line is faint, for one of many folds.
-    :param tips: text of each marked point, or None.
-    """
-
-    index: int
+    index: int  # of its name in the legend, which gives colour and dashes
     label: str
     x: Sequence[float]
     y: Sequence[float]
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
-    line: bool = True
-    marks: str = ""
-    thin: bool = False
-    tips: Sequence[str] | None = None
+    line: bool = True  # whether points are joined
+    marks: str = ""  # of points: "", "dot" or "ring" (for what was chosen)
+    thin: bool = False  # whether the line is faint, for one of many folds
+    tips: Sequence[str] | None = None  # text of each marked point
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes, which hold all points.
-
-    :param title: above it.
-    :param x_label: below it.
-    :param series: what is drawn; points of a logarithmic axis are positive.
-    :param x_log: whether the horizontal axis is logarithmic.
-    :param y_log: whether the vertical axis is logarithmic.
-    :param x_range: of the horizontal axis; that of the points when left out.
-    :param y_range: of the vertical axis; that of the points when left out.
-    :param from_zero: whether the vertical axis begins at zero or below.
-    :param diagonal: whether y = x is drawn.
-    """
+    """One pair of axes, which hold all points; those of a logarithmic axis are positive."""
 
     title: str
     x_label: str
     series: Sequence[Series]
     x_log: bool = False
     y_log: bool = False
-    x_range: tuple[float, float] | None = None
+    x_range: tuple[float, float] | None = None  # that of the points when left out
     y_range: tuple[float, float] | None = None
-    from_zero: bool = False
-    diagonal: bool = False
+    from_zero: bool = False  # whether the vertical axis begins at zero or below
+    diagonal: bool = False  # whether y = x is drawn
+
+
+def clean(value: object) -> str:
+    """Text without the characters that no page may hold."""
+    return FORBIDDEN.sub("\ufffd", str(value))
 
 
 def dashes(index: int) -> tuple[int, ...]:
     """Lengths of the dashes and gaps of a series; none for a solid line."""
     return DASHES[index // len(LIGHT) % len(DASHES)]
-
-
-def css_variables(colours: Sequence[str]) -> str:
-    """Declarations of the colours of series for a style sheet."""
-    return " ".join(f"--series-{index}: {value};" for index, value in enumerate(colours))
 
 
 class Figure:

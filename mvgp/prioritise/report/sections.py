@@ -8,9 +8,8 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .contents import Table
+from ..tables.reader import TypedTable as Table
 from .figures import Figure, Panel, Series
-from .markup import num_decimals
 
 Row = dict[str, Any]
 MEASURES = (("precision", "Precision"), ("recall", "Recall"), ("map", "Mean average precision"))
@@ -217,6 +216,18 @@ def candidates(table: Table) -> dict[str, Any]:
         "std_digits": num_decimals(row["std"] for row in rows),
         "data": _candidate_data(table),
     }
+
+
+def num_decimals(values: Iterable[float | None], digits: int = 4) -> int:
+    """Decimals with which the largest of some numbers has so many digits, so that a column of them lines up.
+
+    Example:
+        >>> num_decimals([2.5, -31.0, None]), num_decimals([0.002]), num_decimals([])
+        (2, 6, 3)
+
+    """
+    largest = max((abs(value) for value in values if value is not None), default=0) or 1.0
+    return min(10, max(0, digits - 1 - math.floor(math.log10(largest))))
 
 
 def _candidate_data(table: Table) -> dict[str, Any]:
