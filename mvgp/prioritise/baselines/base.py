@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cache
 from typing import Annotated, Any, Protocol, get_type_hints, runtime_checkable
 
 import numpy as np
@@ -65,8 +64,9 @@ class Recipe(ABC):
     dtype: Precision
 
     def __post_init__(self) -> None:
-        for name, check in _checks(type(self)):
-            check(getattr(self, name), name)
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            for check in getattr(hint, "__metadata__", ()):
+                check(getattr(self, name), name)
 
     def fit(self, links: PositiveUnlabelled) -> BlockRanker:
         """The ranker given ``links``."""
@@ -90,12 +90,6 @@ class Recipe(ABC):
         """(R, N): the scores of a block of rows (R,), from the arrays of :meth:`_prepare`."""
 
 
-@cache
-def _checks(recipe: type[Recipe]) -> list[tuple[str, Any]]:
-    hints = get_type_hints(recipe, include_extras=True)
-    return [(name, hint.__metadata__[0]) for name, hint in hints.items() if hasattr(hint, "__metadata__")]
-
-
 class BlockRanker:
     """A fitted baseline: a :class:`~mvgp.metrics.Ranker` that computes rows when they are asked for.
 
@@ -105,12 +99,7 @@ class BlockRanker:
     """
 
     def __init__(self, recipe: Recipe, shape: tuple[int, int], arrays: dict[str, Any]) -> None:
-        self.recipe, self._shape, self.arrays, self.dtype = recipe, shape, arrays, recipe.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)"""
-        return self._shape
+        self.recipe, self.shape, self.arrays, self.dtype = recipe, shape, arrays, recipe.dtype
 
     def scores(self, rows: Any = None, *, block: int = BLOCK) -> Tensor:
         """(R, N): the scores of whole rows.
@@ -136,18 +125,16 @@ def weights(graph: Graph, dtype: torch.dtype) -> Any:
 
 def row_normalised(matrix: Any) -> Any:
     """D^-1 A: each row adds up to 1, or to 0 if it is empty."""
-    return (sparse.diags_array(_power_of_sums(matrix, 1, -1.0)) @ matrix).tocsr()
+    return (_power_of_sums(matrix, 1, -1.0) @ matrix).tocsr()
 
 
 def symmetrically_normalised(matrix: Any) -> Any:
     """D^-1/2 A E^-1/2 with the sums D of the rows and E of the columns; its singular values are at most 1."""
-    left, right = (sparse.diags_array(_power_of_sums(matrix, axis, -0.5)) for axis in (1, 0))
-    return (left @ matrix @ right).tocsr()
+    return (_power_of_sums(matrix, 1, -0.5) @ matrix @ _power_of_sums(matrix, 0, -0.5)).tocsr()
 
 
-def _power_of_sums(matrix: Any, axis: int, power: float) -> np.ndarray:
-    """The sums along ``axis`` to a power, in the precision of ``matrix``; 0 where the sum is 0."""
+def _power_of_sums(matrix: Any, axis: int, power: float) -> Any:
+    """A diagonal matrix of the sums along ``axis`` to a power, in the precision of ``matrix``; 0 where the sum is 0."""
     sums = np.asarray(matrix.sum(axis=axis), dtype=np.float64).ravel()
-    powers = np.zeros_like(sums)
-    powers[sums > 0] = sums[sums > 0] ** power
-    return powers.astype(matrix.dtype)
+    powers = np.power(sums, power, out=np.zeros_like(sums), where=sums > 0)
+    return sparse.diags_array(powers.astype(matrix.dtype))

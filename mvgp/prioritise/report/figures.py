@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
@@ -39,42 +40,8 @@ LEGEND_ROW, LEGEND_CHARACTER = 20, 7.2
 PNG_DPI = 144  # two pixels for each unit
 
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "mvgp",  # the same figure gives the same bytes
-    "text.parse_math": False,
-    "text.color": INK,
-    "font.family": "DejaVu Sans",  # comes with matplotlib
-    "font.size": 11,
-    "axes.titlesize": 13,
-    "axes.titlepad": 16,
-    "axes.titlelocation": "left",
-    "axes.titleweight": 700,
-    "axes.labelsize": 11,
-    "axes.labelcolor": MUTED,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 1,
-    "axes.axisbelow": True,
-    "axes.autolimit_mode": "round_numbers",
-    "axes.xmargin": 0,
-    "axes.ymargin": 0,
-    "axes.spines.top": False,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "grid.color": GRID,
-    "grid.linewidth": 1,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelsize": 11,
-    "ytick.labelsize": 11,
-    "xtick.major.size": 4,
-    "xtick.major.width": 1,
-    "ytick.major.size": 0,
-    "ytick.major.pad": 7,
-    "lines.scale_dashes": False,
-    "lines.solid_capstyle": "butt",
-    "path.simplify": False,  # the page reads values off all points
-}
+STYLE = Path(__file__).parent / "assets" / "figure.mplstyle"
+MUTED_PARTS = ("axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 
 
 @dataclass(frozen=True)
@@ -119,13 +86,7 @@ def dashes(index: int) -> tuple[int, ...]:
 
 
 class Figure:
-    """Panels side by side above a legend, drawn by matplotlib.
-
-    :param name: of its files.
-    :param title: what it shows.
-    :param panels: from left to right.
-    :param legend: names, in the order of the series' indices.
-    """
+    """Panels side by side above a legend, which has names in the order of the series' indices."""
 
     def __init__(self, name: str, title: str, panels: Sequence[Panel], legend: Sequence[str] = ()) -> None:
         self.name, self.title, self.panels, self.legend = name, title, tuple(panels), tuple(legend)
@@ -161,7 +122,10 @@ class Figure:
             root.append(deepcopy(next(group for group in self._svg.iter("g") if group.get("data-panel") == str(index))))
             for element in root.iter():
                 if "style" in element.attrib:
-                    element.set("style", re.sub("#[0-9a-f]{6}", _variable, element.attrib["style"]))
+                    coloured = re.sub(
+                        "#[0-9a-f]{6}", lambda match: f"var(--{VARIABLES[match[0]]})", element.attrib["style"]
+                    )
+                    element.set("style", coloured)
             elements.append(ElementTree.tostring(root, encoding="unicode"))
         return elements
 
@@ -290,7 +254,8 @@ def _style() -> AbstractContextManager[None]:
         from matplotlib.style import context
     except ImportError as error:
         raise InputError("figures: expected matplotlib, got none; pip install 'mvgp[cli]'") from error
-    return context(["default", STYLE])
+    colours: dict[Any, Any] = {"text.color": INK, "grid.color": GRID, **dict.fromkeys(MUTED_PARTS, MUTED)}
+    return context(["default", STYLE, colours])
 
 
 def _set_axes(axes: Axes, panel: Panel) -> None:
@@ -329,11 +294,8 @@ def _power(value: float, position: int | None = None) -> str:
 
 
 def _line_style(index: int) -> dict[str, Any]:
-    return {
-        "color": LIGHT[index % len(LIGHT)],
-        "linestyle": (0, dashes(index)) if dashes(index) else "-",
-        "linewidth": 2,
-    }
+    pattern = (0, dashes(index)) if dashes(index) else "-"
+    return {"color": LIGHT[index % len(LIGHT)], "linestyle": pattern, "linewidth": 2}
 
 
 def _printable(label: str) -> str:
@@ -352,7 +314,3 @@ def _title(content: str, **attributes: str) -> ElementTree.Element:
 
 def _rounded(numbers: str) -> str:
     return re.sub(r"\d+\.\d+", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), numbers)
-
-
-def _variable(match: re.Match[str]) -> str:
-    return f"var(--{VARIABLES[match[0]]})"
