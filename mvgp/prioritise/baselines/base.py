@@ -10,16 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from ...checks import (
-    check_dtype,
-    check_flag,
-    check_instance,
-    check_not_negative,
-    check_part,
-    check_positive,
-    check_seed,
-    check_whole_number,
-)
+from ... import checks
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...kernels.graph import Graph
@@ -31,18 +22,18 @@ BLOCK = 256  # rows computed at a time: bounds the memory of dense intermediate 
 
 
 def _check_graph(graph: Any, name: str) -> None:
-    check_instance(graph, name, Graph, "mvgp.kernels.Graph")
+    checks.check_instance(graph, name, Graph, "mvgp.kernels.Graph")
 
 
 # Types of settings: each states the check that a recipe runs on it.
 NodeGraph = Annotated[Graph, _check_graph]
-Count = Annotated[int, check_whole_number]
-Seed = Annotated[int, check_seed]
-Positive = Annotated[float, check_positive]
-NotNegative = Annotated[float, check_not_negative]
-Part = Annotated[float, check_part]  # above 0 and at most 1
-Flag = Annotated[bool, check_flag]
-Precision = Annotated[torch.dtype, check_dtype]
+Count = Annotated[int, checks.check_whole_number]
+Seed = Annotated[int, checks.check_seed]
+Positive = Annotated[float, checks.check_positive]
+NotNegative = Annotated[float, checks.check_not_negative]
+Part = Annotated[float, checks.check_part]  # above 0 and at most 1
+Flag = Annotated[bool, checks.check_flag]
+Precision = Annotated[torch.dtype, checks.check_dtype]
 
 
 @runtime_checkable
@@ -71,7 +62,7 @@ class Recipe(ABC):
     def fit(self, links: PositiveUnlabelled) -> BlockRanker:
         """The ranker given ``links``."""
         # labels of both kinds are refused: a negative says something that no baseline would use
-        check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
+        checks.check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
         for name, count in zip(("row_graph", "col_graph"), links.shape, strict=True):
             graph = getattr(self, name, None)
             if graph is not None and graph.num_nodes != count:
@@ -108,7 +99,7 @@ class BlockRanker:
         :param block: how many rows are computed at a time.
         """
         positions = np.arange(self.shape[0]) if rows is None else check_index(rows, self.shape[0], "rows").cpu().numpy()
-        size = check_whole_number(block, "block")
+        size = checks.check_whole_number(block, "block")
         scores = np.empty((len(positions), self.shape[1]), dtype=DTYPES[self.dtype])
         for start in range(0, len(positions), size):
             scores[start : start + size] = self.recipe._block(positions[start : start + size], **self.arrays)

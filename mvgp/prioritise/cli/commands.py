@@ -17,8 +17,9 @@ from tqdm import tqdm
 from typer import Option
 
 from ...errors import InputError
+from ...text import visible
 from ...version import __version__
-from .streams import Stopped, can_show, log, show_line, show_row, show_table
+from .streams import Stopped, can_show, log, show_row, show_table
 
 if TYPE_CHECKING:
     from ..ranking.rows import RankedRow
@@ -365,9 +366,9 @@ def demo(
     show_row(result.ranked)
     hits = [result.ranked.col_names[index] for index in result.hits.nonzero().flatten().tolist()]
     known, held_out, listed = (", ".join(names) or "none" for names in (result.known, result.held_out, hits))
-    show_line(f"Known genes that were fitted: {known}")
-    show_line(f"Held-out genes: {held_out}; in the list: {listed}")
-    show_line(f"Report: {result.report}")
+    print(visible(f"Known genes that were fitted: {known}"))
+    print(visible(f"Held-out genes: {held_out}; in the list: {listed}"))
+    print(visible(f"Report: {result.report}"))
 
 
 # What the options say, checked and read -----------------------------------------------------------

@@ -135,11 +135,6 @@ def interrupts() -> Iterator[Interrupts]:
         sys.unraisablehook = hook
 
 
-def show_line(text: str) -> None:
-    """One line of results."""
-    print(visible(text))
-
-
 def show_row(row: RankedRow) -> None:
     """A ranked list, under the row's id and name."""
     from rich.console import Console
@@ -185,7 +180,7 @@ def notes_in_one_line() -> Iterator[None]:
     """Warnings of a command as notes. Of those that differ in their numbers alone the first is shown, and a count."""
     seen: dict[str, int] = {}
 
-    def show(message: Warning | str, *_: Any) -> None:
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
         kind = re.sub(r"[-+.\de]*\d[-+.\de]*", "0", str(message))
         seen[kind] = seen.get(kind, 0) + 1
         if seen[kind] == 1:

@@ -8,7 +8,7 @@ import hashlib
 import html
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,31 @@ def write_report(
 
 
 def _page(study: StudyContents, words: dict[str, str], shown: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """Fill in the template ``page.html``; whatever is not marked as safe there is escaped."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise InputError("pages: expected jinja2, got none; pip install 'mvgp[cli]'") from error
+
+    environment = Environment(
+        loader=PackageLoader("mvgp.prioritise.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # autoescape alone would keep forbidden characters
+        finalize=lambda value: value if hasattr(value, "__html__") else Markup(html.escape(clean(value))),
+    )
+    filters = (decimal, significant, signed, pvalue, plain, grouped, duration, embedded_json)
+    environment.filters |= {function.__name__: function for function in filters}
     assets = files("mvgp.prioritise.report").joinpath("assets")
     css, script = (assets.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = _render(
-        "page.html",
+    light, dark = (
+        " ".join(f"--series-{index}: {value};" for index, value in enumerate(colours)) for colours in (LIGHT, DARK)
+    )
+    page = environment.get_template("page.html").render(
         study=study,
         words=words,
         titles={**{name: title for name, (title, _) in SECTIONS.items()}, "about": "How it was made"},
@@ -93,18 +113,15 @@ def _page(study: StudyContents, words: dict[str, str], shown: Mapping[str, Mappi
         css=css,
         script=script,
         script_hash=f"sha256-{digest}",
-        light=_css_variables(LIGHT),
-        dark=_css_variables(DARK),
+        light=light,
+        dark=dark,
         dashes=dashes,
     )
     return page.encode()
 
 
 def _remove_old(target: Path, contents: Mapping[str, bytes], *, copies: bool) -> None:
-    """Remove files of an older report that are no part of this one; files with other names are not ours.
-
-    :param copies: whether the tables in ``target`` are copies.
-    """
+    """Remove files of an older report that are no part of this one; ``copies``: tables, too."""
     ours = [f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")]
     ours += [f"tables/{name}.tsv" for name in TABLES] if copies else []
     for file in (file for pattern in ours for file in target.glob(pattern)):
@@ -133,38 +150,8 @@ def _write(target: Path, contents: Mapping[str, bytes]) -> None:
 # How values become text of the page --------------------------------------------------------------
 
 
-def _render(template: str, **values: Any) -> str:
-    """Fill in a template of the folder ``assets``; whatever is not marked as safe there is escaped."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-        from markupsafe import Markup
-    except ImportError as error:
-        raise InputError("pages: expected jinja2, got none; pip install 'mvgp[cli]'") from error
-
-    def finalize(value: Any) -> Any:
-        return value if hasattr(value, "__html__") else Markup(html.escape(clean(value)))
-
-    environment = Environment(
-        loader=PackageLoader("mvgp.prioritise.report", "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=finalize,  # autoescape alone would keep forbidden characters
-    )
-    filters = (decimal, significant, signed, pvalue, plain, grouped, duration, embedded_json)
-    environment.filters |= {function.__name__: function for function in filters}
-    return environment.get_template(template).render(values)
-
-
 def embedded_json(value: Any) -> str:
-    r"""Compact JSON that can stand inside a script element.
-
-    Example:
-        >>> print(embedded_json(["</script>"]))
-        ["\u003c/script\u003e"]
-
-    """
+    """Compact JSON that can stand inside a script element."""
     from jinja2.utils import htmlsafe_json_dumps
     from markupsafe import Markup
 
@@ -226,8 +213,3 @@ def plural(word: str) -> str:
     if word.endswith("y") and word[-2:-1] not in ("", "a", "e", "i", "o", "u"):
         return word[:-1] + "ies"
     return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")
-
-
-def _css_variables(colours: Sequence[str]) -> str:
-    """Declarations of the colours of series for a style sheet."""
-    return " ".join(f"--series-{index}: {value};" for index, value in enumerate(colours))

@@ -127,7 +127,10 @@ class LinkSet:
     def __post_init__(self) -> None:
         for side, graph in (("row", self.row_graph), ("col", self.col_graph)):
             check_instance(graph, f"{side}_graph", Graph, "mvgp.kernels.Graph")
-            ids = _distinct(getattr(self, f"{side}_ids"), f"{side}_ids")
+            ids = _strings(getattr(self, f"{side}_ids"), f"{side}_ids")
+            if len(set(ids)) < len(ids):
+                repeated = Counter(ids).most_common(1)[0][0]
+                raise InputError(f"{side}_ids: expected distinct ids, got {repeated!r} more than once")
             names = _strings(getattr(self, f"{side}_names"), f"{side}_names") or ids
             if len(names) != len(ids):
                 raise InputError(f"{side}_names: expected {len(ids)} names, one for each id, got {len(names)}")
@@ -208,14 +211,6 @@ class LinkSet:
 def _strings(names: Any, name: str) -> tuple[str, ...]:
     entries = list(names) if isinstance(names, str) else check_list(names, name, "names")  # "abc" has three
     return tuple(check_name(entry, f"{name}[{number}]") for number, entry in enumerate(entries))
-
-
-def _distinct(ids: Sequence[Any], name: str) -> tuple[str, ...]:
-    entries = _strings(ids, name)
-    if len(set(entries)) < len(entries):
-        repeated = next(entry for entry, count in Counter(entries).items() if count > 1)
-        raise InputError(f"{name}: expected distinct ids, got {repeated!r} more than once")
-    return entries
 
 
 # From tables -------------------------------------------------------------------------------------
@@ -322,22 +317,14 @@ def _check_columns(columns: Columns | None, counts: tuple[int, ...], header: boo
 
 @dataclass
 class _Side:
-    """What was read about the rows, or about the columns.
-
-    :param name: "row" or "column".
-    :param pair_ids: ids in the pairs.
-    :param edge_ids: every id in the edges, sorted; None if there is no such table.
-    :param ends: (E, 2) positions in ``edge_ids`` of links between different ids, each listed once.
-    :param weights: (E,).
-    :param names: of some ids.
-    """
+    """What was read about the rows, or about the columns, which are its ``name``."""
 
     name: str
     pair_ids: set[str]
-    edge_ids: list[str] | None = None
-    ends: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
-    weights: np.ndarray | None = None
-    names: dict[str, str] = field(default_factory=dict)
+    edge_ids: list[str] | None = None  # every id in the edges, sorted; None if there is no such table
+    ends: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))  # (E, 2) in edge_ids, distinct
+    weights: np.ndarray | None = None  # (E,)
+    names: dict[str, str] = field(default_factory=dict)  # of some ids
 
     @property
     def ids(self) -> set[str]:
