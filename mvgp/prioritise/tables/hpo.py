@@ -68,7 +68,6 @@ def hpo_links(
     genes = sorted({gene for _, gene in pairs}, key=lambda gene: (len(gene), gene))
     row_of, col_of = ({name: number for number, name in enumerate(ids)} for ids in (diseases, genes))
     terms = [annotations.terms.get(disease, set()) for disease in diseases]
-    links = sorted((row_of[disease], col_of[gene]) for disease, gene in pairs)
     if gene_graph == "none":
         graph = Graph([], len(genes))
     else:
@@ -83,8 +82,8 @@ def hpo_links(
     return LinkSet(
         tuple(diseases),
         tuple(genes),
-        torch.tensor([row for row, _ in links]),
-        torch.tensor([col for _, col in links]),
+        torch.tensor([row_of[disease] for disease, _ in pairs]),
+        torch.tensor([col_of[gene] for _, gene in pairs]),
         nearest_graph(terms, information_content(list(annotations.terms.values())), neighbours),
         graph,
         tuple(annotations.names.get(disease, disease) for disease in diseases),

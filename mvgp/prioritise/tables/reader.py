@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -325,7 +326,8 @@ def is_header(first: list[str], ids: list[list[str]], weight: str | None = None)
     if not wordy or any(field in column for field in first for column in ids):
         return False
     with_digits = [(field, column) for field, column in zip(first, ids, strict=True) if _has_digit(field)]
-    return weight is not None or not any(_form(field) in map(_form, column) for field, column in with_digits)
+    form = partial(re.sub, r"\d+", "0")
+    return weight is not None or not any(form(field) in map(form, column) for field, column in with_digits)
 
 
 def is_number(text: str) -> bool:
@@ -344,10 +346,6 @@ def _names_a_column(field: str) -> bool:
 
 def _has_digit(text: str) -> bool:
     return re.search(r"\d", text) is not None
-
-
-def _form(text: str) -> str:
-    return re.sub(r"\d+", "0", text)
 
 
 # Tables that mvgp has written: tab-separated, with a header --------------------------------------
