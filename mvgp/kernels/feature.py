@@ -89,25 +89,19 @@ class FeatureKernel(BoundedParameters, Kernel):
 
 def _checked(features: Any, dtype: torch.dtype) -> Any:
     """(N, D): a scipy sparse array or a tensor, all finite."""
-    matrix = _sparse(features, dtype) if sparse.issparse(features) else _dense(features, dtype)
-    shape = tuple(matrix.shape)
-    if len(shape) != 2 or 0 in shape:
-        raise InputError(f"features: expected shape (N, D) with N and D at least 1, got {shape}")
+    matrix: Any
+    if sparse.issparse(features):
+        matrix = sparse.csr_array(features) if features.ndim == 2 else sparse.csr_array(np.zeros((0, 0)))
+        as_reals(matrix.data, "features: stored entries", dtype, booleans=True)
+        matrix = matrix.astype(np.float32 if dtype == torch.float32 else np.float64)
+        matrix.sum_duplicates()
+        as_reals(matrix.data, "features: summed entries", dtype)
+    else:
+        matrix = as_reals(features, "features", dtype, booleans=True).clone()
+        matrix = matrix.unsqueeze(1) if matrix.dim() == 1 else matrix
+    if len(matrix.shape) != 2 or 0 in matrix.shape:
+        raise InputError(f"features: expected shape (N, D) with N and D at least 1, got {tuple(matrix.shape)}")
     return matrix
-
-
-def _sparse(features: Any, dtype: torch.dtype) -> Any:
-    csr = sparse.csr_array(features) if features.ndim == 2 else sparse.csr_array(np.zeros((0, 0)))
-    as_reals(csr.data, "features: stored entries", dtype, booleans=True)
-    csr = csr.astype(np.float32 if dtype == torch.float32 else np.float64)
-    csr.sum_duplicates()
-    as_reals(csr.data, "features: summed entries", dtype)
-    return csr
-
-
-def _dense(features: Any, dtype: torch.dtype) -> Tensor:
-    matrix = as_reals(features, "features", dtype, booleans=True).clone()
-    return matrix.unsqueeze(1) if matrix.dim() == 1 else matrix
 
 
 class PrecomputedKernel(Kernel):
@@ -121,11 +115,7 @@ class PrecomputedKernel(Kernel):
     """
 
     def __init__(
-        self,
-        matrix: Any,
-        *,
-        batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
+        self, matrix: Any, *, batch_shape: torch.Size | None = None, active_dims: tuple[int, ...] | None = None
     ) -> None:
         check_options(batch_shape, active_dims)
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)

@@ -122,8 +122,7 @@ class ChebyshevLinearOperator(LinearOperator):
             for start in range(0, len(distinct), NARROW):
                 chosen = distinct[start : start + NARROW]
                 here = (back >= start) & (back < start + NARROW)
-                picked = values.new_zeros(self.matrix.size, len(chosen))
-                picked[chosen, torch.arange(len(chosen), device=chosen.device)] = 1.0
+                picked = values.new_zeros(self.matrix.size, len(chosen)).scatter_(0, chosen.unsqueeze(0), 1.0)
                 for k, term in enumerate(polynomials(self.matrix, picked, count - 1)):
                     moments[..., k][here] = term[rows[here], back[here] - start]
         return (moments * coefficients(values)).sum(-1)
@@ -143,7 +142,7 @@ class ChebyshevLinearOperator(LinearOperator):
 
 def nodes(count: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
     """(count,) Chebyshev nodes in (-1, 1), descending."""
-    return torch.cos(_node_angles(count, torch.float64, device or torch.device("cpu"))).to(dtype)
+    return torch.cos(_node_angles(count, device or torch.device("cpu"))).to(dtype)
 
 
 def coefficients(values: Tensor) -> Tensor:
@@ -244,8 +243,7 @@ def diagonal_moments(matrix: SymmetricCSR, which: Tensor, count: int) -> Tensor:
     moments = matrix.values.new_empty(len(which), count)
     for start in range(0, len(which), NARROW):
         chosen = which[start : start + NARROW]
-        picked = matrix.values.new_zeros(matrix.size, len(chosen))
-        picked[chosen, torch.arange(len(chosen), device=chosen.device)] = 1.0
+        picked = matrix.values.new_zeros(matrix.size, len(chosen)).scatter_(0, chosen.unsqueeze(0), 1.0)
         out = moments[start : start + NARROW]
         before = picked
         for k, term in enumerate(polynomials(matrix, picked, count // 2)):
@@ -259,15 +257,14 @@ def diagonal_moments(matrix: SymmetricCSR, which: Tensor, count: int) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _node_angles(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    steps = torch.arange(count, dtype=torch.float64, device=device)
-    return (math.pi * (steps + 0.5) / count).to(dtype)
+def _node_angles(count: int, device: torch.device) -> Tensor:
+    return math.pi * (torch.arange(count, dtype=torch.float64, device=device) + 0.5) / count
 
 
 @lru_cache(maxsize=8)  # up to 100 MB each
 def _values_to_coefficients(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(count, count) matrix C with ``coefficients = values @ C``."""
-    angles = _node_angles(count, torch.float64, device)
+    angles = _node_angles(count, device)
     matrix = torch.cos(angles.unsqueeze(1) * torch.arange(count, dtype=torch.float64, device=device)) * (2 / count)
     matrix[:, 0] /= 2
     return matrix.to(dtype)

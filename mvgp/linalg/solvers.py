@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from linear_operator import LinearOperator
@@ -23,16 +23,6 @@ REFINEMENTS = 4  # rounds of iterative refinement after a direct method that mis
 GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
 MAX_RANK = 4096  # columns of F
 PAIR_BATCH = 8192  # observed pairs whose rows of F are formed at a time
-
-
-class Solver(Protocol):
-    """Solves with :math:`K_{TT} + D`, time and again."""
-
-    method: str
-
-    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
-        ...
 
 
 def make_solver(
@@ -108,7 +98,7 @@ class CholeskySolver:
         return chol
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`."""
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
         value, residual = refine(
             lambda b: torch.cholesky_solve(b, self.chol), lambda x: self.matrix @ x, rhs, tolerance
         )
@@ -177,7 +167,7 @@ class SpectralSolver:
         return (rhs - self.op.left.gather(u @ (self.shrink * inner) @ v.mT)) / self.noise
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`. An answer that misses its tolerance is refined, and computed in double precision."""
+        """(T, C) answers for (T, C) right-hand sides. One that misses its tolerance is refined, and computed in double precision."""
         value, residual = refine(self._inverse_times, self._times, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
             wide = self._double
@@ -198,13 +188,16 @@ class ConjugateGradientSolver:
         self.preconditioner, self.max_iterations = preconditioner, max_iterations
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`."""
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
 
         def times(x: Tensor) -> Tensor:
             return self.op._matmul(x) + self.noise * x
 
         most, conditioner = self.max_iterations, self.preconditioner
         return conjugate_gradients(times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner)
+
+
+Solver = CholeskySolver | SpectralSolver | ConjugateGradientSolver
 
 
 def _both_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:

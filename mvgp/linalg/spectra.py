@@ -232,8 +232,9 @@ def columns(op: LinearOperator, which: Tensor) -> Tensor:
         return op.tensor[:, which]
     if isinstance(op, SpectralLinearOperator):
         return op.block(slice(None), which)
-    picked = torch.zeros(op.shape[-1], len(which), dtype=op.dtype, device=op.device)
-    picked[which, torch.arange(len(which), device=op.device)] = 1.0
+    picked = torch.zeros(op.shape[-1], len(which), dtype=op.dtype, device=op.device).scatter_(
+        0, which.unsqueeze(0), 1.0
+    )
     return op._matmul(picked)
 
 

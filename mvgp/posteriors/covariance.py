@@ -148,8 +148,9 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
 
     def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
         chosen, back = torch.unique(col_index, return_inverse=True)
-        picked = torch.zeros(self.shape[-1], len(chosen), dtype=self.dtype, device=self.device)
-        picked[chosen, torch.arange(len(chosen), device=self.device)] = 1.0
+        picked = torch.zeros(self.shape[-1], len(chosen), dtype=self.dtype, device=self.device).scatter_(
+            0, chosen.unsqueeze(0), 1.0
+        )
         return self._matmul(picked)[(*batch_indices, row_index, back)]
 
     def _expand_batch(self, batch_shape: Any) -> PosteriorCovarianceLinearOperator:
