@@ -70,14 +70,12 @@ class PositiveUnlabelled:
 
 
 def positive_pairs(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:
-    """(P,) rows and (P,) columns of distinct pairs, on the CPU, row-major sorted.
+    """(P,) rows and (P,) columns of distinct pairs of an M x N matrix, on the CPU, row-major sorted.
 
     :param pairs: an ``ObservedMatrix``, whose entries above 0 count, anything else with ``rows`` and ``cols``, or a
         pair (rows, cols) of vectors (P,); ``None`` for no pairs.
-    :param shape: (M, N).
-    :param name: for messages.
     """
-    values = getattr(pairs, "values", None)
+    values: Any = getattr(pairs, "values", None)
     if pairs is None:
         pairs = (), ()
     elif hasattr(pairs, "rows") and hasattr(pairs, "cols"):

@@ -24,11 +24,9 @@ from .bounded import BoundedParameters, both_node_numbers, bounded_parameter, ch
 class FeatureKernel(BoundedParameters, Kernel):
     r"""The kernel on items 0, ..., N - 1 with features :math:`F \in R^{N \times D}`: :math:`K = v F F^T`.
 
-    Products go through F, sparse or dense, and nothing N x N is stored. Two uses, both inside a sum with another
-    kernel: a column of ones on the rows gives every column a level of its own that all rows share (popularity);
-    the known links of the other axis give co-association.
-
-    The features are data, not parameters: they are not in the ``state_dict`` and are not learned; v is.
+    Products go through F, and nothing N x N is stored. Two uses, both inside a sum with another kernel: a column of ones
+    on the rows gives every column a level of its own that all rows share (popularity); the known links of the other
+    axis give co-association. The features are data, not in the ``state_dict`` and not learned; v is.
 
     :param features: (N, D) or (N,), a tensor, an array, or a scipy sparse array; finite.
     :param variance: v, where it starts.
@@ -89,9 +87,9 @@ class FeatureKernel(BoundedParameters, Kernel):
 
 def _checked(features: Any, dtype: torch.dtype) -> Any:
     """(N, D): a scipy sparse array or a tensor, all finite."""
-    matrix: Any
-    if sparse.issparse(features):
-        matrix = sparse.csr_array(features) if features.ndim == 2 else sparse.csr_array(np.zeros((0, 0)))
+    matrix: Any = features
+    if sparse.issparse(matrix):
+        matrix = sparse.csr_array(features if matrix.ndim == 2 else np.zeros((0, 0)))
         as_reals(matrix.data, "features: stored entries", dtype, booleans=True)
         matrix = matrix.astype(np.float32 if dtype == torch.float32 else np.float64)
         matrix.sum_duplicates()
@@ -107,11 +105,10 @@ def _checked(features: Any, dtype: torch.dtype) -> Any:
 class PrecomputedKernel(Kernel):
     r"""The kernel on items 0, ..., N - 1 whose matrix is known: :math:`k(i, j) = K_{ij}`.
 
-    The matrix is checked to be finite, symmetric and positive semi-definite. It is data, not a
-    parameter: it moves with ``.to()``, but is not in the ``state_dict`` and is not learned (wrap the
+    It is data, not a parameter: it moves with ``.to()``, but is not in the ``state_dict`` and is not learned (wrap the
     kernel in gpytorch's ``ScaleKernel`` to learn a factor).
 
-    :param matrix: (N, N), an array or a tensor; whole numbers become float64.
+    :param matrix: (N, N), an array or a tensor; finite, symmetric, positive semi-definite.
     """
 
     def __init__(

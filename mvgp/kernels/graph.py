@@ -67,8 +67,8 @@ class Graph:
         shifted.sort_indices()
         self._adjacency = adjacency
         self._isolated = int((degree == 0).sum())
-        places = (torch.from_numpy(part.astype(np.int64)) for part in (shifted.indptr, shifted.indices))
-        self._shifted = SymmetricCSR(*places, torch.from_numpy(shifted.data.astype(np.float64)))
+        starts, ends = (torch.from_numpy(part.astype(np.int64)) for part in (shifted.indptr, shifted.indices))
+        self._shifted = SymmetricCSR(starts, ends, torch.from_numpy(shifted.data.astype(np.float64)))
         self._converted: dict[tuple[torch.dtype, torch.device], SymmetricCSR] = {}
         self._eigen: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
@@ -186,9 +186,8 @@ EIGEN_SIZE = 1500  # nodes up to which eigenpairs are computed once and kept
 class GraphKernel(BoundedParameters, Kernel):
     r"""A gpytorch kernel :math:`K = f(L) + \text{shift}\, I` on the nodes of a graph. Inputs are node numbers.
 
-    A subclass gives f on the spectrum [0, 2] of the normalised Laplacian, with its parameters. The
-    kernel over all nodes is a LinearOperator: eigenpairs for small graphs, a Chebyshev polynomial of
-    the sparse Laplacian for large ones, whose degree follows from ``tolerance``.
+    A subclass gives f on the spectrum [0, 2] of the normalised Laplacian. The kernel over all nodes is a LinearOperator:
+    eigenpairs for small graphs, a Chebyshev polynomial of the sparse Laplacian for large ones.
 
     :param graph: the nodes and links.
     :param shift: weight of the identity, at least 0. At 0 it is a constant and not learned, until it is set to another
@@ -309,8 +308,7 @@ class DiffusionKernel(GraphKernel):
 class GraphMaternKernel(GraphKernel):
     r""":math:`K = \left(I + \frac{\kappa^2}{2 \nu} L\right)^{-\nu} + \text{shift}\, I` (Borovitskiy et al. 2021).
 
-    Normalised to 1 at Laplacian eigenvalue 0; for large smoothness it tends to the diffusion kernel
-    with time :math:`\kappa^2 / 2`.
+    It is 1 at Laplacian eigenvalue 0; for large smoothness the diffusion kernel with time :math:`\kappa^2 / 2`.
 
     :param graph: the nodes and links.
     :param nu: smoothness, positive; ``raw_nu``.

@@ -157,10 +157,7 @@ def evaluate(series: Tensor, points: Tensor) -> Tensor:
 
 
 def degree_needed(series: Tensor, tolerance: float) -> int:
-    """Smallest degree whose dropped tail sums to at most ``tolerance`` times the largest value bound.
-
-    :param series: (..., n) coefficients; the degree serves every batch entry.
-    """
+    """Smallest degree whose dropped tail sums to at most ``tolerance`` times all of the (..., n) coefficients."""
     size = series.detach().abs().reshape(-1, series.shape[-1])  # (B, n)
     scale = size.sum(-1, keepdim=True).clamp_min(torch.finfo(size.dtype).tiny)
     tail = (size / scale).flip(-1).cumsum(-1).flip(-1).amax(0)  # (n,) tail[k] = sum over j >= k
@@ -169,10 +166,7 @@ def degree_needed(series: Tensor, tolerance: float) -> int:
 
 
 def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
-    """Number of nodes with which ``function`` and its square root are both resolved to ``tolerance``.
-
-    :param function: maps nodes (n,) in [-1, 1] to values (..., n).
-    """
+    """Number of nodes with which a function, (n,) in [-1, 1] to (..., n), and its square root are both resolved."""
     count = 16
     while count <= MAX_NODES:
         with torch.no_grad():
@@ -197,11 +191,7 @@ def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
 
 
 def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
-    """(N, C): sum_k c_k T_k(S) X, in blocks of columns that stay in cache.
-
-    :param series: (n,) for all columns, or (n, C) with a series for each column.
-    :param dense: (N, C).
-    """
+    """(N, C): sum_k c_k T_k(S) X for X (N, C) and a series (n,) or, for each column, (n, C); in blocks of columns."""
     out = torch.empty_like(dense, memory_format=torch.contiguous_format)
     # plain numbers are added faster than 0-dimensional tensors, which only gradients need
     numbers = series.tolist() if series.dim() == 1 and not series.requires_grad else None
@@ -219,10 +209,7 @@ def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
 
 
 def polynomials(matrix: SymmetricCSR, dense: Tensor, degree: int) -> Iterator[Tensor]:
-    """T_0(S) X, T_1(S) X, ..., T_degree(S) X for X (N, C), by the three-term recurrence.
-
-    Two buffers take turns: a term stays valid until the next but one is requested.
-    """
+    """T_0(S) X, ..., T_degree(S) X for X (N, C); a term stays valid until the next but one is requested."""
     before = dense.clone(memory_format=torch.contiguous_format)
     yield before
     if degree < 1:

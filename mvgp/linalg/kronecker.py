@@ -18,9 +18,8 @@ from .spectra import root
 class KroneckerLinearOperator(KroneckerProductLinearOperator):
     r""":math:`K_M \otimes K_N` that stays a Kronecker product under scaling.
 
-    The stock operator turns into a generic one when multiplied by a number, clamps small eigenvalues
-    in its log determinant, and samples through a Lanczos approximation on large grids; this one folds
-    the number into its first factor, clamps nothing, and samples exactly through roots of its factors.
+    The stock operator turns into a generic one when multiplied by a number, clamps small eigenvalues in its log
+    determinant, and samples by Lanczos on large grids; this one does not, and samples through roots of its factors.
     """
 
     def __init__(self, *linear_ops: Tensor | LinearOperator) -> None:
@@ -54,8 +53,7 @@ class KroneckerLinearOperator(KroneckerProductLinearOperator):
 class SpectralKroneckerLinearOperator(LinearOperator):
     r""":math:`(U \otimes V) \operatorname{diag}(\operatorname{vec} s) (U \otimes V)^T`: U (M, R), V (N, S), s (R, S).
 
-    Any function of a Kronecker product of two covariances with known eigenpairs has this form; its
-    diagonal is :math:`U^{\circ 2} s (V^{\circ 2})^T`, with nothing MN x MN stored.
+    Any function of a Kronecker product of two covariances with known eigenpairs has this form.
 
     :param spectrum: (..., R, S).
     :param row_vectors: (M, R).

@@ -57,11 +57,7 @@ class Pattern:
         return csr_tensor(self._crow_t, self._col_t, values[self.order], (self.shape[1], self.shape[0]))
 
     def sample(self, left: Tensor, right: Tensor) -> Tensor:
-        """(T,): the entries of ``left @ right.T`` at the pattern's positions.
-
-        :param left: (M, R).
-        :param right: (N, R).
-        """
+        """(T,): the entries of ``left @ right.T`` at the pattern's positions, from (M, R) and (N, R)."""
         out = self.matrix(left.new_zeros(len(self)))
         for start in range(0, left.shape[1], BLOCK):
             # mat2 must be a transposed row-major block: the inner products are then contiguous
@@ -132,18 +128,12 @@ class CompleteRows:
 
 @dataclass(frozen=True)
 class RowBlock:
-    """A matrix that is zero outside some rows (or columns, when transposed), known by its products.
+    """A matrix that is zero outside some rows (or columns, when transposed), known by its products."""
 
-    :param block: (A, N).
-    :param chosen: (A,).
-    :param shape: of the matrix.
-    :param transposed: whether the block holds columns of the matrix.
-    """
-
-    block: Tensor
-    chosen: Tensor
+    block: Tensor  # (A, N)
+    chosen: Tensor  # (A,)
     shape: tuple[int, int]
-    transposed: bool
+    transposed: bool  # whether the block holds columns of the matrix
 
     def to_dense(self) -> Tensor:
         """The matrix, dense."""

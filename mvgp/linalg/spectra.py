@@ -30,8 +30,7 @@ from .stacked import GramLinearOperator, StackedLinearOperator
 class SpectralLinearOperator(LinearOperator):
     r""":math:`U \operatorname{diag}(s) U^T` with U (N, R) and s (..., R).
 
-    One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the
-    family, so that no structure is lost.
+    One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the family.
 
     :param vectors: (N, R).
     :param spectrum: (..., R).
@@ -101,10 +100,7 @@ def eigenpairs(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 
 def spectral_bounds(op: LinearOperator) -> tuple[float, float]:
-    """(low, high) with every eigenvalue of the positive semi-definite ``op`` (N, N) between them.
-
-    They hold for every principal submatrix too, since its spectrum interlaces.
-    """
+    """(low, high): bounds of the eigenvalues of a covariance (N, N), and of every principal submatrix of it."""
     op = op.detach()
     if isinstance(op, ChebyshevLinearOperator):
         grid = torch.cos(torch.linspace(0, torch.pi, 513, dtype=op.dtype, device=op.device))
@@ -160,8 +156,8 @@ def tolerance(matrix: Tensor) -> float:
 def root(op: LinearOperator, *, max_size: int = 8192) -> LinearOperator:
     """G (N, D) with G G^T = ``op`` (N, N). D may be larger or smaller than N.
 
-    A graph kernel gives the Chebyshev series of its square root; a sum gives the roots of its terms
-    side by side; an operator without structure gives its eigenpairs, if it is small enough.
+    A graph kernel gives the Chebyshev series of its square root; a sum gives the roots of its terms side by side; an
+    operator without structure gives its eigenpairs, if it is small enough.
 
     :param op: (N, N), symmetric and positive semi-definite.
     :param max_size: largest N of an operator without structure, whose dense eigenpairs are computed.

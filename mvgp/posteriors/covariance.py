@@ -208,12 +208,7 @@ def unscaled(covariance: PosteriorCovariance) -> tuple[PosteriorCovariance, floa
 
 
 class NoCovariance:
-    """Takes the place of a covariance; every use of it is an error.
-
-    :param pairs: the observed pairs.
-    :param reason: the message.
-    :param error: its class.
-    """
+    """Takes the place of a covariance; every use of it is an error with a reason."""
 
     def __init__(self, pairs: PairIndex, reason: str, error: type[Exception] = InputError) -> None:
         self.pairs, self.reason, self.error = pairs, reason, error

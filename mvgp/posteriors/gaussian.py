@@ -215,10 +215,7 @@ class GaussianPosterior(RankQueries):
         return out
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, whole or not at all; :func:`mvgp.load` gives it back, in any process.
-
-        :param path: of the file; an existing one is replaced.
-        """
+        """Write it to a file, whole or not at all, replacing an old one; :func:`mvgp.load` gives it back."""
         hooks.save_posterior(self, path)
 
     @without_gradient
@@ -278,10 +275,9 @@ class ScalablePosterior(GaussianPosterior):
         return other
 
     def calibrated(self) -> Self:
-        """The same mean, the covariance rescaled to the maximum marginal likelihood: :attr:`evidence_scale` times S.
+        """The same mean, the covariance rescaled to the maximum marginal likelihood, :attr:`evidence_scale` times S.
 
-        Ranks need it: P(in the top k) compares differences of the mean, whose scale is the likelihood's margin, with
-        standard deviations, whose scale is the kernels'.
+        P(in the top k) compares differences of the mean, on the scale of the margin, with deviations on the kernels'.
         """
         return self.rescaled(self.evidence_scale)
 

@@ -127,11 +127,7 @@ class Query:
 
 
 class SparseCoefficients:
-    """A with one number for each observed pair: the plain posterior mean, equation (2).
-
-    :param pattern: where the T pairs are in the M x N matrix.
-    :param values: (T,).
-    """
+    """A (M, N) with one of the ``values`` (T,) for each observed pair: the plain posterior mean, equation (2)."""
 
     def __init__(self, pattern: Pattern, values: Tensor) -> None:
         self.pattern, self.values = pattern, values
@@ -154,14 +150,10 @@ class SparseCoefficients:
 
 @dataclass(frozen=True, eq=False)
 class LowRankCoefficients:
-    """A = left right^T: the trace-constrained mean.
+    """A (M, N) = left right^T: the trace-constrained mean."""
 
-    :param left: (M, R).
-    :param right: (N, R).
-    """
-
-    left: Tensor
-    right: Tensor
+    left: Tensor  # (M, R)
+    right: Tensor  # (N, R)
 
     def times(self, dense: Tensor) -> Tensor:
         """(M, k): A times (N, k)."""

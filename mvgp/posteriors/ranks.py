@@ -193,7 +193,7 @@ class RankQueries:
     @without_gradient
     def beats(self, row: Any, item: Any, other: Any) -> float:
         """P(``item`` scores higher than ``other``) in a row, in closed form."""
-        posterior: Any = self
+        posterior: Any = self  # the whole that this is a part of
         line = check_one_index(row, posterior.shape[0], "row")
         items = [check_one_index(at, posterior.shape[1], name) for at, name in ((item, "item"), (other, "other"))]
         joint: Joint = posterior.joint([line, line], items)
