@@ -24,7 +24,7 @@ from .bounded import BoundedParameters, both_node_numbers, bounded_parameter, ch
 class FeatureKernel(BoundedParameters, Kernel):
     r"""The kernel on items 0, ..., N - 1 with features :math:`F \in R^{N \times D}`: :math:`K = v F F^T`.
 
-    Products go through F, and nothing N x N is stored. Two uses, both inside a sum with another kernel: a column of ones
+    Products go through F, and nothing N x N is stored. Two uses, both inside a sum with another kernel: a column of 1
     on the rows gives every column a level of its own that all rows share (popularity); the known links of the other
     axis give co-association. The features are data, not in the ``state_dict`` and not learned; v is.
 
@@ -87,9 +87,10 @@ class FeatureKernel(BoundedParameters, Kernel):
 
 def _checked(features: Any, dtype: torch.dtype) -> Any:
     """(N, D): a scipy sparse array or a tensor, all finite."""
-    matrix: Any = features
-    if sparse.issparse(matrix):
-        matrix = sparse.csr_array(features if matrix.ndim == 2 else np.zeros((0, 0)))
+    matrix: Any
+    is_sparse: bool = sparse.issparse(features)
+    if is_sparse:
+        matrix = sparse.csr_array(features if features.ndim == 2 else np.zeros((0, 0)))
         as_reals(matrix.data, "features: stored entries", dtype, booleans=True)
         matrix = matrix.astype(np.float32 if dtype == torch.float32 else np.float64)
         matrix.sum_duplicates()

@@ -67,8 +67,8 @@ class Graph:
         shifted.sort_indices()
         self._adjacency = adjacency
         self._isolated = int((degree == 0).sum())
-        starts, ends = (torch.from_numpy(part.astype(np.int64)) for part in (shifted.indptr, shifted.indices))
-        self._shifted = SymmetricCSR(starts, ends, torch.from_numpy(shifted.data.astype(np.float64)))
+        starts, stored = (torch.from_numpy(part.astype(np.int64)) for part in (shifted.indptr, shifted.indices))
+        self._shifted = SymmetricCSR(starts, stored, torch.from_numpy(shifted.data.astype(np.float64)))
         self._converted: dict[tuple[torch.dtype, torch.device], SymmetricCSR] = {}
         self._eigen: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
@@ -186,7 +186,7 @@ EIGEN_SIZE = 1500  # nodes up to which eigenpairs are computed once and kept
 class GraphKernel(BoundedParameters, Kernel):
     r"""A gpytorch kernel :math:`K = f(L) + \text{shift}\, I` on the nodes of a graph. Inputs are node numbers.
 
-    A subclass gives f on the spectrum [0, 2] of the normalised Laplacian. The kernel over all nodes is a LinearOperator:
+    A subclass gives f on the spectrum [0, 2] of the normalised Laplacian. The kernel over all nodes is an operator:
     eigenpairs for small graphs, a Chebyshev polynomial of the sparse Laplacian for large ones.
 
     :param graph: the nodes and links.

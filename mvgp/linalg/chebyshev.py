@@ -12,9 +12,10 @@ For f analytic around [-1, 1] the coefficients fall geometrically, so a few spar
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -30,7 +31,25 @@ from .pairs import NARROW, SymmetricCSR
 MAX_NODES = 4096
 
 
-class ChebyshevLinearOperator(LinearOperator):
+class SymmetricLinearOperator(LinearOperator):
+    """A symmetric operator (..., N, N), some of it constant, that knows its products with matrices."""
+
+    @abstractmethod
+    def _times(self, rhs: Tensor) -> Tensor:
+        """(..., N, C) from ``rhs`` (..., N, C)."""
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self._times(rhs.unsqueeze(-1)).squeeze(-1) if rhs.dim() == 1 else self._times(rhs)
+
+    def _transpose_nonbatch(self) -> Self:
+        return self
+
+    def type(self, dtype: torch.dtype) -> LinearOperator:
+        """In another precision; ``double``, ``float`` and ``half`` call it. What is constant goes with it."""
+        return self.to(dtype)
+
+
+class ChebyshevLinearOperator(SymmetricLinearOperator):
     r""":math:`f(S)` for a sparse symmetric S (N, N) with spectrum in [-1, 1]; nothing N x N is stored.
 
     f is known by its values at the Chebyshev nodes. Products run the three-term recurrence on blocks of columns; the
@@ -54,13 +73,6 @@ class ChebyshevLinearOperator(LinearOperator):
     def _size(self) -> torch.Size:
         return torch.Size((*self.values.shape[:-1], self.matrix.size, self.matrix.size))
 
-    def _transpose_nonbatch(self) -> ChebyshevLinearOperator:
-        return self
-
-    def type(self, dtype: torch.dtype) -> LinearOperator:
-        """In another precision; ``double``, ``float`` and ``half`` call it. The constant matrix goes with it."""
-        return self.to(dtype)
-
     @property
     def series(self) -> Tensor:
         """(..., degree + 1): the coefficients that a product uses."""
@@ -72,17 +84,14 @@ class ChebyshevLinearOperator(LinearOperator):
         """Sparse products needed for one product with this operator."""
         return int(self.series.shape[-1]) - 1
 
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        is_vector = rhs.dim() == 1
-        rhs = rhs.unsqueeze(-1) if is_vector else rhs
+    def _times(self, rhs: Tensor) -> Tensor:
         batch = torch.broadcast_shapes(self.batch_shape, rhs.shape[:-2])
         flat = batch_into_columns(rhs.expand(*batch, *rhs.shape[-2:]))  # (N, B C)
         series = self.series
         if self.batch_shape:
             series = series.expand(*batch, series.shape[-1]).reshape(-1, series.shape[-1]).mT  # (n, B)
             series = series.repeat_interleave(rhs.shape[-1], dim=1)  # (n, B C)
-        out = columns_into_batch(apply(self.matrix, series, flat), batch, rhs.shape[-1])
-        return out.squeeze(-1) if is_vector else out
+        return columns_into_batch(apply(self.matrix, series, flat), batch, rhs.shape[-1])
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         left = left_vecs.unsqueeze(-1) if left_vecs.dim() == 1 else left_vecs

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..tensor_checks import check_float_tensor
+from .chebyshev import SymmetricLinearOperator
 from .checks import check_operator, check_samples
 from .spectra import root
 
@@ -50,7 +51,7 @@ class KroneckerLinearOperator(KroneckerProductLinearOperator):
         return factor._matmul(noise).mT
 
 
-class SpectralKroneckerLinearOperator(LinearOperator):
+class SpectralKroneckerLinearOperator(SymmetricLinearOperator):
     r""":math:`(U \otimes V) \operatorname{diag}(\operatorname{vec} s) (U \otimes V)^T`: U (M, R), V (N, S), s (R, S).
 
     Any function of a Kronecker product of two covariances with known eigenpairs has this form.
@@ -74,20 +75,14 @@ class SpectralKroneckerLinearOperator(LinearOperator):
         count = self.row_vectors.shape[0] * self.col_vectors.shape[0]
         return torch.Size((*self.spectrum.shape[:-2], count, count))
 
-    def _transpose_nonbatch(self) -> SpectralKroneckerLinearOperator:
-        return self
-
     def _to_spectrum(self, dense: Tensor) -> Tensor:
         """(..., M N, C) to its coordinates (..., C, R, S)."""
         grid = dense.mT.unflatten(-1, (self.row_vectors.shape[0], self.col_vectors.shape[0]))
         return self.row_vectors.mT @ grid @ self.col_vectors
 
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        is_vector = rhs.dim() == 1
-        rhs = rhs.unsqueeze(-1) if is_vector else rhs
+    def _times(self, rhs: Tensor) -> Tensor:
         inner = self.spectrum.unsqueeze(-3) * self._to_spectrum(rhs)  # (..., C, R, S)
-        out = (self.row_vectors @ inner @ self.col_vectors.mT).flatten(-2).mT
-        return out.squeeze(-1) if is_vector else out
+        return (self.row_vectors @ inner @ self.col_vectors.mT).flatten(-2).mT
 
     def _diagonal(self) -> Tensor:
         return (self.row_vectors.square() @ self.spectrum @ self.col_vectors.square().mT).flatten(-2)

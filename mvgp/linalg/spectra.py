@@ -22,12 +22,12 @@ from ..checks import check_instance, shown
 from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
 from ..tensor_checks import check_float_tensor
 from . import chebyshev, cost
-from .chebyshev import ChebyshevLinearOperator
+from .chebyshev import ChebyshevLinearOperator, SymmetricLinearOperator
 from .checks import check_positions
 from .stacked import GramLinearOperator, StackedLinearOperator
 
 
-class SpectralLinearOperator(LinearOperator):
+class SpectralLinearOperator(SymmetricLinearOperator):
     r""":math:`U \operatorname{diag}(s) U^T` with U (N, R) and s (..., R).
 
     One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the family.
@@ -48,14 +48,8 @@ class SpectralLinearOperator(LinearOperator):
         count = self.vectors.shape[0]
         return torch.Size((*self.spectrum.shape[:-1], count, count))
 
-    def _transpose_nonbatch(self) -> SpectralLinearOperator:
-        return self
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        is_vector = rhs.dim() == 1
-        rhs = rhs.unsqueeze(-1) if is_vector else rhs
-        out = self.vectors @ (self.spectrum.unsqueeze(-1) * (self.vectors.mT @ rhs))
-        return out.squeeze(-1) if is_vector else out
+    def _times(self, rhs: Tensor) -> Tensor:
+        return self.vectors @ (self.spectrum.unsqueeze(-1) * (self.vectors.mT @ rhs))
 
     def _diagonal(self) -> Tensor:
         return self.spectrum @ self.vectors.square().mT

@@ -35,18 +35,18 @@ ACCURACY = 0.01  # relative, of a variance given whole lists, unless another one
 
 
 class PosteriorCovariance(Protocol):
-    """What a posterior needs of its covariance S."""
+    """What a posterior needs of its covariance S; all but the variance and the joint matrix follow from these."""
 
     pairs: PairIndex
     noise: Tensor
 
     def operator(self, query: Query) -> LinearOperator:
         """S at the query's cells, (Q, Q)."""
-        ...
+        return DenseLinearOperator(self.joint(query).matrix.to(self.noise.dtype))
 
     def everywhere(self, query: Query) -> LinearOperator:
         """S over the whole grid, (M N, M N); ``query`` is every cell."""
-        ...
+        return self.operator(query)
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
         """(Q,): its diagonal."""
@@ -58,7 +58,7 @@ class PosteriorCovariance(Protocol):
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q): joint samples with mean 0."""
-        ...
+        return self.joint(query).sample(num_samples, generator).to(self.noise.dtype)
 
 
 class ConditionalCovariance(ObservedSystem):
@@ -220,7 +220,7 @@ class NoCovariance:
     noise = property(_refuse)
 
 
-class WholeListCovariance:
+class WholeListCovariance(PosteriorCovariance):
     r"""The covariance given whole lists, at some cells at a time; every variance has a proved accuracy.
 
     Every cell of many rows is observed, most of them with a small weight. A cell far from the one in question has
@@ -325,20 +325,12 @@ class WholeListCovariance:
         check_joint_size(query, self.limits)
         return self._nearest(query, self.limits.dense).joint(query)
 
-    def operator(self, query: Query) -> LinearOperator:
-        """S at the query's cells, dense; see :meth:`joint`."""
-        return DenseLinearOperator(self.joint(query).matrix.to(self.noise.dtype))
-
     def everywhere(self, query: Query) -> LinearOperator:
         """Refused."""
         raise SizeError(
             f"the covariance given whole lists of {len(self._listed):,} rows is offered for some cells at a time, "
             "not for the whole grid"
         )
-
-    def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """(num_samples, Q): joint samples with mean 0; see :meth:`joint`."""
-        return self.joint(query).sample(num_samples, generator).to(self.noise.dtype)
 
 
 def kernel_operators(prior: MatrixGP, data: ObservedMatrix | PositiveUnlabelled) -> Operators:
