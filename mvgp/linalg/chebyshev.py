@@ -12,10 +12,9 @@ For f analytic around [-1, 1] the coefficients fall geometrically, so a few spar
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,27 +25,9 @@ from torch import Tensor
 from ..checks import check_instance, check_not_negative
 from ..errors import InputError, SizeError
 from ..tensor_checks import check_float_tensor
-from .pairs import NARROW, SymmetricCSR
+from .pairs import NARROW, SymmetricCSR, SymmetricLinearOperator
 
 MAX_NODES = 4096
-
-
-class SymmetricLinearOperator(LinearOperator):
-    """A symmetric operator (..., N, N), some of it constant, that knows its products with matrices."""
-
-    @abstractmethod
-    def _times(self, rhs: Tensor) -> Tensor:
-        """(..., N, C) from ``rhs`` (..., N, C)."""
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        return self._times(rhs.unsqueeze(-1)).squeeze(-1) if rhs.dim() == 1 else self._times(rhs)
-
-    def _transpose_nonbatch(self) -> Self:
-        return self
-
-    def type(self, dtype: torch.dtype) -> LinearOperator:
-        """In another precision; ``double``, ``float`` and ``half`` call it. What is constant goes with it."""
-        return self.to(dtype)
 
 
 class ChebyshevLinearOperator(SymmetricLinearOperator):

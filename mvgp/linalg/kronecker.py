@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..tensor_checks import check_float_tensor
-from .chebyshev import SymmetricLinearOperator
 from .checks import check_operator, check_samples
+from .pairs import SymmetricLinearOperator
 from .spectra import root
 
 

@@ -22,8 +22,9 @@ from ..checks import check_instance, shown
 from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
 from ..tensor_checks import check_float_tensor
 from . import chebyshev, cost
-from .chebyshev import ChebyshevLinearOperator, SymmetricLinearOperator
+from .chebyshev import ChebyshevLinearOperator
 from .checks import check_positions
+from .pairs import SymmetricLinearOperator
 from .stacked import GramLinearOperator, StackedLinearOperator
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from ..checks import check_instance, check_whole_number
 from ..errors import SizeError
 from ..tensor_checks import check_float_tensor
-from .chebyshev import SymmetricLinearOperator, batch_into_columns, columns_into_batch
-from .pairs import BLOCK, csr_tensor
+from .chebyshev import batch_into_columns, columns_into_batch
+from .pairs import BLOCK, SymmetricLinearOperator, csr_tensor
 
 
 class GramLinearOperator(SymmetricLinearOperator):

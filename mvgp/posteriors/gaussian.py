@@ -255,18 +255,6 @@ class ScalablePosterior(GaussianPosterior):
         """The same mean with ``scale`` times the covariance S of the prior as it was given.
 
         :param scale: positive; :attr:`evidence_scale` maximises the marginal likelihood.
-
-        Example:
-            >>> import gpytorch, mvgp, torch
-            >>> from mvgp.kernels import PrecomputedKernel
-            >>> two, four = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (2, 4))
-            >>> data = mvgp.ObservedMatrix([0, 1], [0, 1], [3.0, -3.0], (2, 4))
-            >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-            >>> posterior = mvgp.FullGP(mvgp.MatrixGP(two, four), likelihood).fit(data)
-            >>> wide = posterior.rescaled(4.0)
-            >>> float(wide.mean([0], [0]) - posterior.mean([0], [0])), float(wide.variance([0], [1]))
-            (0.0, 4.0)
-
         """
         scale = check_positive(scale, "scale")
         other = copy.copy(self)

@@ -272,12 +272,6 @@ def top_probability(samples: Any, k: int) -> Tensor:
 
     :param samples: (S, N) joint samples of the N candidates of a row.
     :param k: how many places the top has.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import top_probability
-        >>> top_probability([[3.0, 2.0, 1.0], [3.0, 1.0, 1.0]], k=2).tolist()
-        [1.0, 0.75, 0.25]
-
     """
     drawn, places = _samples(samples), check_whole_number(k, "k")
     if places >= drawn.shape[1]:
@@ -297,13 +291,6 @@ def rank_interval(samples: Any, level: float = 0.9, items: Any = None) -> tuple[
     :param samples: (S, N) joint samples of the N candidates of a row.
     :param level: probability of the interval, between 0 and 1.
     :param items: (I,) positions among the candidates; all N when left out.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import rank_interval
-        >>> low, high = rank_interval([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]], level=0.9)
-        >>> low.tolist(), high.tolist()
-        ([1, 2, 2], [1, 3, 3])
-
     """
     drawn, share = _samples(samples), check_between(level, "level")
     num_samples, num_items = drawn.shape
@@ -325,12 +312,6 @@ def expected_hits(probabilities: Any, chosen: Any) -> float:
 
     :param probabilities: (N,) probability of each item to be in the top k.
     :param chosen: (C,) distinct items.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import expected_hits
-        >>> expected_hits([1.0, 0.75, 0.25], chosen=[0, 2])
-        1.25
-
     """
     shares = check_values(probabilities, None, "probabilities", torch.float64)
     refuse_where((shares < 0) | (shares > 1 + 1e-9), shares, "probabilities", "a number from 0 to 1")
@@ -342,14 +323,7 @@ def expected_hits(probabilities: Any, chosen: Any) -> float:
 
 
 def beats(samples: Any, i: int, j: int) -> float:
-    """The probability that item i has a higher score than item j in ``samples`` (S, N); a tie counts 1/2.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import beats
-        >>> beats([[3.0, 2.0], [1.0, 1.0]], 0, 1)
-        0.75
-
-    """
+    """The probability that item i has a higher score than item j in ``samples`` (S, N); a tie counts 1/2."""
     drawn = _samples(samples)
     first, second = (drawn[:, check_one_index(at, drawn.shape[1], name)] for at, name in ((i, "i"), (j, "j")))
     return float((first > second).double().mean() + (first == second).double().mean() / 2)
