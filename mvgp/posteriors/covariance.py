@@ -35,7 +35,7 @@ ACCURACY = 0.01  # relative, of a variance given whole lists, unless another one
 
 
 class PosteriorCovariance(Protocol):
-    """What a posterior needs of its covariance S; all but the variance and the joint matrix follow from these."""
+    """What a posterior needs of its covariance S: a variance and a joint matrix, from which the rest can follow."""
 
     pairs: PairIndex
     noise: Tensor
