@@ -21,8 +21,7 @@ from ..checks import check_flag, check_instance, check_iterations, check_toleran
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..kernels.graph import Graph
-from ..kernels.graph_kernels import GraphKernel
+from ..kernels.graph import Graph, GraphKernel
 from ..likelihoods.data_loss import check_gaussian
 from ..priors.matrix_gp import MatrixGP
 from .learning import LearningResult, Objective, ParameterVector

@@ -17,7 +17,7 @@ from ..checks import check_flag, check_instance, check_not_negative, check_whole
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP
-from ..posteriors.fitted import TracePosterior
+from ..posteriors.gaussian import TracePosterior
 from ..priors.matrix_gp import MatrixGP
 from .records import AveragedRanker, Score
 from .validation import Choice, ChoiceInterrupted, check_model, choose

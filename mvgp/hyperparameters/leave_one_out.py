@@ -14,7 +14,7 @@ from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..linalg.solvers import SpectralSolver
 from ..posteriors.covariance import ConditionalCovariance, unscaled
-from ..posteriors.fitted import FullPosterior
+from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
 from ..tensor_checks import check_index
 

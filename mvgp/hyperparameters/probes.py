@@ -24,10 +24,8 @@ from ..errors import InputError
 from ..linalg import cost
 from ..linalg.conjugate_gradients import Solution, SolveReport
 from ..linalg.pair_operator import PairLinearOperator
-from ..linalg.pairs import PairIndex
-from ..linalg.patterns import BLOCK
-from ..linalg.preconditioner import WoodburyPreconditioner
-from ..linalg.solvers import make_solver
+from ..linalg.pairs import BLOCK, PairIndex
+from ..linalg.solvers import WoodburyPreconditioner, make_solver
 from ..tensor_checks import check_float_tensor, refuse_where
 
 DROP = 1e-9  # directions of a gradient with a smaller share than this are left out

@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..metrics.ranking import Ranker, ranking_scores
 from ..models.trace_gp import TraceGP
-from ..posteriors.fitted import TracePosterior
+from ..posteriors.gaussian import TracePosterior
 from ..tensor_checks import as_tensor, check_list
 from .splits import NegativeSets, Split
 

@@ -36,7 +36,7 @@ from ..mean.certificate import MeanSolution
 from ..mean.penalties import SpectralElasticNet
 from ..mean.proximal import carried_over
 from ..models.trace_gp import trace_posterior, trace_problem
-from ..posteriors.fitted import TracePosterior
+from ..posteriors.gaussian import TracePosterior
 from ..priors.matrix_gp import MatrixGP
 from .learning import LearningResult, Objective, ParameterVector
 from .marginal import MarginalSettings, check_problem, noise_of, pair_log_marginal

@@ -16,7 +16,7 @@ from ..checks import check_flag, check_instance, check_seed, check_share, check_
 from ..errors import InputError
 from ..likelihoods.data_loss import Data
 from ..models.trace_gp import TraceGP, path_strengths
-from ..posteriors.fitted import TracePosterior
+from ..posteriors.gaussian import TracePosterior
 from ..tensor_checks import check_list
 from .records import (
     AveragedRanker,

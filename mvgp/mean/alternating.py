@@ -18,7 +18,7 @@ from torch import Tensor
 from ..checks import check_callable, check_flag, check_whole_number
 from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, RetargetedLoss, SquaredLoss
-from ..linalg.patterns import Pattern
+from ..linalg.pairs import Pattern
 from ..tensor_checks import as_reals
 from .certificate import Certificate, MeanSolution
 from .penalties import Penalty
@@ -77,7 +77,7 @@ def solve_alternating(
         >>> import torch
         >>> from linear_operator.operators import IdentityLinearOperator
         >>> from mvgp.likelihoods import project_order
-        >>> from mvgp.linalg.patterns import Pattern
+        >>> from mvgp.linalg.pairs import Pattern
         >>> from mvgp.mean import MeanProblem, SpectralElasticNet
         >>> from mvgp.likelihoods import SquaredLoss
         >>> from mvgp.mean.alternating import solve_alternating

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..linalg.roots import root
+from ..linalg.spectra import root
 from .certificate import Certificate, MeanSolution, dual_bound
 from .penalties import Penalty
 from .problem import MeanProblem, Requirements, check_requirements, check_solve, from_images

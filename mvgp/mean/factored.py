@@ -20,7 +20,7 @@ from torch import Tensor
 from ..checks import check_iterations
 from ..errors import InputError
 from ..likelihoods.losses import LossValue
-from ..linalg.roots import root
+from ..linalg.spectra import root
 from .certificate import Certificate, MeanSolution, dual_bound
 from .penalties import Penalty, SpectralElasticNet
 from .problem import LowRank, MeanProblem, Requirements, check_requirements, check_solve, from_images, times

@@ -16,7 +16,7 @@ from ..likelihoods.losses import Loss, SinglePrecisionLoss
 from ..linalg.checks import check_operator
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import Factor
-from ..linalg.patterns import BLOCK, CompleteRows, Pattern, RowBlock
+from ..linalg.pairs import BLOCK, CompleteRows, Pattern, RowBlock
 from ..linalg.spectra import eigenpairs, spectral_bounds
 from ..tensor_checks import check_float_tensor
 

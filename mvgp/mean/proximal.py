@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_callable, check_instance, check_whole_number
-from ..linalg.patterns import CompleteRows
+from ..linalg.pairs import CompleteRows
 from .accelerated import core_step, proximal_steps
 from .certificate import Certificate, Iterate, MeanSolution, dual_bound
 from .conjugate import Factors, balanced, conjugate_steps

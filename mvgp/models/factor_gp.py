@@ -14,11 +14,11 @@ from ..likelihoods.data_loss import data_loss, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..mean.factored import FactoredProblem, svd_of_product
 from ..mean.problem import MeanProblem
+from ..posteriors.covariance import condition, kernel_operators
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
-from ..posteriors.whole_lists import condition
 from ..priors.matrix_gp import MatrixGP
-from .recipe import Recipe
+from .trace_gp import Recipe
 
 
 class FactorGP(Recipe):
@@ -75,9 +75,10 @@ class FactorGP(Recipe):
         sufficient rank its global optimum is that of the trace norm with lam = noise and alpha = 1.
         """
         prior = self.prior.snapshot()
-        conditional = condition(prior, data, noise, tolerance=1e-8)
+        ops = kernel_operators(prior, data)
+        conditional = condition(ops, data, noise, tolerance=1e-8)
         loss = data_loss(self.likelihood, data, prior.mean_module)
-        factored = FactoredProblem(MeanProblem(*conditional.ops, data.pattern.to(noise.device), loss))
+        factored = FactoredProblem(MeanProblem(*ops, data.pattern.to(noise.device), loss))
         rows, cols, values, _ = observed_parts(data, prior.mean_module)
         size = (values - prior.mean_module(rows, cols)).square().mean().sqrt().clamp_min(1e-6)
         scale = float(size / self.rank**0.5) ** 0.5 / max(factored.sizes) ** 0.25
@@ -93,14 +94,10 @@ class FactorGP(Recipe):
         laplace = LaplaceCovariance(
             factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), conditional.pairs, conditional.noise
         )
+        coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
+        objectives = [solution[0] for solution in solutions]
         posterior = FactorPosterior(
-            prior,
-            conditional.ops,
-            LowRankCoefficients(mean.left * mean.values, mean.right),
-            laplace,
-            objective=solutions[0][0],
-            restarts=[solution[0] for solution in solutions],
-            rank=mean.rank,
+            prior, ops, coefficients, laplace, objective=objectives[0], restarts=objectives, rank=mean.rank
         )
         posterior._noise = float(noise)
         return posterior

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
@@ -15,12 +17,11 @@ from ..likelihoods.losses import long_dot
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.solvers import Method
 from ..mean.penalties import SpectralElasticNet
-from ..posteriors.fitted import FullPosterior
+from ..posteriors.covariance import ConditionalCovariance, condition, kernel_operators
+from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
-from ..posteriors.whole_lists import condition
 from ..priors.matrix_gp import MatrixGP
-from .recipe import Recipe
-from .trace_gp import trace_posterior, trace_problem
+from .trace_gp import Recipe, trace_posterior, trace_problem
 
 
 class FullGP(Recipe):
@@ -84,44 +85,28 @@ class FullGP(Recipe):
     def _gaussian(self, data: ObservedMatrix, noise: Tensor) -> FullPosterior:
         r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
         prior, tolerance = self.prior.snapshot(), self._tolerance(1e-5, 1e-8)
-        conditional = condition(
-            prior,
-            data,
-            noise,
-            tolerance=tolerance,
-            method=self.method,
-            max_iterations=self.max_iterations,
-            strict=self.strict,
-        )
+        options: dict[str, Any] = {"method": self.method, "max_iterations": self.max_iterations, "strict": self.strict}
+        conditional = condition(kernel_operators(prior, data), data, noise, tolerance=tolerance, **options)
+        assert isinstance(conditional, ConditionalCovariance)  # the data are observed pairs
         rows, cols, values, _ = observed_parts(data, prior.mean_module)
         target = values - prior.mean_module(rows, cols)
         solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked(strict=self.strict)
         alpha = solution.value.squeeze(1)
+        coefficients = SparseCoefficients(data.pattern.to(target.device), alpha)
+        scale = long_dot(target, alpha) / max(len(alpha), 1)
         return FullPosterior(
-            prior,
-            conditional.ops,
-            SparseCoefficients(data.pattern.to(target.device), alpha),
-            conditional,
-            solve_report=solution.solve_report,
-            evidence_scale=long_dot(target, alpha) / max(len(alpha), 1),
+            prior, conditional.ops, coefficients, conditional, solve_report=solution.solve_report, evidence_scale=scale
         )
 
     def _ranking(self, data: ObservedMatrix, noise: Tensor) -> FullPosterior:
         """The posterior without a trace norm, lam the noise."""
-        tolerance = self._tolerance(1e-5, 1e-8)
-        posterior = trace_posterior(
-            trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance),
+        fit = trace_posterior(
+            trace_problem(self.prior, data, self.likelihood, noise, tolerance=self._tolerance(1e-5, 1e-8)),
             SpectralElasticNet(float(noise), 0.0),
             solver="proximal",
             tolerance=self._tolerance(1e-3, 1e-4),
             max_iterations=self.max_iterations,
             strict=self.strict,
         )
-        return FullPosterior(
-            posterior.prior,
-            posterior._ops,
-            posterior.coefficients,
-            posterior.conditional,
-            certificate=posterior.certificate,
-            evidence_scale=posterior.evidence_scale,
-        )
+        evidence: dict[str, Any] = {"certificate": fit.certificate, "evidence_scale": fit.evidence_scale}
+        return FullPosterior(fit.prior, fit._ops, fit.coefficients, fit.conditional, **evidence)

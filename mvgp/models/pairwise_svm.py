@@ -25,12 +25,13 @@ from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..mean.certificate import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
-from ..posteriors.covariance import NoCovariance
+from ..posteriors.covariance import NoCovariance, kernel_operators
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
 
+SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (
     "a support vector machine has scores (mean, scores) but no variance, covariance or samples; "
     "for those fit FullGP or TraceGP"
@@ -40,8 +41,7 @@ REASON = (
 class PairRanker(GaussianPosterior):
     r"""The result of :class:`~mvgp.models.PairwiseSVM`: :math:`f(m, n) = b + k_M(m) A k_N(n)^T`.
 
-    It answers as a posterior does wherever only the mean is asked for (``mean``, ``scores``, new inputs, metrics); the
-    rest is an error.
+    It answers like a posterior where only the mean is asked for (``mean``, ``scores``, metrics); all else is refused.
 
     :param prior: a copy of the prior as it was when fitted, its mean the bias b.
     :param ops: its covariances (K_M, K_N).
@@ -63,9 +63,6 @@ class PairRanker(GaussianPosterior):
     ) -> None:
         super().__init__(prior, ops, coefficients, NoCovariance(pairs, REASON))
         self.bias, self.certificate = bias, certificate
-
-
-SVMSolver = Literal["auto", "svc", "newton"]
 
 
 class PairwiseSVM(gpytorch.Module):
@@ -140,7 +137,7 @@ class PairwiseSVM(gpytorch.Module):
     def _fit(self, data: ObservedMatrix) -> PairRanker:
         prior = self.prior.snapshot()
         labels, weights = self._labels(data)
-        ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
+        ops = kernel_operators(prior, data)
         pairs = PairIndex(data.rows.to(labels.device), data.cols.to(labels.device), data.shape)
         op, costs = PairLinearOperator(*ops, pairs), self.cost * weights
         tolerance = self.tolerance or (1e-5 if prior.dtype == torch.float64 else 1e-3)
@@ -149,19 +146,15 @@ class PairwiseSVM(gpytorch.Module):
         else:
             solution = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
         advice = "allow more iterations, loosen the tolerance, lower the cost, or use float64"
-        warn_or_raise(
-            solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4
-        )  # where fit is called
+        # a warning names the line where fit is called
+        warn_or_raise(solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4)
         prior.mean_module = ConstantMean(solution.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
         coefficients = SparseCoefficients(data.pattern.to(labels.device), solution.coefficients)
         return PairRanker(prior, ops, coefficients, pairs, bias=solution.bias, certificate=solution.certificate)
 
     def _labels(self, data: Any) -> tuple[Tensor, Tensor]:
         """(T,) labels and (T,) weights, those of the classes included."""
-        if not isinstance(data, ObservedMatrix):
-            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
-        if data.shape != self.prior.shape:
-            raise InputError(f"data: expected shape {self.prior.shape} as in the prior, got {data.shape}")
+        check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
         bad = data.values.abs() != 1
         if bad.any():
             at = int(bad.nonzero()[0])

@@ -10,15 +10,19 @@ from torch import Tensor
 
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError, StorageError
-from ..linalg.pairs import PairIndex
-from ..linalg.patterns import Pattern
-from ..linalg.roots import root
+from ..linalg.pairs import PairIndex, Pattern
 from ..linalg.solvers import Method
+from ..linalg.spectra import root
 from ..mean.problem import LowRank
-from ..posteriors.covariance import ConditionalCovariance, NoCovariance, PosteriorCovariance, ScaledCovariance
+from ..posteriors.covariance import (
+    ConditionalCovariance,
+    NoCovariance,
+    PosteriorCovariance,
+    ScaledCovariance,
+    WholeListCovariance,
+)
 from ..posteriors.factor import LaplaceCovariance
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
-from ..posteriors.whole_lists import WholeListCovariance
 from ..priors.matrix_gp import MatrixGP
 from .archive import Tree
 from .budget import Spending

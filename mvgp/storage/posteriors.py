@@ -15,12 +15,10 @@ from ..errors import InputError, StorageError
 from ..linalg.conjugate_gradients import SolveReport
 from ..mean.certificate import Certificate
 from ..mean.penalties import SpectralElasticNet, TraceBall
-from ..posteriors.covariance import ConditionalCovariance, NoCovariance, unscaled
+from ..posteriors.covariance import ConditionalCovariance, NoCovariance, WholeListCovariance, unscaled
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
-from ..posteriors.fitted import FullPosterior, TracePosterior
-from ..posteriors.gaussian import GaussianPosterior
+from ..posteriors.gaussian import FullPosterior, GaussianPosterior, TracePosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
-from ..posteriors.whole_lists import WholeListCovariance
 from ..priors.matrix_gp import MatrixGP
 from .archive import Tree, read, wrap_storage_errors, write
 from .budget import Budget, Spending, check_budget

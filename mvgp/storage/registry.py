@@ -18,8 +18,7 @@ from torch import Tensor
 
 from ..checks import check_callable
 from ..errors import InputError, MvgpError, StorageError
-from ..kernels.graph import EIGEN_LIMIT, Graph
-from ..kernels.graph_kernels import GraphKernel
+from ..kernels.graph import EIGEN_LIMIT, Graph, GraphKernel
 from ..linalg.chebyshev import MAX_NODES
 from ..priors.means import MatrixMean
 from .archive import Tree

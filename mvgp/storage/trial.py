@@ -20,11 +20,10 @@ from ..errors import MvgpError, SizeError, StorageError
 from ..linalg.chebyshev import ChebyshevLinearOperator
 from ..linalg.spectra import SpectralLinearOperator, eigenpairs, tolerance
 from ..linalg.stacked import GramLinearOperator
-from ..posteriors.covariance import NoCovariance, PosteriorCovariance, unscaled
+from ..posteriors.covariance import NoCovariance, PosteriorCovariance, WholeListCovariance, unscaled
 from ..posteriors.factor import LaplaceCovariance
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
-from ..posteriors.whole_lists import WholeListCovariance
 from ..priors.matrix_gp import MatrixGP
 from .covariances import Operators
 

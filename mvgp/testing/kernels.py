@@ -11,9 +11,8 @@ from gpytorch.kernels import Kernel
 from linear_operator import LinearOperator, to_linear_operator
 from torch import Tensor
 
-from ..kernels.graph import Graph
-from ..kernels.graph_kernels import GraphKernel
-from ..kernels.precomputed import PrecomputedKernel
+from ..kernels.feature import PrecomputedKernel
+from ..kernels.graph import Graph, GraphKernel
 from ..priors.matrix_gp import MatrixGP
 from .contract import Contract, rounding, slopes
 

@@ -13,8 +13,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from ..data.observed import ObservedMatrix
-from ..kernels.graph import Graph
-from ..kernels.graph_kernels import DiffusionKernel
+from ..kernels.graph import DiffusionKernel, Graph
 from ..likelihoods.lists import RankingLists
 from ..likelihoods.ranking import RankingLikelihood
 from ..likelihoods.targets import TargetSet

@@ -13,7 +13,7 @@ from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BiasedSquaredLoss, SquaredLoss
 from mvgp.likelihoods.losses import SinglePrecisionLoss
 from mvgp.linalg import root
-from mvgp.linalg.patterns import Pattern
+from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, conjugate, proximal, solve_dense, solve_proximal
 from mvgp.mean.accelerated import CoreSpace, core_step
 from mvgp.mean.certificate import Iterate

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mvgp.kernels import DiffusionKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood, RetargetedLoss, SquaredLoss
-from mvgp.linalg.patterns import Pattern
+from mvgp.linalg.pairs import Pattern
 from mvgp.mean import LowRank, MeanProblem, SpectralElasticNet, solve_hybrid, solve_proximal
 from mvgp.mean.certificate import Iterate, dual_bound
 from mvgp.mean.conjugate import conjugate_steps

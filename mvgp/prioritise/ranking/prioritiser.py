@@ -31,8 +31,7 @@ from ...hyperparameters.records import AveragedRanker
 from ...hyperparameters.validation import Choice
 from ...metrics.ranking import Ranker, TaskItems
 from ...posteriors.covariance import NoCovariance
-from ...posteriors.fitted import ScalablePosterior
-from ...posteriors.gaussian import GaussianPosterior
+from ...posteriors.gaussian import GaussianPosterior, ScalablePosterior
 from ...posteriors.ranks import STD_ACCURACY
 from ...storage.archive import read, wrap_storage_errors, write
 from ...storage.budget import Budget, Spending, check_budget

@@ -25,7 +25,7 @@ from ...errors import InputError
 from ...hyperparameters.splits import Split, split_pairs, split_rows, with_negatives
 from ...likelihoods.data_loss import Data
 from ...metrics.ranking import Ranker, ranking_scores
-from ...posteriors.fitted import ScalablePosterior
+from ...posteriors.gaussian import ScalablePosterior
 from ..tables.link_set import LinkSet
 from ..tuning import tune as tuning
 from ..tuning.tune import CALIBRATED, REGISTRY, Setting, best_setting, family_of, takes_negatives

@@ -17,8 +17,7 @@ from torch import Tensor
 from ...checks import check_choice, check_instance, check_part, check_seed, shown
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
-from ...kernels.graph import Graph
-from ...kernels.graph_kernels import DiffusionKernel
+from ...kernels.graph import DiffusionKernel, Graph
 from ...priors.matrix_gp import MatrixGP
 from ...tensor_checks import check_index, check_list, check_name
 from .reader import MAX_BYTES, Columns, FilePath, Table, TableError, examples, is_number, read_table, shortened
