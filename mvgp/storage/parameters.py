@@ -15,13 +15,14 @@ from ..errors import InputError, StorageError
 from .archive import Tree
 from .fields import Fields
 
-# the class, what it is made with, and the bound that may be infinite
-CONSTRAINTS: dict[str, tuple[type[Interval], tuple[float, ...], str]] = {
-    "Positive": (Positive, (), "upper"),
-    "GreaterThan": (GreaterThan, (0.0,), "upper"),
-    "LessThan": (LessThan, (0.0,), "lower"),
-    "Interval": (Interval, (0.0, 1.0), ""),
+# what each class is made with, and the bound that may be infinite
+CONSTRAINTS: dict[type[Interval], tuple[tuple[float, ...], str]] = {
+    Positive: ((), "upper"),
+    GreaterThan: ((0.0,), "upper"),
+    LessThan: ((0.0,), "lower"),
+    Interval: ((0.0, 1.0), ""),
 }
+NAMES = {kind.__name__: kind for kind in CONSTRAINTS}
 
 
 def describe_parameters(module: gpytorch.Module, where: str) -> Tree:
@@ -45,15 +46,14 @@ def restore_parameters(
     :param may_be_zero: those that may stand at the lower end of their constraint, whose raw value is minus infinity.
     """
     expected = {name: values for name, values in module._parameters.items() if values is not None}
-    if parts.keys() != set(expected):
-        raise StorageError(f"{parts.where}: expected {sorted(expected)}, got {sorted(parts.keys())!r:.200}")
+    parts.require(parts.keys() == set(expected), "", str(sorted(expected)), sorted(parts.keys()))
     for name, fresh in expected.items():
         own = parts.fields(name)
         own.only("values", "requires_grad", "constraint")
         values = own.array("values", dtype, tuple(fresh.shape)).clone()
         constraint = _restore_constraint(own.fields("constraint"), dtype, values) if own.has("constraint") else None
-        if constraint is None and f"{name}_constraint" in module._constraints:
-            raise StorageError(f"{own.where}: expected a constraint, got none")
+        missing = constraint is None and f"{name}_constraint" in module._constraints
+        own.require(not missing, "", "a constraint", "none")
         _check_values(values, constraint, own.where, name in may_be_zero)
         module.register_parameter(name, torch.nn.Parameter(values, requires_grad=own.flag("requires_grad")))
         if constraint is not None:
@@ -62,36 +62,28 @@ def restore_parameters(
 
 def _check_values(values: Tensor, constraint: Interval | None, where: str, may_be_zero: bool) -> None:
     """Finite raw numbers that stand for finite ones, which their transform keeps within the bounds."""
-    fits = torch.isfinite(values) | (values == -torch.inf if may_be_zero else torch.zeros_like(values).bool())
-    if not bool(fits.all()):
-        raise StorageError(f"{where}.values: expected finite numbers, got {values[~fits].flatten()[0].item()}")
-    if constraint is None:
-        return
-    actual = constraint.transform(values)
-    # rounding may put a number on its bound, but what has to be positive is not 0, save for those that may be
-    at_zero = (constraint.lower_bound == 0) & (actual == 0) & ~(values == -torch.inf)
-    inside = torch.isfinite(actual) & (actual >= constraint.lower_bound) & (actual <= constraint.upper_bound) & ~at_zero
-    if not bool(inside.all()):
-        raise StorageError(
-            f"{where}.values: expected numbers within their constraint, got {actual[~inside].flatten()[0].item()}"
-        )
+    at_end = (values == -torch.inf) & may_be_zero
+    checks = [("finite numbers", values, torch.isfinite(values) | at_end)]
+    if constraint is not None:
+        actual, low, high = constraint.transform(values), constraint.lower_bound, constraint.upper_bound
+        # rounding may put a number on its bound, but what has to be positive is not 0, save for those that may be
+        inside = torch.isfinite(actual) & (actual >= low) & (actual <= high) & ~((low == 0) & (actual == 0) & ~at_end)
+        checks.append(("numbers within their constraint", actual, inside))
+    for expected, numbers, fits in checks:
+        if not bool(fits.all()):
+            raise StorageError(f"{where}.values: expected {expected}, got {numbers[~fits].flatten()[0].item()}")
 
 
 def _describe_constraint(constraint: Any, where: str) -> Tree | None:
     if constraint is None:
         return None
-    kind = type(constraint).__name__
-    if (
-        kind not in CONSTRAINTS
-        or CONSTRAINTS[kind][0] is not type(constraint)
-        or not _has_default_transform(constraint)
-    ):
+    if type(constraint) not in CONSTRAINTS or not _has_default_transform(constraint):
         raise InputError(
-            f"{where}: a constraint can be saved if it is {', '.join(CONSTRAINTS)} of gpytorch with its default "
+            f"{where}: a constraint can be saved if it is {', '.join(NAMES)} of gpytorch with its default "
             f"transform, got {constraint!r}"
         )
-    bounds = {"lower": constraint.lower_bound, "upper": constraint.upper_bound}
-    return {"kind": kind, **{name: bound.detach().cpu() for name, bound in bounds.items()}}
+    lower, upper = (bound.detach().cpu() for bound in (constraint.lower_bound, constraint.upper_bound))
+    return {"kind": type(constraint).__name__, "lower": lower, "upper": upper}
 
 
 def _has_default_transform(constraint: Interval) -> bool:
@@ -104,24 +96,16 @@ def _has_default_transform(constraint: Interval) -> bool:
 
 def _restore_constraint(parts: Fields, dtype: torch.dtype, values: Tensor) -> Interval:
     parts.only("kind", "lower", "upper")
-    kind = parts.text("kind", CONSTRAINTS)
-    bounds = {name: parts.array(name, dtype) for name in ("lower", "upper")}
-    for name, bound in bounds.items():
-        if not _broadcasts(bound, values):
-            raise StorageError(
-                f"{parts.where}.{name}: expected a bound of {tuple(values.shape)}, got {tuple(bound.shape)}"
-            )
-    if not bool((bounds["lower"] < bounds["upper"]).all()):
-        raise StorageError(f"{parts.where}: expected lower < upper, got {bounds['lower']} and {bounds['upper']}")
-    make, arguments, infinite = CONSTRAINTS[kind]
-    for name, bound in bounds.items():
-        if bool(torch.isinf(bound).any()) and infinite != name:
-            raise StorageError(f"{parts.where}.{name}: expected a finite bound of {kind}, got {bound}")
-    constraint = make(*arguments)
-    constraint.lower_bound, constraint.upper_bound = bounds["lower"].clone(), bounds["upper"].clone()  # to the last bit
+    kind = NAMES[parts.text("kind", NAMES)]
+    arguments, infinite = CONSTRAINTS[kind]
+    lower, upper = (parts.array(name, dtype) for name in ("lower", "upper"))
+    for name, bound in (("lower", lower), ("upper", upper)):
+        sizes = zip(reversed(bound.shape), reversed(values.shape), strict=False)
+        broadcasts = bound.dim() <= values.dim() and all(size in (1, full) for size, full in sizes)
+        parts.require(broadcasts, name, f"a bound of {tuple(values.shape)}", tuple(bound.shape))
+        finite = name == infinite or not bool(torch.isinf(bound).any())
+        parts.require(finite, name, f"a finite bound of {kind.__name__}", bound)
+    parts.require((lower < upper).all(), "", "lower < upper")
+    constraint = kind(*arguments)
+    constraint.lower_bound, constraint.upper_bound = lower.clone(), upper.clone()  # to the last bit
     return constraint
-
-
-def _broadcasts(bound: Tensor, values: Tensor) -> bool:
-    sizes = zip(reversed(bound.shape), reversed(values.shape), strict=False)
-    return bound.dim() <= values.dim() and all(size in (1, full) for size, full in sizes)

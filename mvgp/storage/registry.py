@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
+from scipy import sparse
 from torch import Tensor
 
 from ..checks import check_callable
@@ -23,13 +24,12 @@ from ..kernels.graph_kernels import GraphKernel
 from ..linalg.chebyshev import MAX_NODES
 from ..priors.means import MatrixMean
 from .archive import Tree
-from .budget import Spending
-from .fields import Fields
-from .graphs import describe_graph, restore_graph
+from .fields import Fields, Spending
 from .parameters import describe_parameters, restore_parameters
 
 MAX_COLUMNS = 10**6  # of inputs
 MAX_NESTING = 8  # kernels inside kernels; gpytorch's time to list them doubles with each
+GRAPH_BYTES = 200  # of a graph's matrices, for each node and each link
 
 
 @dataclass(frozen=True)
@@ -59,27 +59,26 @@ class RestoreContext:
         return 1 if self.inputs is None else self.inputs[1]
 
     def kernel(self, parts: Fields) -> Kernel:
-        """The inverse of :func:`describe_part` for a kernel: the kernel of an axis, or one inside another."""
-        if self.depth > MAX_NESTING:
-            raise StorageError(f"{parts.where}: expected kernels in at most {MAX_NESTING} others, got more")
+        """A kernel from what :func:`describe_part` made of it: that of an axis, or one inside another."""
+        parts.require(self.depth <= MAX_NESTING, "", f"kernels in at most {MAX_NESTING} others", "more")
         self.spending.need(parts.where, kernels=1)
         parts.only("kind", "active_dims", "ard_num_dims", "parameters", "own")
         entry = _entry(parts, Kernel)
         options = _restore_options(parts, self.width, on_nodes=hasattr(entry.kind, "num_nodes"))
         on_graph = issubclass(entry.kind, GraphKernel)
         if not on_graph:
-            self.need_matrix(parts.where, self.width)
+            self._need_matrix(parts.where, self.width)
         kernel = _restore(entry, parts, dataclasses.replace(self, depth=self.depth + 1, options=options))
         if on_graph:  # with a dense matrix or without
-            _check_graph_kernel(kernel, self, parts.where)
+            self._check_graph_kernel(kernel, parts)
         may_be_zero = ("raw_shift",) if on_graph else ()
         restore_parameters(kernel, parts.fields("parameters"), self.dtype, may_be_zero=may_be_zero)
         if entry.kind.__module__.startswith(("mvgp.", "gpytorch.")):
-            _check_signs(kernel, parts.where)
+            _check_signs(kernel, parts.fields("parameters"))
         return kernel
 
     def mean(self, parts: Fields) -> MatrixMean:
-        """The inverse of :func:`describe_part` for a mean: that of the prior, or one inside another."""
+        """A mean from what :func:`describe_part` made of it: that of the prior, or one inside another."""
         parts.only("kind", "parameters", "own")
         mean: MatrixMean = _restore(_entry(parts, MatrixMean), parts, self)
         restore_parameters(mean, parts.fields("parameters"), self.dtype)
@@ -88,22 +87,46 @@ class RestoreContext:
 
     def graph(self, parts: Fields) -> Graph:
         """A graph; kernels that shared one share it again, and with it the eigenpairs it keeps."""
-        return restore_graph(parts, self.spending, self.shared)
+        parts.only("starts", "ends", "weights")
+        starts = parts.array("starts", torch.int64, (None,))
+        count = starts.numel() - 1
+        ends = parts.positions("ends", max(count, 0))
+        weights = parts.finite("weights", torch.float64, (ends.numel(),))
+        key = ("graph", id(starts), id(ends), id(weights))
+        if key not in self.shared:
+            check_starts(starts, ends, parts)
+            self.spending.need(parts.where, memory_bytes=GRAPH_BYTES * (starts.numel() + ends.numel()))
+            edges = torch.stack([torch.arange(count).repeat_interleave(starts.diff()), ends], dim=1)
+            parts.require((edges[:, 0] < ends).all(), "", "links above the diagonal")
+            parts.require(((edges[:, 0] * count + ends).diff() > 0).all(), "", "each link once, row by row")
+            # arrays that live keep their identities
+            self.shared[key] = Graph(edges, count, weights), (starts, ends, weights)
+        graph: Graph = self.shared[key][0]
+        return graph
 
-    def need_matrix(self, where: str, operations: int = 1) -> None:
+    def _need_matrix(self, where: str, operations: int) -> None:
         """Ask for an n x n matrix of the inputs, if there are any, at so many operations for each entry."""
         if self.inputs is not None:
             cells = self.inputs[0] ** 2
             memory = 2 * self.dtype.itemsize * cells
             self.spending.need(where, memory_bytes=memory, operations=(20 + operations) * cells)
 
+    def _check_graph_kernel(self, kernel: GraphKernel, parts: Fields) -> None:
+        """Eigenpairs are dense; a polynomial of the graph is not."""
+        nodes = kernel.num_nodes
+        if not kernel.uses_eigenpairs:
+            self.spending.need(parts.where, memory_bytes=8 * MAX_NODES**2)
+            return
+        parts.require(nodes <= EIGEN_LIMIT, "own.graph", f"at most {EIGEN_LIMIT} nodes for eigenpairs", nodes)
+        self.spending.need(parts.where, memory_bytes=32 * nodes**2, operations=10 * nodes**3)
+        self._need_matrix(parts.where, nodes)
+
 
 Describe = Callable[[Any], Tree]
 Restore = Callable[[Fields, RestoreContext], Any]
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     kind: type
     describe: Describe
     restore: Restore
@@ -156,29 +179,19 @@ def register(kind: type, describe: Describe, restore: Restore, *, name: str | No
     _ENTRIES[label] = _Entry(kind, describe, restore)
 
 
-def register_plain(kind: type, make: Callable[[RestoreContext], Any]) -> None:
-    """Register a class that is stored by its parameters alone."""
-
-    def restore(parts: Fields, context: RestoreContext) -> Any:
-        parts.only()
-        return make(context)
-
-    register(kind, lambda part: {}, restore)
-
-
 def describe_part(part: Kernel | MatrixMean, where: str) -> Tree:
     """A kernel or a mean with the parts inside it; ``where`` is for messages."""
-    names = [name for name, entry in _ENTRIES.items() if entry.kind is type(part)]
-    if not names:
+    kind = next((name for name, entry in _ENTRIES.items() if entry.kind is type(part)), None)
+    if kind is None:
         base, plural = (Kernel, "kernels") if isinstance(part, Kernel) else (MatrixMean, "means")
         raise InputError(
             f"{where}: {_full_name(type(part))} cannot be saved; these {plural} can, exactly and not as subclasses: "
             f"{', '.join(_names(base))}; {_advice(type(part).__name__)}"
         )
-    own = _ENTRIES[names[0]].describe(part)
+    own = _ENTRIES[kind].describe(part)
     if not isinstance(own, dict):
-        raise InputError(f"{where}: expected a dictionary from describe of {names[0]}, got {type(own).__name__}")
-    tree = {"kind": names[0], "parameters": describe_parameters(part, where), "own": _describe_value(own, where)}
+        raise InputError(f"{where}: expected a dictionary from describe of {kind}, got {type(own).__name__}")
+    tree = {"kind": kind, "parameters": describe_parameters(part, where), "own": _describe_value(own, where)}
     if isinstance(part, Kernel):
         dims = part.active_dims
         tree["active_dims"] = None if dims is None else [int(dim) for dim in dims]
@@ -193,18 +206,13 @@ def _restore(entry: _Entry, parts: Fields, context: RestoreContext) -> Any:
         raise
     except (MvgpError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise StorageError(f"{parts.where}: {type(error).__name__}: {error}") from error
-    if type(part) is not entry.kind:
-        raise StorageError(f"{parts.where}: expected {_full_name(entry.kind)}, got {type(part).__name__} from restore")
+    parts.require(type(part) is entry.kind, "", _full_name(entry.kind), f"{type(part).__name__} from restore")
     return part
 
 
 def _entry(parts: Fields, base: type) -> _Entry:
-    names = _names(base)
-    kind = parts.text("kind")
-    if kind not in names:
-        raise StorageError(
-            f"{parts.where}.kind: expected one of {', '.join(names)}, got {kind!r:.100}; {_advice('its class')}"
-        )
+    names, kind = _names(base), parts.text("kind")
+    parts.require(kind in names, "kind", f"one of {', '.join(names)}", f"{kind!r:.60}; {_advice('its class')}")
     return _ENTRIES[kind]
 
 
@@ -213,47 +221,31 @@ def _restore_options(parts: Fields, width: int, *, on_nodes: bool) -> dict[str, 
     options: dict[str, Any] = {}
     if parts.has("active_dims"):
         dims = options["active_dims"] = tuple(parts.each("active_dims", Fields.whole))
-        if not 0 < len(dims) <= width or max(dims) >= width:
-            raise StorageError(
-                f"{parts.where}.active_dims: expected columns of the {width} that the inputs have, got {dims!r:.100}"
-            )
+        inside = 0 < len(dims) <= width and max(dims) < width
+        parts.require(inside, "active_dims", f"columns of the {width} that the inputs have", dims)
     if parts.has("ard_num_dims"):
         count = options["ard_num_dims"] = parts.whole("ard_num_dims", 1, MAX_COLUMNS)
-        if on_nodes:
-            raise StorageError(f"{parts.where}: expected a kernel on nodes without ard_num_dims, got {count}")
-        if count > width:
-            raise StorageError(
-                f"{parts.where}.ard_num_dims: expected at most {width}, the columns of the inputs, got {count}"
-            )
+        parts.require(not on_nodes, "", "a kernel on nodes without ard_num_dims", count)
+        parts.require(count <= width, "ard_num_dims", f"at most {width}, the columns of the inputs", count)
     return options
 
 
-def _check_graph_kernel(kernel: GraphKernel, context: RestoreContext, where: str) -> None:
-    """Eigenpairs are dense; a polynomial of the graph is not."""
-    nodes = kernel.num_nodes
-    if not kernel.uses_eigenpairs:
-        context.spending.need(where, memory_bytes=8 * MAX_NODES**2)
-        return
-    if nodes > EIGEN_LIMIT:
-        raise StorageError(f"{where}.own.graph: expected at most {EIGEN_LIMIT} nodes for eigenpairs, got {nodes}")
-    context.spending.need(where, memory_bytes=32 * nodes**2, operations=10 * nodes**3)
-    context.need_matrix(where, nodes)
-
-
-def _check_signs(kernel: Kernel, where: str) -> None:
+def _check_signs(kernel: Kernel, parts: Fields) -> None:
     """Lengths, times, variances and the like are not negative; an offset may be. A user's kernel has its own rules."""
     for name, constraint in kernel._constraints.items():
         raw = name.removesuffix("_constraint")
-        if raw != "raw_offset" and bool((constraint.transform(kernel._parameters[raw]) < 0).any()):
-            raise StorageError(f"{where}.parameters.{raw}: expected a number that is not negative, got another")
+        fits = raw == "raw_offset" or (constraint.transform(kernel._parameters[raw]) >= 0).all()
+        parts.require(fits, raw, "a number that is not negative", "another")
 
 
 def _describe_value(value: Any, where: str) -> Any:
     """Plain values and tensors, for whatever ``describe`` may return."""
     if isinstance(value, Kernel | MatrixMean):
         return describe_part(value, where)
-    if isinstance(value, Graph):
-        return describe_graph(value)
+    if isinstance(value, Graph):  # by the links from each node to later ones
+        upper = sparse.csr_array(sparse.triu(value.adjacency(), k=1), dtype="float64")
+        upper.sort_indices()
+        return describe_sparse(upper, "weights")
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):
@@ -267,6 +259,19 @@ def _describe_value(value: Any, where: str) -> Any:
     raise InputError(
         f"{where}: expected a plain value, a tensor, a graph, a kernel or a mean, got {type(value).__name__}"
     )
+
+
+def describe_sparse(matrix: sparse.csr_array, values: str = "values") -> Tree:
+    """Where each row starts (N + 1,), the columns of its entries (E,), and the entries (E,), called ``values``."""
+    starts, ends = (torch.from_numpy(part.astype("int64")) for part in (matrix.indptr, matrix.indices))
+    return {"starts": starts, "ends": ends, values: torch.from_numpy(matrix.data)}
+
+
+def check_starts(starts: Tensor, ends: Tensor, parts: Fields) -> None:
+    """Where the rows of a sparse matrix start: ascending numbers from 0 to how many entries there are."""
+    count = ends.numel()
+    inside = starts.numel() >= 2 and int(starts[0]) == 0 and int(starts[-1]) == count
+    parts.require(inside and (starts[1:] >= starts[:-1]).all(), "starts", f"ascending numbers from 0 to {count}")
 
 
 def _names(base: type) -> list[str]:

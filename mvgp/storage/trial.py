@@ -26,7 +26,9 @@ from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..posteriors.whole_lists import WholeListCovariance
 from ..priors.matrix_gp import MatrixGP
-from .covariances import Operators
+from .fields import Fields
+
+Operators = tuple[LinearOperator, LinearOperator]  # both kernel matrices
 
 DENSE_SIZE = 3072  # of a dense kernel up to which it is checked to be positive semi-definite
 EIGEN_SIZE = 512  # of a dense kernel up to which that is by its eigenvalues; beyond, by a Cholesky factor
@@ -43,10 +45,8 @@ def check_operator(op: LinearOperator, where: str, *, thorough: bool) -> float:
     op = op.detach()
     if isinstance(op, ChebyshevLinearOperator):
         return _not_negative(op.values, where, slack=op.tolerance)
-    if isinstance(op, SpectralLinearOperator):
-        return _not_negative(op.spectrum, where)
-    if isinstance(op, DiagLinearOperator):
-        return _not_negative(op.diagonal(), where)
+    if isinstance(op, SpectralLinearOperator | DiagLinearOperator):
+        return _not_negative(op.spectrum if isinstance(op, SpectralLinearOperator) else op.diagonal(), where)
     if isinstance(op, GramLinearOperator):
         return _not_negative(op.scale, where) * _not_negative(op.features.squared_norms(), where)
     if isinstance(op, ConstantMulLinearOperator):
@@ -88,7 +88,7 @@ def _not_negative(values: Tensor, where: str, slack: float = 0.0) -> float:
 
 
 def check_size(
-    where: str,
+    parts: Fields,
     prior: MatrixGP,
     coefficients: SparseCoefficients | LowRankCoefficients,
     covariance: PosteriorCovariance | NoCovariance,
@@ -107,21 +107,19 @@ def check_size(
     entry = largest[0] * largest[1]
     numbers = [*prior.mean_module.parameters(), *prior.mean_module.buffers()]
     shift = max((float(part.detach().double().abs().amax()) for part in numbers if part.numel()), default=0.0)
-    if not size * entry + shift < room or not size < room:
-        raise StorageError(
-            f"{where}: expected means that fit in {prior.dtype}, got a bound of {size * entry + shift:.3g}"
-        )
+    bound = size * entry + shift
+    parts.require(bound < room and size < room, "", f"means that fit in {prior.dtype}", f"a bound of {bound:.3g}")
     if isinstance(covariance, NoCovariance):
         return
     noise = covariance.noise.double()
     count = max(len(covariance.pairs), 1)
     sizes = (entry * count, float(noise.amax()), 1 / float(noise.amin())) if noise.numel() else (entry,)
-    if not all(0 <= size < room for size in sizes):
-        raise StorageError(f"{where}: expected variances that fit in {prior.dtype}, got kernels up to {entry:.3g}")
+    fits = all(0 <= size < room for size in sizes)
+    parts.require(fits, "", f"variances that fit in {prior.dtype}", f"kernels up to {entry:.3g}")
 
 
 def align_factors(
-    covariance: LaplaceCovariance, coefficients: LowRankCoefficients, ops: Operators, where: str
+    covariance: LaplaceCovariance, coefficients: LowRankCoefficients, ops: Operators, parts: Fields
 ) -> LaplaceCovariance:
     """The covariance with factors whose product is the mean of the coefficients; refused if there are none.
 
@@ -139,8 +137,8 @@ def align_factors(
         float((factor.norm(dim=0) - length).norm()) <= FACTOR_ERROR * float(length.norm())
         for factor, length in zip((x, z), lengths, strict=True)
     )
-    if not kept or not _agrees(rotated, coefficients, ops):
-        raise StorageError(f"{where}: expected factors whose product is the mean of the coefficients, got others")
+    fits = kept and _agrees(rotated, coefficients, ops)
+    parts.require(fits, "", "factors whose product is the mean of the coefficients")
     return rotated
 
 

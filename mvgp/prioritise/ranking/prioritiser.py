@@ -23,8 +23,7 @@ from ...posteriors.covariance import NoCovariance
 from ...posteriors.gaussian import GaussianPosterior
 from ...posteriors.ranks import STD_ACCURACY
 from ...storage.archive import read, wrap_storage_errors, write
-from ...storage.budget import Budget, Spending, check_budget
-from ...storage.fields import Fields
+from ...storage.fields import Budget, Fields, Spending, check_budget
 from ...storage.posteriors import describe_posterior, restore_posterior
 from ...tensor_checks import check_index, check_list
 from ..tuning.settings import TOP
