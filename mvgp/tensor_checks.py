@@ -1,6 +1,7 @@
-"""Checks of arrays: tensors of numbers, positions, names and sizes. They return tensors, or tuples of names or sizes.
+"""Checks of arrays and operators: tensors of numbers, positions, names and sizes.
 
-A masked or missing entry is not a value, and a mask must not get lost on the way to a tensor.
+They return tensors, or tuples of names or sizes. A masked or missing entry is not a value, and a mask must not get lost
+on the way to a tensor.
 """
 
 from __future__ import annotations
@@ -11,9 +12,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from linear_operator import LinearOperator
 from torch import Tensor
 
-from .checks import FLOATS, LARGEST, check_memory, check_whole_number, real, refuse_gradient, shown, whole
+from .checks import (
+    FLOATS,
+    LARGEST,
+    check_memory,
+    check_whole_number,
+    real,
+    refuse_gradient,
+    refuse_unless,
+    shown,
+    whole,
+)
 from .errors import InputError
 
 EXACT = 2**53  # whole numbers up to here have a double of their own
@@ -88,12 +100,12 @@ def _refuse_masked(value: Any, name: str, depth: int = 0) -> None:
 
 def _first_non_number(array: np.ndarray) -> str:
     """Which entry of an array of objects is not a number, for the message."""
-    if array.dtype != object or array.ndim == 0:
-        return f" ({type(array.item()).__name__})" if array.ndim == 0 and array.dtype == object else ""
-    for at, entry in np.ndenumerate(array):
-        if real(entry) is None:
-            return f" (at {list(at)} {shown(entry)})"
-    return " (numbers, some beyond 64 bits)"
+    if array.dtype != object:
+        return ""
+    if array.ndim == 0:
+        return f" ({type(array.item()).__name__})"
+    strange = (f" (at {list(at)} {shown(entry)})" for at, entry in np.ndenumerate(array) if real(entry) is None)
+    return next(strange, " (numbers, some beyond 64 bits)")
 
 
 def _entry_name(name: str, at: Iterable[Any]) -> str:
@@ -121,7 +133,6 @@ def as_reals(
 
     :param dtype: that the numbers are brought to, in which they have to be finite too; their own when left out.
     :param booleans: whether True and False stand for 1 and 0 here.
-    :param keep_gradient: see :func:`as_tensor`.
     """
     tensor = as_tensor(value, name, keep_gradient=keep_gradient)
     if tensor.dtype == torch.bool and tensor.numel() and not booleans:
@@ -218,15 +229,13 @@ def check_float_tensor(
 
 def check_list(value: Any, name: str, expected: str) -> list[Any]:
     """The entries of a list, a tuple or another iterable; a string is none."""
-    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
-        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
+    iterable = isinstance(value, Iterable) and not isinstance(value, str | bytes | dict)
+    refuse_unless(iterable, value, name, expected)
     if isinstance(value, Tensor):
-        value = plain_tensor(value.detach(), name).tolist()
-    elif isinstance(value, np.ndarray):
-        _refuse_masked(value, name)
-        value = value.tolist()
+        value = plain_tensor(value.detach(), name)
+    _refuse_masked(value, name, depth=3)
     try:
-        return list(value)
+        return list(value.tolist() if isinstance(value, Tensor | np.ndarray) else value)
     except (TypeError, NotImplementedError):  # a number in an array, or a matrix of scipy
         raise InputError(f"{name}: expected {expected}, got {shown(value)}") from None
 
@@ -259,17 +268,26 @@ def check_index(index: Any, size: int, name: str) -> Tensor:
     check_vector(tensor, name, "a vector of positions")
     if tensor.dtype == torch.bool:
         raise InputError(f"{name}: expected whole numbers, got booleans (for a mask use ObservedMatrix.from_mask)")
-    positions = check_whole(tensor, name)
-    refuse_where((positions < 0) | (positions >= size), positions, name, f"a position in [0, {size})")
+    return _inside(check_whole(tensor, name), size, name)
+
+
+def check_positions(value: Any, size: int, name: str) -> Tensor:
+    """(Q,) int64 positions in [0, size), as they are: a tensor."""
+    vector = isinstance(value, Tensor) and value.dtype == torch.int64 and value.dim() == 1
+    refuse_unless(vector, value, name, "a vector of positions, a tensor of torch.int64")
+    return _inside(plain_tensor(value, name), size, name)
+
+
+def _inside(positions: Tensor, size: int, name: str) -> Tensor:
+    if positions.numel() and (int(positions.min()) < 0 or int(positions.max()) >= size):
+        refuse_where((positions < 0) | (positions >= size), positions, name, f"a position in [0, {size})")
     return positions
 
 
 def check_cells(rows: Any, cols: Any, shape: tuple[int, int], name: str = "") -> tuple[Tensor, Tensor]:
     """(T,) and (T,): rows and columns of cells of an (M, N) matrix; ``name`` is whose they are, for messages."""
-    row, col = (
-        check_index(index, size, f"{name} {axis}".strip())
-        for index, size, axis in ((rows, shape[0], "rows"), (cols, shape[1], "cols"))
-    )
+    row = check_index(rows, shape[0], f"{name} rows".strip())
+    col = check_index(cols, shape[1], f"{name} cols".strip())
     if len(row) != len(col):
         prefix = f"{name}: " if name else ""
         raise InputError(f"{prefix}rows and cols differ in length: {len(row)} and {len(col)}")
@@ -293,6 +311,13 @@ def check_whole(value: Any, name: str) -> Tensor:
         refuse_where(tensor != tensor.floor(), tensor, name, "a whole number")  # NaN differs from itself
         refuse_where(tensor.abs() > EXACT, tensor, name, "a whole number of at most 2**53")
     return tensor.long()
+
+
+def check_samples(value: Any, size: int, name: str = "num_samples") -> int:
+    """How many samples of ``size`` numbers each."""
+    count = check_whole_number(value, name)
+    check_memory(float(count) * size, name, f"{count} samples of {size} numbers each")
+    return count
 
 
 def check_names(names: Any, size: int, name: str) -> tuple[str, ...] | None:
@@ -326,3 +351,33 @@ def check_name(value: Any, name: str) -> str:
     if missing or nameless:
         raise InputError(f"{name}: expected a name, got {shown(value)}")
     return str(value)
+
+
+# Operators ----------------------------------------------------------------------------------------
+
+
+def check_operator(value: Any, name: str, *, square: bool = False) -> Any:
+    """A matrix (..., A, B) of real numbers, as a tensor or a LinearOperator."""
+    _check_linear(value, name)
+    if not value.dtype.is_floating_point:
+        raise InputError(f"{name}: expected floating-point numbers, got {value.dtype}")
+    if value.dim() < 2 or 0 in value.shape[-2:] or (square and value.shape[-1] != value.shape[-2]):
+        expected = "a square matrix" if square else "a matrix"
+        raise InputError(f"{name}: expected {expected}, got shape {tuple(value.shape)}")
+    return value
+
+
+def check_right(value: Any, size: int, dtype: torch.dtype, name: str = "other") -> Any:
+    """What an operator is multiplied with: (size,) or (..., size, C), as a tensor or a LinearOperator."""
+    _check_linear(value, name)
+    if value.dim() == 0 or value.shape[-2 if value.dim() > 1 else -1] != size:
+        raise InputError(f"{name}: expected shape ({size},) or (..., {size}, C), got {tuple(value.shape)}")
+    if value.dtype != dtype:
+        raise InputError(f"{name}: expected {dtype} as in the operator, got {value.dtype}")
+    return value
+
+
+def _check_linear(value: Any, name: str) -> None:
+    refuse_unless(isinstance(value, Tensor | LinearOperator), value, name, "a tensor or a LinearOperator")
+    if isinstance(value, Tensor):
+        plain_tensor(value, name)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ..checks import check_device, check_memory
 from ..errors import InputError
-from ..tensor_checks import check_float_tensor, check_shape
-from .checks import check_positions
+from ..tensor_checks import check_float_tensor, check_positions, check_shape
 from .patterns import Pattern
 
 

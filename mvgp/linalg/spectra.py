@@ -16,10 +16,9 @@ from torch import Tensor
 
 from ..checks import shown
 from ..errors import InputError, NotPositiveSemidefiniteError
-from ..tensor_checks import check_float_tensor
+from ..tensor_checks import check_float_tensor, check_positions
 from . import chebyshev
 from .chebyshev import ChebyshevLinearOperator
-from .checks import check_positions
 
 
 class SpectralLinearOperator(LinearOperator):

@@ -15,11 +15,11 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..errors import InputError
-from ..linalg.checks import check_right, check_samples
 from ..linalg.kronecker import KroneckerLinearOperator
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.roots import root
+from ..tensor_checks import check_right, check_samples
 from .joint import Joint, joint_covariance
 from .query import Query
 from .system import ObservedSystem

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from .. import hooks
 from ..checks import check_between, check_generator, without_gradient
-from ..linalg.checks import check_samples
 from ..linalg.pairs import PairIndex
 from ..priors.matrix_gp import MatrixGP
-from ..tensor_checks import check_index
+from ..tensor_checks import check_index, check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import PosteriorCovariance
 from .joint import Joint

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..checks import check_generator
 from ..errors import NotPositiveSemidefiniteError, SizeError
-from ..linalg.checks import check_samples
 from ..linalg.cost import Limits
 from ..linalg.roots import columns
+from ..tensor_checks import check_samples
 from .query import Query
 from .system import ObservedSystem
 from .variance import FACTOR_BATCH, nearest_observations, right_sides

@@ -11,8 +11,7 @@ from torch import Tensor
 from ..checks import check_between, check_positive, check_seed, check_whole_number, without_gradient
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
-from ..linalg.checks import check_samples
-from ..tensor_checks import check_index, check_matrix, check_one_index, check_values
+from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values
 from .covariance import PosteriorCovariance
 from .joint import Joint
 from .tables import TestPlan, TopTable, plan_tests

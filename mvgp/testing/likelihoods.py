@@ -99,10 +99,7 @@ class TargetSetContract(Contract):
         raise NotImplementedError("override make_target_set")
 
     def inequalities(self, level: Tensor) -> tuple[Tensor, Tensor]:
-        """The set of one list as A r >= c: A (q, n) and c (q,); an equation is two of them.
-
-        :param level: (n,) whole numbers from 0 on.
-        """
+        """The set of one list with levels (n,) as A r >= c: A (q, n) and c (q,); an equation is two of them."""
         raise unittest.SkipTest("the set is not given by inequalities (override inequalities)")
 
     def _lists(self, lists: ExampleLists) -> RankingLists:
@@ -217,7 +214,7 @@ class TargetSetContract(Contract):
                 rule = "targets are the optimum of the quadratic program"
                 within = 1e-6 * max(1.0, float(np.abs(expected).max()))
                 self.require_close(actual[own], torch.from_numpy(expected), rule, absolute=within)
-                short = float((lower - above @ actual[own].numpy()).max()) if len(lower) else 0.0
+                short = float((lower - above @ actual[own].detach().numpy()).max()) if len(lower) else 0.0
                 self.require(short <= rounding(actual.dtype) * 10, f"targets are in the set, off by {short:.3g}")
 
 
@@ -250,17 +247,12 @@ class LikelihoodContract(Contract):
         lists = ExampleLists.draw(0, len(self.labels))
         return lists, torch.tensor(self.labels)[lists.level]
 
-    def _losses(self) -> Iterator[tuple[Tensor, Projection, Projection, Tensor]]:
-        """Scores (T,), the loss and the targets as functions of them, and weights (T,), which are 1 at first."""
+    def _losses(self) -> Iterator[tuple[RankingLikelihood, Tensor, list[Tensor], Tensor]]:
+        """A likelihood, scores (T,), what its loss takes besides, and weights (T,), which are 1 at first."""
         likelihood, (lists, labels) = self.make_likelihood(), self._example()
-        for weight in [None, lists.weight] if likelihood.target.supports_weights else [None]:
-            given = (labels, lists.task, *([] if weight is None else [weight]))
-            yield (
-                lists.scores,
-                lambda psi, given=given: likelihood.loss(psi, *given),
-                lambda psi, given=given: likelihood.retarget(psi, *given),
-                torch.ones_like(lists.scores) if weight is None else weight,
-            )
+        yield likelihood, lists.scores, [labels, lists.task], torch.ones_like(lists.scores)
+        if likelihood.target.supports_weights:
+            yield likelihood, lists.scores, [labels, lists.task, lists.weight], lists.weight
 
     def test_it_is_a_ranking_likelihood(self) -> None:
         """Recipes ask for the class."""
@@ -307,25 +299,28 @@ class LikelihoodContract(Contract):
 
     def test_the_loss_is_half_the_squared_distance(self) -> None:
         """Equation (9); zero at the targets."""
-        for psi, loss, retarget, metric in self._losses():
-            square = ((psi - retarget(psi)).square() * metric).sum()
-            self.require_close(loss(psi), square / 2, "loss is half the squared distance to the targets")
-            rest = float(loss(retarget(psi)))
+        for likelihood, psi, given, weight in self._losses():
+            targets = likelihood.retarget(psi, *given)
+            square = ((psi - targets).square() * weight).sum()
+            actual, rest = likelihood.loss(psi, *given), float(likelihood.loss(targets, *given))
+            self.require_close(actual, square / 2, "loss is half the squared distance to the targets")
             self.require(rest <= 1e-12 * float(square) + 1e-20, "the loss of the targets is 0")
 
     def test_the_gradient_of_the_loss(self) -> None:
         """It is w (psi - r), by autograd and by differences."""
-        for psi, loss, retarget, metric in self._losses():
+        for likelihood, psi, given, weight in self._losses():
             point = psi.clone().requires_grad_()
-            (actual,) = torch.autograd.grad(loss(point), point)
-            self.require_close(actual, metric * (psi - retarget(psi)), "the gradient of loss is w (psi - r)")
+            (actual,) = torch.autograd.grad(likelihood.loss(point, *given), point)
+            off = psi - likelihood.retarget(psi, *given)
+            self.require_close(actual, weight * off, "the gradient of loss is w (psi - r)")
             rule = "the gradient of loss is its slope"
-            self.require_close(actual, slopes(loss, psi), rule, relative=1e-4, absolute=1e-4)
+            self.require_close(actual, slopes(likelihood.loss, psi, *given), rule, relative=1e-4, absolute=1e-4)
 
     def test_the_loss_is_convex(self) -> None:
         """In the middle it is at most the average of the ends."""
-        psi, loss, *_ = next(self._losses())
-        first, second, middle = loss(psi), loss(psi.flip(0)), loss((psi + psi.flip(0)) / 2)
+        likelihood, psi, given, _ = next(self._losses())
+        ends = (psi, psi.flip(0), (psi + psi.flip(0)) / 2)
+        first, second, middle = (likelihood.loss(at, *given) for at in ends)
         self.require(middle <= (first + second) / 2 + 1e-9 * (first + second), "the loss is convex")
 
     def test_probabilities_sum_to_one(self) -> None:
@@ -359,7 +354,7 @@ class LikelihoodContract(Contract):
         scores = torch.tensor([0.3, -0.2, 0.9, 0.1], dtype=torch.float64)
         point = scores.clone().requires_grad_()
         (actual,) = torch.autograd.grad(likelihood.log_prob(point, labels, task), point)
-        expected = slopes(lambda psi: likelihood.log_prob(psi, labels, task).detach(), scores, step=1e-4)
+        expected = slopes(likelihood.log_prob, scores, labels, task, step=1e-4)
         self.require_close(actual, expected, "the gradient of log_prob is its slope", relative=1e-3, absolute=1e-3)
 
     def test_an_expectation_is_of_whole_lists(self) -> None:
