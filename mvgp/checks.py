@@ -1,8 +1,7 @@
 """Checks of single arguments: gradients, numbers, and kinds of things.
 
-Each check takes a value and the name of its argument, and returns the value in the form the library works with. Its
-error names the argument and says what was expected and what came. Nothing is guessed: booleans and strings are not
-numbers, 0.5 is not a whole number, complex numbers are not real.
+Each check takes a value and the name of its argument, and returns the value in the form the library works with. Nothing
+is guessed: booleans and strings are not numbers, 0.5 is not a whole number, complex numbers are not real.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import UnionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -47,6 +46,12 @@ def _short(value: Any) -> str:
         return f"a whole number of {value.bit_length()} bits"
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+def require(holds: object, value: Any, name: str, expected: str, got: object = None) -> None:
+    """Raise an error that says what was expected and what came (the value, or ``got``), unless ``holds``."""
+    if not holds:
+        raise InputError(f"{name}: expected {expected}, got {shown(value) if got is None else got}")
 
 
 # Gradients ----------------------------------------------------------------------------------------
@@ -86,47 +91,26 @@ def without_gradient(function: Callable[P, R]) -> Callable[P, R]:
 # Numbers ------------------------------------------------------------------------------------------
 
 
-def check_number(value: Any, name: str) -> float:
-    """A finite real number."""
-    return _number(value, name, "a finite number", lambda number: True)
+def _number_check(expected: str, inside: Callable[[float], bool], usual: str = "") -> Callable[..., float]:
+    """The check of a finite number that is ``inside``; ``usual`` is the name of its argument where none is given."""
+
+    def check(value: Any, name: str = usual) -> float:
+        refuse_gradient(value, name)
+        number = real(value)
+        fits = number is not None and math.isfinite(number) and inside(number)
+        require(fits, value, name, expected)
+        return cast(float, number)
+
+    return check
 
 
-def check_positive(value: Any, name: str) -> float:
-    """A finite number above 0."""
-    return _number(value, name, "a positive finite number", lambda number: number > 0)
-
-
-def check_not_negative(value: Any, name: str) -> float:
-    """A finite number of at least 0."""
-    return _number(value, name, "a finite number that is not negative", lambda number: number >= 0)
-
-
-def check_share(value: Any, name: str) -> float:
-    """A number from 0 to 1."""
-    return _number(value, name, "a number from 0 to 1", lambda number: 0 <= number <= 1)
-
-
-def check_part(value: Any, name: str) -> float:
-    """A number above 0 and at most 1."""
-    return _number(value, name, "a number above 0 and at most 1", lambda number: 0 < number <= 1)
-
-
-def check_between(value: Any, name: str, low: float = 0.0, high: float = 1.0) -> float:
-    """A number strictly between two others."""
-    return _number(value, name, f"a number between {low:g} and {high:g}", lambda number: low < number < high)
-
-
-def check_tolerance(value: Any, name: str = "tolerance") -> float:
-    """A positive number; infinity would ask for nothing."""
-    return check_positive(value, name)
-
-
-def _number(value: Any, name: str, expected: str, inside: Callable[[float], bool]) -> float:
-    refuse_gradient(value, name)
-    number = real(value)
-    if number is None or not math.isfinite(number) or not inside(number):
-        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
-    return number
+check_number = _number_check("a finite number", lambda number: True)
+check_positive = _number_check("a positive finite number", lambda number: number > 0)
+check_tolerance = _number_check("a positive finite number", lambda number: number > 0, "tolerance")
+check_not_negative = _number_check("a finite number that is not negative", lambda number: number >= 0)
+check_share = _number_check("a number from 0 to 1", lambda number: 0 <= number <= 1)
+check_part = _number_check("a number above 0 and at most 1", lambda number: 0 < number <= 1)
+check_between = _number_check("a number between 0 and 1", lambda number: 0 < number < 1)
 
 
 def real(value: Any) -> float | None:
@@ -185,15 +169,9 @@ def check_memory(entries: float, name: str, what: str, maximum: float = 2.0**31)
 # Kinds of things ----------------------------------------------------------------------------------
 
 
-def refuse_unless(holds: object, value: Any, name: str, expected: str) -> None:
-    """Raise an error that says what was expected and what came, unless ``holds``."""
-    if not holds:
-        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
-
-
 def check_flag(value: Any, name: str) -> bool:
     """True or False."""
-    refuse_unless(isinstance(value, bool | np.bool_), value, name, "True or False")
+    require(isinstance(value, bool | np.bool_), value, name, "True or False")
     return bool(value)
 
 
@@ -201,40 +179,39 @@ def check_choice(value: Any, name: str, choices: Collection[str]) -> Any:
     """One of several words."""
     *others, last = (repr(choice) for choice in choices)
     expected = f"{', '.join(others)} or {last}" if others else last
-    refuse_unless(isinstance(value, str) and value in choices, value, name, expected)
+    require(isinstance(value, str) and value in choices, value, name, expected)
     return value
 
 
 def check_text(value: Any, name: str) -> str:
     """A string that is not empty."""
-    refuse_unless(isinstance(value, str) and value, value, name, "a string that is not empty")
+    require(isinstance(value, str) and value, value, name, "a string that is not empty")
     return str(value)
 
 
 def check_instance(value: Any, name: str, kinds: type | UnionType | tuple[type, ...], expected: str) -> Any:
     """An object of a class; ``expected`` is the class's name for the message."""
-    if not isinstance(value, kinds):
-        came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-        raise InputError(f"{name}: expected {expected}, got {came}")
+    came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    require(isinstance(value, kinds), value, name, expected, came)
     return value
 
 
 def check_callable(value: Any, name: str, expected: str = "a function") -> Any:
     """Something that can be called."""
-    refuse_unless(callable(value), value, name, expected)
+    require(callable(value), value, name, expected)
     return value
 
 
 def check_generator(value: torch.Generator | None, name: str = "generator") -> torch.Generator | None:
     """Torch's source of random numbers, or None for its global one."""
-    refuse_unless(value is None or isinstance(value, torch.Generator), value, name, "a torch.Generator or None")
+    require(value is None or isinstance(value, torch.Generator), value, name, "a torch.Generator or None")
     return value
 
 
 def check_dtype(value: torch.dtype, name: str = "dtype") -> torch.dtype:
     """Single or double precision."""
     known = isinstance(value, torch.dtype) and value in FLOATS
-    refuse_unless(known, value, name, "torch.float32 or torch.float64")
+    require(known, value, name, "torch.float32 or torch.float64")
     return value
 
 
@@ -249,5 +226,5 @@ def check_device(value: torch.device | str, name: str = "device") -> torch.devic
 def check_path(value: Any, name: str = "path") -> Path:
     """The path of a file or a directory."""
     fits = isinstance(value, str | os.PathLike) and str(value) and "\0" not in str(value)
-    refuse_unless(fits, value, name, "a path")
+    require(fits, value, name, "a path")
     return Path(value)

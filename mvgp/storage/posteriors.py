@@ -166,7 +166,7 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
         check_operator(op, f"{parts.where}.prior.{side}", thorough=trial)
         for op, side in zip(ops, ("row", "col"), strict=True)
     ]
-    coefficients = _restore_coefficients(parts.fields("coefficients"), prior)
+    coefficients: Any = _restore_coefficients(parts.fields("coefficients"), prior)
     covariance = _restore_covariance(parts.fields("covariance"), prior, ops, spending)
     scaled = isinstance(covariance, ScaledCovariance)
     fits = isinstance(covariance.inner if scaled else covariance, COVARIANCES[kind])
@@ -179,27 +179,33 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
     check_size(parts, prior, coefficients, covariance, largest)
     own = parts.fields("own")
     _only(kind, own)
-    restore = {FullPosterior: _restore_full, TracePosterior: _restore_trace, FactorPosterior: _restore_factor}[kind]
-    posterior: GaussianPosterior = restore(own, prior, ops, coefficients, covariance)
+    if kind is TracePosterior:
+        named = _restore_trace(own, prior, ops, coefficients)
+    elif kind is FullPosterior:
+        fits = isinstance(coefficients, SparseCoefficients)
+        own.require(fits, "", "a coefficient for each pair", "a mean of low rank")
+        named = {
+            "solve_report": own.optional("solve_report", partial(_restore_record, SolveReport)),
+            "certificate": own.optional("certificate", partial(_restore_record, Certificate)),
+        }
+    else:
+        own.require(isinstance(coefficients, LowRankCoefficients), "", "a mean of low rank", "another")
+        rank = coefficients.left.shape[1]
+        same = own.whole("rank") == rank == covariance.x.shape[1]
+        own.require(same, "rank", f"{rank} as in its factors", own.whole("rank"))
+        covariance = align_factors(covariance, coefficients, ops, own)
+        restarts = own.each("restarts", Fields.number)
+        named = {"objective": own.number("objective"), "restarts": restarts, "rank": rank}
+    if kind is not FactorPosterior:
+        named["evidence_scale"] = own.optional("evidence_scale", Fields.not_negative)
+    posterior = kind(prior, ops, coefficients, covariance, **named)
     posterior._noise = own.optional("noise", Fields.positive)
     if trial:
         check_answers(posterior, parts.where)
     return posterior
 
 
-def _restore_full(own: Fields, *parts: Any) -> FullPosterior:
-    fits = isinstance(parts[2], SparseCoefficients)
-    own.require(fits, "", "a coefficient for each pair", "a mean of low rank")
-    return FullPosterior(
-        *parts,
-        solve_report=own.optional("solve_report", partial(_restore_record, SolveReport)),
-        certificate=own.optional("certificate", partial(_restore_record, Certificate)),
-        evidence_scale=own.optional("evidence_scale", Fields.not_negative),
-    )
-
-
-def _restore_trace(own: Fields, *parts: Any) -> TracePosterior:
-    prior, ops, coefficients, _ = parts
+def _restore_trace(own: Fields, prior: MatrixGP, ops: Operators, coefficients: Any) -> dict[str, Any]:
     certificate, mean = _restore_record(Certificate, own, "certificate"), None
     if own.has("mean"):
         mean = _restore_low_rank(own.fields("mean"), prior, ops)
@@ -213,31 +219,8 @@ def _restore_trace(own: Fields, *parts: Any) -> TracePosterior:
     else:
         fits = isinstance(coefficients, SparseCoefficients)
         own.require(fits, "mean", "the factors of a mean of low rank", "none")
-    penalty = _restore_kind("penalty", own.fields("penalty"))
-    return TracePosterior(
-        *parts,
-        certificate=certificate,
-        penalty=_restore_record(penalty, own, "penalty", "kind"),
-        mean_factors=mean,
-        evidence_scale=own.optional("evidence_scale", Fields.not_negative),
-    )
-
-
-def _restore_factor(own: Fields, *parts: Any) -> FactorPosterior:
-    prior, ops, coefficients, covariance = parts
-    rank = own.whole("rank")
-    own.require(isinstance(coefficients, LowRankCoefficients), "", "a mean of low rank", "another")
-    expected = coefficients.left.shape[1]
-    own.require(rank == expected == covariance.x.shape[1], "rank", f"{expected} as in its factors", rank)
-    return FactorPosterior(
-        prior,
-        ops,
-        coefficients,
-        align_factors(covariance, coefficients, ops, own),
-        objective=own.number("objective"),
-        restarts=own.each("restarts", Fields.number),
-        rank=rank,
-    )
+    penalty = _restore_record(_restore_kind("penalty", own.fields("penalty")), own, "penalty", "kind")
+    return {"certificate": certificate, "penalty": penalty, "mean_factors": mean}
 
 
 def _restore_covariance(parts: Fields, prior: MatrixGP, ops: Operators, spending: Spending) -> Any:
