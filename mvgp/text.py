@@ -33,10 +33,9 @@ def visible(text: str) -> str:
 
 
 def to_cell(text: str) -> str:
-    r"""Text as a cell of a tab-separated table.
+    r"""Text as a cell of a tab-separated table: with the escapes of :func:`visible`, the backslash itself included.
 
-    Characters that :func:`visible` escapes, and the backslash itself, become escapes. An apostrophe goes before a text
-    that begins with ``= + - @`` or with a quote, spaces aside.
+    An apostrophe goes before a text that begins with ``= + - @`` or with a quote, spaces aside.
 
     :param text: any.
 

@@ -1,11 +1,8 @@
 """Archives: a tree of plain values and tensors in one safetensors file, in which nothing can run code.
 
-The tree is JSON in the metadata of the file, under the key ``mvgp``. JSON has no arrays and no infinite numbers: a
-tensor stands there as the name of its array, a number that is not finite as a word. Equal tensors are stored once, and
-are one tensor when read.
-
-The safetensors library writes the arrays, and checks their types, shapes and offsets when it reads them. It has no
-checksum, so the metadata begins with the SHA-256 of the whole file, taken with zeros in place of its digits.
+The tree is JSON in the metadata of the file, under the key ``mvgp``: a tensor stands there as the name of its array, a
+number that is not finite as a word. Equal tensors are stored once, and are one tensor when read. The metadata begin
+with the SHA-256 of the whole file, taken with zeros in place of its digits.
 """
 
 from __future__ import annotations
@@ -140,7 +137,7 @@ def _read_bytes(file: IO[bytes], budget: Budget) -> tuple[bytes, int]:
     if not start:
         raise StorageError("expected a saved posterior, got an empty file")
     if start.startswith(b"PK\x03\x04"):
-        raise StorageError(_refuse_zip(start + file.read(1000)))
+        raise _refuse_zip(start + file.read(1000))
     if start[LENGTH:] != START:
         raise StorageError(f"{EXPECTED}, got a file that begins with {start[:40]!r}")
     budget.allows("file_bytes", size, "file")
@@ -155,13 +152,13 @@ def _read_bytes(file: IO[bytes], budget: Budget) -> tuple[bytes, int]:
     return data, length
 
 
-def _refuse_zip(start: bytes) -> str:
-    """A message for files of version 1, which were zips; they say near their start which mvgp wrote them."""
+def _refuse_zip(start: bytes) -> StorageError:
+    """For files of version 1, which were zips; they say near their start which mvgp wrote them."""
     writer = re.search(rb'"version": (\d{1,9}),\s+"written_by": {\s+"mvgp": "([\w.+]{1,40})"', start)
     if writer is None:
-        return f"{EXPECTED}, got a zip"
+        return StorageError(f"{EXPECTED}, got a zip")
     version, mvgp = (part.decode() for part in writer.groups())
-    return (
+    return StorageError(
         f"expected a file of version {VERSION}, got version {version}, written by mvgp {mvgp} as a zip: fit the model "
         f"again and save it, or load the file with the mvgp that wrote it"
     )

@@ -305,10 +305,9 @@ def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
     :param path: of the file; one that is there is replaced.
 
     Example:
-        >>> import gpytorch, mvgp, tempfile
-        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> import gpytorch, mvgp, tempfile, torch
         >>> from mvgp.storage import save
-        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> kernel = mvgp.kernels.PrecomputedKernel(torch.eye(3, dtype=torch.float64))
         >>> data = mvgp.ObservedMatrix([0, 2], [1, 2], [0.5, -1.0], shape=(3, 3))
         >>> posterior = mvgp.FullGP(mvgp.MatrixGP(kernel, kernel), gpytorch.likelihoods.GaussianLikelihood()).fit(data)
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -336,15 +335,13 @@ def load(path: str | os.PathLike[str], *, budget: Budget | None = None, trial: b
     no path an :class:`~mvgp.errors.InputError`; there are no other errors.
 
     :param path: of the file, a regular one.
-    :param budget: limits for size, memory and work, checked before anything is allocated; the usual ones of
-        :class:`~mvgp.storage.Budget` when left out.
+    :param budget: limits for size, memory and work, checked before anything is allocated.
     :param trial: whether the posterior is asked about some cells before it is returned, and refused if it has no
         answer. False is for a posterior whose variances failed when it was saved, too, or take long.
 
     Example:
         >>> import gpytorch, mvgp, tempfile, torch
-        >>> from mvgp.kernels import DiffusionKernel, Graph
-        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> kernel = mvgp.kernels.DiffusionKernel(mvgp.kernels.Graph([(0, 1), (1, 2)], 3))
         >>> prior = mvgp.MatrixGP(kernel, gpytorch.kernels.RBFKernel(), col_inputs=torch.rand(5, 2))
         >>> data = mvgp.ObservedMatrix([0, 2], [1, 4], [0.5, -1.0], shape=(3, 5))
         >>> posterior = mvgp.FullGP(prior, gpytorch.likelihoods.GaussianLikelihood()).fit(data)

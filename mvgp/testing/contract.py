@@ -45,19 +45,14 @@ class Contract:
     def require_close(
         self, actual: Tensor, expected: Tensor, rule: str, *, relative: float = 1e-8, absolute: float | None = None
     ) -> None:
-        """Two tensors (...) agree in shape, dtype and value.
+        """Two tensors (...) agree in shape, dtype and value, up to errors ``relative`` |expected| + ``absolute``.
 
-        :param relative: largest error, relative to each number.
-        :param absolute: largest error otherwise; ``relative`` times the largest number when left out.
+        The absolute error is ``relative`` times the largest number when left out.
         """
-        largest = float(expected.detach().abs().max()) if expected.numel() else 0.0
-        torch.testing.assert_close(
-            actual,
-            expected,
-            rtol=relative,
-            atol=relative * largest if absolute is None else absolute,
-            msg=lambda reason: f"{self.contract_name()}: {rule}\n{reason}",
-        )
+        if absolute is None:
+            absolute = relative * float(expected.detach().abs().max()) if expected.numel() else 0.0
+        failed = f"{self.contract_name()}: {rule}\n"
+        torch.testing.assert_close(actual, expected, rtol=relative, atol=absolute, msg=lambda why: failed + why)
 
     def require_refusal(self, call: Any, rule: str) -> None:
         """``call()`` raises a ``ValueError`` (as ``InputError`` is) or an ``IndexError``."""

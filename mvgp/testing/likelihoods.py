@@ -51,20 +51,16 @@ class ExampleLists(NamedTuple):
 
 
 def nearest_in_polyhedron(point: np.ndarray, above: np.ndarray, lower: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    r"""(n,) the r nearest to ``point`` (n,) with ``above`` r >= ``lower``, in the norm with ``weight`` (n,).
+    r"""(n,) the r nearest to ``point`` (n,) with ``above`` (q, n) r >= ``lower`` (q,), in the norm of ``weight`` (n,).
 
     Least distance programming (Lawson and Hanson 1974, chapter 23): the shortest u with G u >= h follows from the
     residual of one non-negative least-squares problem, :math:`\min_{\lambda \ge 0} \|(G^T; h^T) \lambda - e_{n+1}\|`.
-
-    :param above: (q, n).
-    :param lower: (q,).
     """
     if len(lower) == 0:  # nothing to keep to; scipy's solver aborts the process on an empty system
         return point
     scale = 1 / np.sqrt(weight)
     system = np.vstack([(above * scale).T, lower - above @ point])  # (n + 1, q)
-    expected = np.zeros(len(point) + 1)
-    expected[-1] = 1.0
+    expected = np.eye(len(point) + 1)[-1]
     residual = system @ nnls(system, expected, maxiter=100 * system.shape[1])[0] - expected
     if abs(residual[-1]) < 1e-12:
         raise ValueError("the inequalities contradict each other")
