@@ -69,11 +69,12 @@ class Budget:
 class Spending:
     """What has been granted of a budget so far, over all parts of a file.
 
-    :param budget: the limits.
+    :param budget: the limits; the usual ones for None.
     """
 
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
+    def __init__(self, budget: Budget | None) -> None:
+        limits = Budget() if budget is None else budget
+        self.budget: Budget = check_instance(limits, "budget", Budget, "mvgp.storage.Budget")
         self._granted: Counter[str] = Counter()
 
     def need(self, where: str, **needs: int) -> None:
@@ -81,12 +82,6 @@ class Spending:
         for name, more in needs.items():
             self._granted[name] += more
             self.budget.allows(name, self._granted[name], where)
-
-
-def check_budget(budget: Budget | None) -> Budget:
-    """The budget, or the usual one for None."""
-    granted: Budget = check_instance(Budget() if budget is None else budget, "budget", Budget, "mvgp.storage.Budget")
-    return granted
 
 
 class Fields:

@@ -32,7 +32,7 @@ from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..posteriors.whole_lists import WholeListCovariance
 from ..priors.matrix_gp import MatrixGP
 from .archive import Tree, read, wrap_storage_errors, write
-from .fields import Budget, Fields, Spending, check_budget
+from .fields import Budget, Fields, Spending
 from .priors import describe_prior, restore_prior
 from .trial import Operators, align_factors, check_answers, check_operator, check_size
 
@@ -352,9 +352,9 @@ def load(path: str | os.PathLike[str], *, budget: Budget | None = None, trial: b
         True
 
     """
-    budget, trial = check_budget(budget), check_flag(trial, "trial")
+    spending, trial = Spending(budget), check_flag(trial, "trial")
     with wrap_storage_errors(path):
-        return restore_posterior(Fields(read(path, budget), "content"), Spending(budget), trial=trial)
+        return restore_posterior(Fields(read(path, spending.budget), "content"), spending, trial=trial)
 
 
 def _check_same_values(prior: MatrixGP, restored: MatrixGP) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import gpytorch.kernels as theirs
 import torch
@@ -18,8 +18,9 @@ from ..priors.matrix_gp import Axis, MatrixGP
 from ..priors.means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
 from .archive import Tree
 from .fields import Fields, Spending
-from .registry import Restore, RestoreContext, check_starts, describe_part, describe_sparse, register
+from .registry import RestoreContext, check_starts, describe_part, describe_sparse, register
 
+BIASED = ("base", "row_bias", "col_bias")  # parts of a BiasedMean
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -76,41 +77,40 @@ def restore_prior(parts: Fields, spending: Spending) -> MatrixGP:
 
 # Kernels and means ----------------------------------------------------------------------------------
 
-
-def _register(kind: type, names: str, restore: Restore, describe: Callable[[Any], Tree] | None = None) -> None:
-    """Register a class by the names of its parts, which are its attributes unless ``describe`` makes them."""
-    parts_of = names.split()
-
-    def restore_checked(parts: Fields, context: RestoreContext) -> Any:
-        parts.only(*parts_of)
-        return restore(parts, context)
-
-    register(kind, describe or (lambda part: {name: getattr(part, name) for name in parts_of}), restore_checked)
+Reader = Callable[[Fields, str, RestoreContext], Any]
 
 
-def _register_graph_kernel(kind: type[ours.GraphKernel]) -> None:
-    def restore(parts: Fields, context: RestoreContext) -> Kernel:
-        method = cast(Any, parts.text("method", ("auto", "eigen", "chebyshev")))
-        tolerance = parts.optional("tolerance", Fields.positive)
-        parts.require(tolerance is None or tolerance < 1, "tolerance", "a number below 1", tolerance)
-        graph = context.graph(parts.fields("graph"))
-        return kind(graph, method=method, tolerance=tolerance, dtype=context.dtype, **context.options)
+def _register(kind: type, describe: Callable[[Any], Tree] | None = None, **readers: Reader) -> None:
+    """Register a class by the arguments of its constructor: attributes too, unless ``describe`` says what they are."""
 
-    _register(kind, "graph method tolerance", restore)
+    def restore(parts: Fields, context: RestoreContext) -> Any:
+        parts.only(*readers)
+        arguments = {name: read(parts, name, context) for name, read in readers.items()}
+        on_dtype = {} if kind.__module__.startswith("gpytorch.") else {"dtype": context.dtype}
+        return kind(**arguments, **on_dtype, **context.options)
+
+    register(kind, describe or (lambda part: {name: getattr(part, name) for name in readers}), restore)
 
 
-def _register_joined(kind: type[Kernel]) -> None:
-    def restore(parts: Fields, context: RestoreContext) -> Kernel:
-        expected = f"{kind.__name__} without dimensions of its own"
-        parts.require(not context.options, "", expected, context.options)
-        kernels = [context.kernel(inner) for inner in parts.each("kernels", Fields.fields)]
-        parts.require(kernels, "kernels", "at least one kernel", "none")
-        return kind(*kernels)
+def _tolerance(parts: Fields, name: str, context: RestoreContext) -> float | None:
+    tolerance = parts.optional(name, Fields.positive)
+    parts.require(tolerance is None or tolerance < 1, name, "a number below 1", tolerance)
+    return tolerance
 
-    _register(kind, "kernels", restore, lambda kernel: {"kernels": list(kernel.kernels)})
+
+def _power(kernel: theirs.PolynomialKernel) -> Tree:
+    return {"power": kernel.power if isinstance(kernel.power, int) else float(kernel.power)}
+
+
+def _restore_joined(kind: type[Kernel], parts: Fields, context: RestoreContext) -> Kernel:
+    parts.only("kernels")
+    kernels = [context.kernel(inner) for inner in parts.each("kernels", Fields.fields)]
+    parts.require(kernels, "kernels", "at least one kernel", "none")
+    return kind(*kernels, **context.options)  # it takes no options: some are an error
 
 
 def _restore_precomputed(parts: Fields, context: RestoreContext) -> Kernel:
+    parts.only("matrix")
     matrix = parts.finite("matrix", context.dtype, (None, None))
     symmetric = matrix.shape[0] == matrix.shape[1] and torch.equal(matrix, matrix.mT)
     parts.require(symmetric, "matrix", "a symmetric matrix", f"another of {tuple(matrix.shape)}")
@@ -124,6 +124,18 @@ def _restore_precomputed(parts: Fields, context: RestoreContext) -> Kernel:
     return kernel
 
 
+def _restore_row_bias(parts: Fields, context: RestoreContext) -> MatrixMean:
+    parts.only()
+    return RowBiasMean(context.shape[0], context.dtype)
+
+
+def _restore_biased(parts: Fields, context: RestoreContext) -> MatrixMean:
+    parts.only(*BIASED)
+    sizes = zip(BIASED[1:], context.shape, strict=True)
+    biases = [parts.finite(name, context.dtype, (size,)) for name, size in sizes]
+    return BiasedMean(context.mean(parts.fields("base")), *biases)
+
+
 def _describe_features(kernel: ours.FeatureKernel) -> Tree:
     features, arrays = kernel.features, dict.fromkeys(("dense", "starts", "ends", "values"))
     arrays |= describe_sparse(features.source) if features.is_sparse else {"dense": features.source}
@@ -131,6 +143,7 @@ def _describe_features(kernel: ours.FeatureKernel) -> Tree:
 
 
 def _restore_features(parts: Fields, context: RestoreContext) -> Kernel:
+    parts.only("width", "dense", "starts", "ends", "values")
     width = parts.whole("width", 1)
     rows = 0 if context.inputs is None else context.inputs[0]
     memory = 8 * (4 * width + 2 * rows * width)
@@ -149,51 +162,25 @@ def _restore_features(parts: Fields, context: RestoreContext) -> Kernel:
     return ours.FeatureKernel(features, dtype=context.dtype, **context.options)
 
 
-def _restore_matern(parts: Fields, context: RestoreContext) -> Kernel:
-    nu = parts.number("nu")
-    parts.require(nu in (0.5, 1.5, 2.5), "nu", "0.5, 1.5 or 2.5", nu)
-    return theirs.MaternKernel(nu=nu, **context.options)
-
-
-def _restore_biased(parts: Fields, context: RestoreContext) -> MatrixMean:
-    m, n = context.shape
-    biases = parts.finite("row_bias", context.dtype, (m,)), parts.finite("col_bias", context.dtype, (n,))
-    return BiasedMean(context.mean(parts.fields("base")), *biases)
-
-
 for _kind in (ours.DiffusionKernel, ours.RegularizedLaplacianKernel, ours.GraphMaternKernel):
-    _register_graph_kernel(_kind)
-_register(ours.PrecomputedKernel, "matrix", _restore_precomputed)
-_register(ours.FeatureKernel, "width dense starts ends values", _restore_features, _describe_features)
+    _register(
+        _kind,
+        graph=lambda parts, name, context: context.graph(parts.fields(name)),
+        method=lambda parts, name, context: parts.text(name, ("auto", "eigen", "chebyshev")),
+        tolerance=_tolerance,
+    )
+register(ours.PrecomputedKernel, lambda kernel: {"matrix": kernel.matrix}, _restore_precomputed)
+register(ours.FeatureKernel, _describe_features, _restore_features)
 for _kind in (theirs.RBFKernel, theirs.RQKernel, theirs.PeriodicKernel, theirs.CosineKernel, theirs.LinearKernel):
-    _register(_kind, "", partial(lambda kind, parts, context: kind(**context.options), _kind))
-_register(theirs.MaternKernel, "nu", _restore_matern)
-_register(
-    theirs.PolynomialKernel,
-    "power",
-    lambda parts, context: theirs.PolynomialKernel(power=parts.positive("power"), **context.options),
-    lambda kernel: {"power": kernel.power if isinstance(kernel.power, int) else float(kernel.power)},
-)
-_register(
-    theirs.ScaleKernel,
-    "base_kernel",
-    lambda parts, context: theirs.ScaleKernel(context.kernel(parts.fields("base_kernel")), **context.options),
-)
+    _register(_kind)
+_register(theirs.MaternKernel, nu=lambda parts, name, context: parts.number(name))
+_register(theirs.PolynomialKernel, _power, power=lambda parts, name, context: parts.positive(name))
+_register(theirs.ScaleKernel, base_kernel=lambda parts, name, context: context.kernel(parts.fields(name)))
 for _kind in (theirs.AdditiveKernel, theirs.ProductKernel):
-    _register_joined(_kind)
-_register(ZeroMean, "", lambda parts, context: ZeroMean(context.dtype))
-_register(ConstantMean, "", lambda parts, context: ConstantMean(dtype=context.dtype))
-_register(RowBiasMean, "", lambda parts, context: RowBiasMean(context.shape[0], context.dtype))
-_register(
-    PopularityMean,
-    "counts",
-    lambda parts, context: PopularityMean(
-        parts.finite("counts", context.dtype, context.shape[1:]), dtype=context.dtype
-    ),
-)
-_register(
-    GivenMean,
-    "matrix",
-    lambda parts, context: GivenMean(parts.finite("matrix", context.dtype, context.shape), context.dtype),
-)
-_register(BiasedMean, "base row_bias col_bias", _restore_biased)
+    register(_kind, lambda kernel: {"kernels": list(kernel.kernels)}, partial(_restore_joined, _kind))
+_register(ZeroMean)
+_register(ConstantMean)
+register(RowBiasMean, lambda mean: {}, _restore_row_bias)
+_register(PopularityMean, counts=lambda parts, name, context: parts.finite(name, context.dtype, context.shape[1:]))
+_register(GivenMean, matrix=lambda parts, name, context: parts.finite(name, context.dtype, context.shape))
+register(BiasedMean, lambda mean: {name: getattr(mean, name) for name in BIASED}, _restore_biased)

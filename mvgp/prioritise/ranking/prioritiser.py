@@ -23,7 +23,7 @@ from ...posteriors.covariance import NoCovariance
 from ...posteriors.gaussian import GaussianPosterior
 from ...posteriors.ranks import STD_ACCURACY
 from ...storage.archive import read, wrap_storage_errors, write
-from ...storage.fields import Budget, Fields, Spending, check_budget
+from ...storage.fields import Budget, Fields, Spending
 from ...storage.posteriors import describe_posterior, restore_posterior
 from ...tensor_checks import check_index, check_list
 from ..tuning.settings import TOP
@@ -140,13 +140,12 @@ def restore(
     path: str | os.PathLike[str], budget: Budget | None = None
 ) -> tuple[tuple[GaussianPosterior, ...], PositiveUnlabelled, dict[str, Any]]:
     """The posteriors, the known links, and texts and ids by name."""
-    path, budget = check_path(path), check_budget(budget)
+    path, spending = check_path(path), Spending(budget)
     with wrap_storage_errors(path):
-        content = Fields(read(path, budget), "content")
+        content = Fields(read(path, spending.budget), "content")
         if content.text("kind") != KIND:
             kind = content.text("kind")
             raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
-        spending = Spending(budget)
         posteriors = tuple(
             restore_posterior(parts, spending, trial=True) for parts in content.each("posteriors", Fields.fields)
         )
