@@ -32,11 +32,11 @@ FLOATS = (torch.float32, torch.float64)
 
 def shown(value: Any) -> str:
     """What came, in few words: short values as they are, arrays by their type and shape, the rest by its type."""
-    if isinstance(value, Tensor):
-        return f"a tensor of {value.dtype} with shape {tuple(value.shape)}" if value.dim() else _short(value)
-    if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype} with shape {value.shape}" if value.ndim else _short(value)
-    if value is None or isinstance(value, numbers.Number | str | bytes | list | tuple | set | torch.dtype):
+    if isinstance(value, Tensor | np.ndarray) and value.ndim:
+        kind = "a tensor" if isinstance(value, Tensor) else "an array"
+        return f"{kind} of {value.dtype} with shape {tuple(value.shape)}"
+    plain = numbers.Number | str | bytes | list | tuple | set | torch.dtype | Tensor | np.ndarray | None
+    if isinstance(value, plain):
         return _short(value)
     return f"a {type(value).__name__}" if not isinstance(value, type) else f"the class {value.__name__}"
 

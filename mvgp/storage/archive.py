@@ -123,9 +123,7 @@ def read(path: str | os.PathLike[str], budget: Budget = USUAL) -> Tree:
             raise StorageError(f"array {name:.100}: expected bytes 0 and 1 for booleans, got others")
         tensor = torch.tensor(array)  # a copy, aligned as torch does
         tensors[name] = _reversed(tensor) if name in transposed else tensor
-    tree = _from_json(text["content"], tensors)
-    if not isinstance(tree, dict):
-        raise StorageError(f"content: expected named parts, got {type(tree).__name__}")
+    tree: Tree = _from_json(text["content"], tensors)  # Fields refuse what is none
     return tree
 
 

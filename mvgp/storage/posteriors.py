@@ -162,10 +162,8 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
     parts.only("kind", "prior", "coefficients", "covariance", "own")
     prior = restore_prior(parts.fields("prior"), spending).requires_grad_(False)
     ops = prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
-    largest = [
-        check_operator(op, f"{parts.where}.prior.{side}", thorough=trial)
-        for op, side in zip(ops, ("row", "col"), strict=True)
-    ]
+    sides = [parts.fields("prior").fields(side) for side in ("row", "col")]
+    largest = [check_operator(op, side, thorough=trial) for op, side in zip(ops, sides, strict=True)]
     coefficients: Any = _restore_coefficients(parts.fields("coefficients"), prior)
     covariance = _restore_covariance(parts.fields("covariance"), prior, ops, spending)
     scaled = isinstance(covariance, ScaledCovariance)
@@ -201,7 +199,7 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
     posterior = kind(prior, ops, coefficients, covariance, **named)
     posterior._noise = own.optional("noise", Fields.positive)
     if trial:
-        check_answers(posterior, parts.where)
+        check_answers(posterior, parts)
     return posterior
 
 
