@@ -58,11 +58,8 @@ def require(holds: object, value: Any, name: str, expected: str, got: object = N
 
 
 def refuse_gradient(value: Any, name: str) -> None:
-    """Raise if ``value`` (a tensor, an operator, data, or some of those) requires a gradient, which would be lost.
-
-    Under ``torch.no_grad()`` nobody asks for one, and nothing is refused.
-    """
-    if not torch.is_grad_enabled():
+    """Raise if ``value`` (a tensor, an operator, data, or some of those) requires a gradient, which would be lost."""
+    if not torch.is_grad_enabled():  # nobody asks for one
         return
     if isinstance(value, tuple | list) and any(isinstance(part, Tensor) for part in value[:1]):
         for part in value:

@@ -25,7 +25,7 @@ SMALL_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32)
 def as_tensor(value: Any, name: str, expected: str = "real numbers", *, keep_gradient: bool = False) -> Tensor:
     """A dense tensor of real numbers or booleans, from a tensor, an array, a pandas column or a list of numbers.
 
-    :param keep_gradient: whether the caller carries a gradient on; if not, a tensor that requires one is refused.
+    Without ``keep_gradient``, a tensor that requires one is refused.
     """
     if keep_gradient and isinstance(value, Tensor):
         return plain_tensor(value, name)
@@ -112,10 +112,9 @@ def refuse_where(bad: Tensor, value: Tensor, name: str, expected: str) -> None:
 def as_reals(
     value: Any, name: str, dtype: torch.dtype | None = None, *, booleans: bool = False, keep_gradient: bool = False
 ) -> Tensor:
-    """Finite floating-point numbers of any shape; whole numbers and half precision become float64.
+    """Finite floating-point numbers of any shape, also after the change to ``dtype``, if one is given.
 
-    :param dtype: that the numbers are brought to, in which they have to be finite too; their own when left out.
-    :param booleans: whether True and False stand for 1 and 0 here.
+    Whole numbers and half precision become float64, booleans if they may 0 and 1.
     """
     tensor = as_tensor(value, name, keep_gradient=keep_gradient)
     fits = booleans or tensor.dtype != torch.bool or not tensor.numel()

@@ -67,10 +67,7 @@ class Budget:
 
 
 class Spending:
-    """What has been granted of a budget so far, over all parts of a file.
-
-    :param budget: the limits; the usual ones for None.
-    """
+    """What has been granted of a budget (the usual one for None) so far, over all parts of a file."""
 
     def __init__(self, budget: Budget | None) -> None:
         limits = Budget() if budget is None else budget

@@ -29,10 +29,7 @@ class NotRegularError(OSError):
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """A regular file, open to be read; anything else is an ``OSError`` before it is opened.
-
-    A FIFO that nobody writes to would wait for ever, a device such as ``/dev/zero`` would never end.
-    """
+    """A regular file, open to be read; anything else, which may never end, is an ``OSError`` before it is opened."""
     name = os.fspath(path)
     _check_regular(os.stat(name).st_mode, name)
     # the path may have changed hands in between: do not wait for a writer, and look again
@@ -140,11 +137,7 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
 
 
 def read_json(path: str | os.PathLike[str], what: str = "JSON", *, max_bytes: int = 2**26) -> Any:
-    """What a file says; ``FileNotFoundError`` if there is none, :class:`~mvgp.errors.InputError` if it is no such JSON.
-
-    :param what: is expected, for messages.
-    :param max_bytes: size of the file.
-    """
+    """The JSON of a file; ``FileNotFoundError`` if there is none, ``InputError`` if it is not ``what`` is expected."""
     try:
         with open_regular(path) as file:
             content = file.read(max_bytes + 1)
@@ -166,11 +159,7 @@ def read_json(path: str | os.PathLike[str], what: str = "JSON", *, max_bytes: in
 
 
 def parse_json(text: bytes | str, *, max_depth: int, max_digits: int = 4000) -> Any:
-    """JSON of finite numbers and distinct keys; anything else is a ``ValueError``.
-
-    :param max_depth: of lists and objects inside one another.
-    :param max_digits: of a whole number.
-    """
+    """JSON of finite numbers and distinct keys, with limits on nesting and digits; all else is a ``ValueError``."""
 
     def whole(digits: str) -> int:
         if len(digits.lstrip("-")) > max_digits:

@@ -154,10 +154,7 @@ def _restore_record(kind: type, parent: Fields, name: str, *besides: str) -> Any
 
 @torch.no_grad()
 def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> GaussianPosterior:
-    """The inverse of :func:`describe_posterior`; kernels are evaluated as a fit does.
-
-    :param trial: whether to ask it some questions, and refuse it if it has no answer.
-    """
+    """The inverse of :func:`describe_posterior`; with a ``trial``, what does not answer some questions is refused."""
     kind = POSTERIORS[parts.text("kind", POSTERIORS)]
     parts.only("kind", "prior", "coefficients", "covariance", "own")
     prior = restore_prior(parts.fields("prior"), spending).requires_grad_(False)

@@ -314,10 +314,7 @@ def describe_parameters(module: gpytorch.Module, where: str) -> Tree:
 def restore_parameters(
     module: gpytorch.Module, parts: Fields, dtype: torch.dtype, *, may_be_zero: Collection[str] = ()
 ) -> None:
-    """Give a fresh module the parameters it had, all finite.
-
-    :param may_be_zero: those that may stand at the lower end of their constraint, whose raw value is minus infinity.
-    """
+    """Give a fresh module the parameters it had, all finite; those that may be zero have raw values from -infinity."""
     expected = {name: values for name, values in module._parameters.items() if values is not None}
     parts.require(parts.keys() == set(expected), "", str(sorted(expected)), sorted(parts.keys()))
     for name, fresh in expected.items():

@@ -40,7 +40,7 @@ FACTOR_ERROR = 1e-3  # relative; far above rounding, on this machine or another
 def check_operator(op: LinearOperator, parts: Fields, *, thorough: bool) -> float:
     """A bound on the entries of a kernel matrix, which is refused unless it is finite and positive semi-definite.
 
-    :param thorough: whether to look at the eigenvalues of a matrix without structure.
+    A matrix without structure is looked at for that only if ``thorough``.
     """
     op = op.detach()
     if isinstance(op, ChebyshevLinearOperator):
@@ -92,10 +92,7 @@ def check_size(
     covariance: PosteriorCovariance | NoCovariance,
     largest: list[float],
 ) -> None:
-    """Refuse numbers so large or so small that what is computed from them overflows.
-
-    :param largest: bounds on the entries of both kernel matrices.
-    """
+    """Refuse numbers that overflow in what is computed; ``largest`` are bounds on the entries of both kernels."""
     room = torch.finfo(prior.dtype).max ** 0.5  # so that squares fit
     if isinstance(coefficients, SparseCoefficients):
         size = float(coefficients.values.double().abs().sum())

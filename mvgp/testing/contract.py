@@ -45,11 +45,8 @@ class Contract:
     def require_close(
         self, actual: Tensor, expected: Tensor, rule: str, *, relative: float = 1e-8, absolute: float | None = None
     ) -> None:
-        """Two tensors (...) agree in shape, dtype and value, up to errors ``relative`` |expected| + ``absolute``.
-
-        The absolute error is ``relative`` times the largest number when left out.
-        """
-        if absolute is None:
+        """Two tensors (...) agree in shape, dtype and value, up to errors of ``relative`` |expected| + ``absolute``."""
+        if absolute is None:  # relative to the largest number
             absolute = relative * float(expected.detach().abs().max()) if expected.numel() else 0.0
         failed = f"{self.contract_name()}: {rule}\n"
         torch.testing.assert_close(actual, expected, rtol=relative, atol=absolute, msg=lambda why: failed + why)
