@@ -45,7 +45,7 @@ COVARIANCES: dict[type[GaussianPosterior], tuple[type, ...]] = {  # that each po
     FactorPosterior: (LaplaceCovariance,),
 }
 POSTERIORS = {kind.__name__: kind for kind in COVARIANCES}
-STORED: dict[type, str] = {  # the parts of each class in files, with the attribute where that has another name
+_STORED: dict[type, str] = {  # the parts of each class in files, with the attribute where that has another name
     FullPosterior: "noise=_noise evidence_scale=_evidence_scale certificate solve_report",
     TracePosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalty mean=mean_factors",
     FactorPosterior: "noise=_noise objective rank restarts",
@@ -63,6 +63,10 @@ STORED: dict[type, str] = {  # the parts of each class in files, with the attrib
     SpectralElasticNet: "lam alpha",
     TraceBall: "radius ridge",
 }
+STORED = {
+    kind: {name: attribute or name for name, _, attribute in (part.partition("=") for part in parts.split())}
+    for kind, parts in _STORED.items()
+}
 KINDS: dict[str, dict[str, type]] = {  # the classes that a part can have, by their names in files
     "coefficients": {"sparse": SparseCoefficients, "low rank": LowRankCoefficients},
     "covariance": {
@@ -72,7 +76,14 @@ KINDS: dict[str, dict[str, type]] = {  # the classes that a part can have, by th
         "scaled": ScaledCovariance,
         "none": NoCovariance,
     },
+    "of": {"conditional": ConditionalCovariance, "whole lists": WholeListCovariance},
     "penalty": {kind.__name__: kind for kind in (SpectralElasticNet, TraceBall)},
+}
+SAVED = {
+    "coefficients": "coefficients: SparseCoefficients and LowRankCoefficients",
+    "covariance": "conditional: the covariances of FullGP, TraceGP and FactorGP",
+    "of": "conditional: scaled covariances of FullGP and TraceGP",
+    "penalty": "penalty: SpectralElasticNet and TraceBall",
 }
 NAMES = {kind: name for kinds in KINDS.values() for name, kind in kinds.items()}
 READERS: dict[str, Callable[[Fields, str], Any]] = {  # of the parts of plain records; the others are numbers
@@ -94,62 +105,42 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
             f"{kind} cannot be saved; the posteriors of FullGP, TraceGP and FactorGP can ({', '.join(POSTERIORS)}, "
             "exactly and not as subclasses)"
         )
-    covariance: Any = posterior.conditional
-    covariances = "the covariances of FullGP, TraceGP and FactorGP"
-    _check_kind("coefficients", posterior.coefficients, "SparseCoefficients and LowRankCoefficients")
-    _check_kind("covariance", covariance, covariances, "conditional")
-    if isinstance(covariance, ScaledCovariance):
-        _check_kind("covariance", covariance.inner, covariances, "conditional")
-    if isinstance(covariance, NoCovariance) and covariance.error not in REASONS.values():
-        raise InputError(f"conditional: {' and '.join(REASONS)} can be saved, got {covariance.error.__name__}")
-    if isinstance(posterior, TracePosterior):
-        _check_kind("penalty", posterior.penalty, "SpectralElasticNet and TraceBall")
     return {
         "kind": kind,
         "prior": describe_prior(posterior.prior),
-        "coefficients": _describe(posterior.coefficients),
-        "covariance": _describe(covariance),
-        "own": _describe(posterior),
+        "coefficients": _describe("coefficients", posterior.coefficients),
+        "covariance": _describe("covariance", posterior.conditional),
+        "own": _describe("own", posterior),
     }
 
 
-def _check_kind(part: str, value: Any, expected: str, name: str = "") -> None:
-    if type(value) not in KINDS[part].values():
-        raise InputError(f"{name or part}: {expected} can be saved, got {type(value).__name__}")
-
-
-def _describe(value: Any) -> Any:
+def _describe(name: str, value: Any) -> Any:
     """An object by its parts, a class by its name, and a number as a plain one."""
+    if name in KINDS and type(value) not in KINDS[name].values():
+        raise InputError(f"{SAVED[name]} can be saved, got {type(value).__name__}")
     if type(value) in STORED:
-        attributes = [(name, attribute or name) for name, _, attribute in _parts(type(value))]
-        tree = {name: _describe(attrgetter(attribute)(value)) for name, attribute in attributes}
+        tree = {part: _describe(part, attrgetter(at)(value)) for part, at in STORED[type(value)].items()}
         return {"kind": NAMES[type(value)], **tree} if type(value) in NAMES else tree
     if isinstance(value, list | tuple):
-        return [_describe(item) for item in value]
+        return [_describe(name, item) for item in value]
     if isinstance(value, Real) and not isinstance(value, bool):
         return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, type) and value not in REASONS.values():
+        raise InputError(f"conditional: {' and '.join(REASONS)} can be saved, got {value.__name__}")
     return value.__name__ if isinstance(value, type) else value
-
-
-def _parts(kind: type) -> list[tuple[str, str, str]]:
-    return [part.partition("=") for part in STORED[kind].split()]
-
-
-def _only(kind: type, parts: Fields, *besides: str) -> None:
-    parts.only(*besides, *(name for name, _, _ in _parts(kind)))
 
 
 def _restore_kind(part: str, parts: Fields) -> type:
     """The class of a part, which has the parts of that class and no others."""
     kind = KINDS[part][parts.text("kind", KINDS[part])]
-    _only(kind, parts, "kind")
+    parts.only("kind", *STORED[kind])
     return kind
 
 
 def _restore_record(kind: type, parent: Fields, name: str, *besides: str) -> Any:
     parts = parent.fields(name)
-    _only(kind, parts, *besides)
-    return kind(**{part: READERS.get(part, Fields.number)(parts, part) for part, _, _ in _parts(kind)})
+    parts.only(*STORED[kind], *besides)
+    return kind(**{part: READERS.get(part, Fields.number)(parts, part) for part in STORED[kind]})
 
 
 @torch.no_grad()
@@ -162,7 +153,7 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
     sides = [parts.fields("prior").fields(side) for side in ("row", "col")]
     largest = [check_operator(op, side, thorough=trial) for op, side in zip(ops, sides, strict=True)]
     coefficients: Any = _restore_coefficients(parts.fields("coefficients"), prior)
-    covariance = _restore_covariance(parts.fields("covariance"), prior, ops, spending)
+    covariance = _restore_covariance(parts.fields("covariance"), prior, ops, spending, "covariance")
     scaled = isinstance(covariance, ScaledCovariance)
     fits = isinstance(covariance.inner if scaled else covariance, COVARIANCES[kind])
     fits = fits and not (scaled and kind is FactorPosterior)
@@ -173,7 +164,7 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
         parts.require(same, "coefficients", "the pairs that the covariance is given")
     check_size(parts, prior, coefficients, covariance, largest)
     own = parts.fields("own")
-    _only(kind, own)
+    own.only(*STORED[kind])
     if kind is TracePosterior:
         named = _restore_trace(own, prior, ops, coefficients)
     elif kind is FullPosterior:
@@ -218,14 +209,13 @@ def _restore_trace(own: Fields, prior: MatrixGP, ops: Operators, coefficients: A
     return {"certificate": certificate, "penalty": penalty, "mean_factors": mean}
 
 
-def _restore_covariance(parts: Fields, prior: MatrixGP, ops: Operators, spending: Spending) -> Any:
+def _restore_covariance(parts: Fields, prior: MatrixGP, ops: Operators, spending: Spending, name: str) -> Any:
     """A covariance; solvers and roots are made again from the prior's kernels."""
-    kind = _restore_kind("covariance", parts)
+    kind = _restore_kind(name, parts)
     if kind is ScaledCovariance:
-        scale, inner = parts.positive("scale"), parts.fields("of")
-        inner.text("kind", ("conditional", "whole lists"))
-        return ScaledCovariance(_restore_covariance(inner, prior, ops, spending), scale)
-    _only(PairIndex, parts.fields("pairs"))
+        inner = _restore_covariance(parts.fields("of"), prior, ops, spending, "of")
+        return ScaledCovariance(inner, parts.positive("scale"))
+    parts.fields("pairs").only(*STORED[PairIndex])
     pairs = PairIndex(*_restore_cells(parts.fields("pairs"), prior.shape), prior.shape)
     if kind is NoCovariance:
         return NoCovariance(pairs, parts.label("reason", 1000), REASONS[parts.text("error", REASONS)])
@@ -264,7 +254,7 @@ def _restore_coefficients(parts: Fields, prior: MatrixGP) -> SparseCoefficients 
 
 def _restore_low_rank(parts: Fields, prior: MatrixGP, ops: Operators) -> LowRank:
     """A matrix in dual coordinates."""
-    _only(LowRank, parts)
+    parts.only(*STORED[LowRank])
     values = parts.finite("values", prior.dtype, (None,))
     descending = (values >= 0).all() and (values[1:] <= values[:-1]).all()
     parts.require(descending, "values", "singular values, descending")
