@@ -29,7 +29,6 @@ from torch import Tensor
 from .. import hooks
 from ..checks import check_between, check_generator, check_positive, without_gradient
 from ..errors import InputError
-from ..linalg.checks import check_samples
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
 from ..mean.certificate import Certificate, MeanSolution
@@ -37,7 +36,7 @@ from ..mean.penalties import Penalty
 from ..mean.problem import LowRank
 from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
-from ..tensor_checks import check_index
+from ..tensor_checks import check_index, check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
 from .query import LINE_BATCH, AxisQuery, Coefficients, Query, pair_means, row_scores

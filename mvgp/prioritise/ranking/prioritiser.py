@@ -34,8 +34,7 @@ from ...posteriors.covariance import NoCovariance
 from ...posteriors.gaussian import GaussianPosterior, ScalablePosterior
 from ...posteriors.ranks import STD_ACCURACY
 from ...storage.archive import read, wrap_storage_errors, write
-from ...storage.budget import Budget, Spending, check_budget
-from ...storage.fields import Fields
+from ...storage.fields import Budget, Fields, Spending
 from ...storage.posteriors import describe_posterior, restore_posterior
 from ...tensor_checks import check_index, check_list
 from ..tables.link_set import LinkSet
@@ -246,13 +245,12 @@ def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = No
         Prioritiser(3 x 4, trace: trace_share 1, strength 0.1, 2 fits)
 
     """
-    path, budget = check_path(path), check_budget(budget)
+    path, spending = check_path(path), Spending(budget)
     with wrap_storage_errors(path):
-        content = Fields(read(path, budget), "content")
+        content = Fields(read(path, spending.budget), "content")
         kind = content.text("kind")
         if kind != KIND:
             raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
-        spending = Spending(budget)
         posteriors = tuple(
             restore_posterior(parts, spending, trial=True) for parts in content.each("posteriors", Fields.fields)
         )
