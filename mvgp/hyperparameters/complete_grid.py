@@ -23,7 +23,7 @@ from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels.graph import Graph
 from ..kernels.graph_kernels import GraphKernel
-from ..likelihoods.data_loss import check_gaussian
+from ..likelihoods.losses import check_gaussian
 from ..priors.matrix_gp import MatrixGP
 from .derivative import with_gradients
 from .parameters import LearningResult, Objective, ParameterVector

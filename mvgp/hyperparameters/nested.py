@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import check_seed, check_whole_number, shown, whole
 from ..errors import InputError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..models.trace_gp import TraceGP
 from .scoring import Score, resolve_metric
 from .splits import Split, make_splits

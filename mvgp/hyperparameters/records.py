@@ -17,7 +17,7 @@ from torch import Tensor
 from ..checks import check_instance
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..metrics.ranking import Ranker
 from ..models.trace_gp import TraceGP
 from ..posteriors.fitted import TracePosterior

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..metrics.ranking import ranking_scores
 from ..tensor_checks import as_tensor
 

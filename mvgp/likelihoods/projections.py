@@ -1,4 +1,4 @@
-r"""The projections of equation (8): all tasks at once, exact, differentiable.
+r"""The projections of equation (8), all tasks at once, exact, differentiable; and target sets made of them.
 
 **Order cone with a margin**, :class:`LevelProjection`:
 
@@ -14,10 +14,12 @@ put back afterwards. The shift is found by Newton's method from below (Michelot'
 it does not the shift is exact.
 
 The functions ``project_*`` group the entries anew; to project many times, make a projection once and call it.
+A :class:`TargetSet` says which scores count as a correct ranking; a likelihood takes any, or one of your own.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -27,28 +29,15 @@ from torch.autograd import forward_ad
 from ..checks import check_instance, check_not_negative, check_positive, check_whole_number
 from ..errors import InputError
 from .lists import SEGMENT, RankingLists, check_scores, check_weight, segments
+from .losses import Retargeting
 from .thresholds import Thresholds, ThresholdSearch
-
-
-class Jacobian(Protocol):
-    """A linear map of (T,) to (T,), with its transpose."""
-
-    def apply(self, tangent: Tensor) -> Tensor:
-        """J times (T,)."""
-        ...
-
-    def apply_transposed(self, cotangent: Tensor) -> Tensor:
-        """J transposed times (T,)."""
-        ...
 
 
 class PoolJacobian:
     """Entries that were pulled together move as their weighted mean; the others move as themselves.
 
     :param pool: (T,) the pool of each entry; ``num_pools`` where it stays.
-    :param num_pools: P.
     :param weight: (T,) or None for 1.
-    :param dtype: of what it is applied to.
     """
 
     def __init__(self, pool: Tensor, num_pools: int, weight: Tensor | None, dtype: torch.dtype) -> None:
@@ -72,15 +61,10 @@ class PoolJacobian:
 
 
 class SupportJacobian:
-    """Entries of the support move less the mean of their list's support; the others stay at zero.
+    """Entries of the ``support`` (T,) move less the mean of their list's support; the others stay at zero."""
 
-    :param support: (T,) bool.
-    :param list_of: (T,) the list of each entry.
-    :param num_lists: L.
-    """
-
-    def __init__(self, support: Tensor, list_of: Tensor, num_lists: int) -> None:
-        self.support, self.list_of, self.num_lists = support, list_of, num_lists
+    def __init__(self, support: Tensor, lists: RankingLists) -> None:
+        self.support, self.list_of, self.num_lists = support, lists.list_of, lists.num_lists
 
     def apply(self, tangent: Tensor) -> Tensor:
         """J times (T,)."""
@@ -90,16 +74,14 @@ class SupportJacobian:
         mean = zeros.index_add(0, self.list_of, inside) / count
         return torch.where(self.support, tangent - mean[self.list_of], 0.0)
 
-    def apply_transposed(self, cotangent: Tensor) -> Tensor:
-        """J transposed times (T,); J is symmetric."""
-        return self.apply(cotangent)
+    apply_transposed = apply  # J is symmetric
 
 
 class _WithJacobian(torch.autograd.Function):
     """A value that was computed elsewhere, with a derivative with respect to ``scores``; its own is 0."""
 
     @staticmethod
-    def forward(scores: Tensor, value: Tensor, jacobian: Jacobian) -> Tensor:
+    def forward(scores: Tensor, value: Tensor, jacobian: PoolJacobian | SupportJacobian) -> Tensor:
         return value.clone()
 
     @staticmethod
@@ -119,11 +101,6 @@ def is_differentiated(scores: Tensor) -> bool:
     """Whether someone wants a derivative with respect to ``scores``, backward or forward."""
     backward = torch.is_grad_enabled() and scores.requires_grad
     return backward or forward_ad.unpack_dual(scores).tangent is not None
-
-
-def with_jacobian(scores: Tensor, value: Tensor, jacobian: Jacobian) -> Tensor:
-    """``value`` (T,) as a differentiable function of ``scores`` (T,): backward and forward mode."""
-    return _WithJacobian.apply(scores, value, jacobian)
 
 
 class LevelProjection:
@@ -170,7 +147,7 @@ class LevelProjection:
         scores = check_scores(scores, len(self.lists))
         projected, thresholds, low, high = self._solve(scores)
         if is_differentiated(scores):
-            return with_jacobian(scores, projected, self._jacobian(scores.detach(), thresholds, low, high))
+            return _WithJacobian.apply(scores, projected, self._jacobian(scores.detach(), thresholds, low, high))
         return projected
 
     def jacobian(self, scores: Any) -> PoolJacobian:
@@ -192,9 +169,8 @@ class LevelProjection:
             projected = torch.empty_like(scores)
             for segment in segments(scores):
                 cell = self.lists.cell[segment]
-                torch.clamp(
-                    scores[segment], low.index_select(0, cell), high.index_select(0, cell), out=projected[segment]
-                )
+                bounds = low.index_select(0, cell), high.index_select(0, cell)
+                torch.clamp(scores[segment], *bounds, out=projected[segment])
         return projected, thresholds, low, high
 
     def _bounds(self, thresholds: Thresholds, edge: Tensor, none: float) -> Tensor:
@@ -289,8 +265,7 @@ class SimplexProjection:
     def _share_out(self, ordered: Tensor) -> Tensor:
         value = shift_to_total(ordered.detach(), self.lists.list_of, self._room)
         if is_differentiated(ordered):
-            jacobian = SupportJacobian(value > 0, self.lists.list_of, self.lists.num_lists)
-            return with_jacobian(ordered, value, jacobian)
+            return _WithJacobian.apply(ordered, value, SupportJacobian(value > 0, self.lists))
         return value
 
 
@@ -379,3 +354,93 @@ def project_levels(scores: Any, level: Any, task: Any, margin: float = 0.0, weig
 
     """
     return LevelProjection(RankingLists.graded(level, task), margin, weight)(scores)
+
+
+# Target sets ------------------------------------------------------------------------------------
+
+
+class TargetSet(Protocol):
+    """A closed convex set of scores for each list, given by its projection.
+
+    Another one takes a few lines. Scores of the positives at 1, of the negatives free but at most 0:
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> class OneAndBelow:
+        ...     supports_weights, shift_invariant = True, False
+        ...     def projection(self, lists, weight=None):
+        ...         positive = lists.cell_level[lists.cell] == 1
+        ...         return lambda psi: torch.where(positive, torch.ones_like(psi), psi.clamp(max=0.0))
+        >>> ranking = BipartiteRankingLikelihood(target=OneAndBelow())
+        >>> psi, labels, task = torch.tensor([0.0, 0.5]), torch.tensor([1, -1]), torch.tensor([0, 0])
+        >>> ranking.retarget(psi, labels, task).tolist()
+        [1.0, 0.0]
+
+    """
+
+    @property
+    def supports_weights(self) -> bool:
+        """Whether the projection may be in a norm with a weight for each entry."""
+        ...
+
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether r + constant is in the set of a list whenever r is; then a bias for each task changes nothing."""
+        ...
+
+    def projection(self, lists: RankingLists, weight: Tensor | None = None) -> Retargeting:
+        """The map psi (T,) -> r (T,) of equation (8) for these lists, to be called many times."""
+        ...
+
+
+@dataclass(frozen=True)
+class OrderCone:
+    """Positives >= negatives + margin. The default: margin 1 keeps the scores away from the constant solution.
+
+    :param margin: d >= 0.
+    """
+
+    margin: float = 1.0
+    supports_weights = True
+    shift_invariant = True
+    closed_form = True  # whole lists need ``margin`` alone, not ``projection``: equation (10)
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.margin, "margin")
+
+    def projection(self, lists: RankingLists, weight: Tensor | None = None) -> LevelProjection:
+        """See :class:`TargetSet`."""
+        return LevelProjection(lists, self.margin, weight)
+
+
+@dataclass(frozen=True)
+class GradedOrder(OrderCone):
+    """Every level >= the next lower one + margin, for any number of levels.
+
+    :param margin: d >= 0, for each step.
+    """
+
+
+@dataclass(frozen=True)
+class OrderedSimplex:
+    """Positives >= negatives + margin, all >= 0, summing to ``total``: with total 1 and no margin, the paper's.
+
+    :param total: c > 0.
+    :param margin: d >= 0.
+    """
+
+    total: float = 1.0
+    margin: float = 0.0
+    supports_weights = False
+    shift_invariant = False
+
+    def __post_init__(self) -> None:
+        check_positive(self.total, "total")
+        check_not_negative(self.margin, "margin")
+
+    def projection(self, lists: RankingLists, weight: Tensor | None = None) -> SimplexProjection:
+        """See :class:`TargetSet`."""
+        if weight is not None:
+            raise InputError("weight: OrderedSimplex takes none (the shift would not be a common one), got weights")
+        return SimplexProjection(lists, self.total, self.margin)

@@ -23,12 +23,21 @@ from ..errors import InputError
 from ..kernels.bounded import BoundedParameters
 from ..priors.means import MatrixMean
 from ..tensor_checks import check_whole
-from .data_loss import Data, most_derived, observed_parts, overridden, whole_list_offset
 from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists, check_labels, check_many_scores, check_scores, check_targets, check_task, check_weight
-from .losses import Loss, RetargetedLoss
-from .targets import GradedOrder, OrderCone, Retargeting, TargetSet
-from .whole_lists import WholeListRankingLoss, WholeListRetargetedLoss
+from .losses import (
+    Data,
+    Loss,
+    RetargetedLoss,
+    Retargeting,
+    WholeListRetargetedLoss,
+    most_derived,
+    observed_parts,
+    overridden,
+    whole_list_offset,
+)
+from .projections import GradedOrder, OrderCone, TargetSet
+from .thresholds import WholeListRankingLoss
 
 
 class _Loss(torch.autograd.Function):

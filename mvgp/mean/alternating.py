@@ -20,9 +20,8 @@ from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, RetargetedLoss, SquaredLoss
 from ..linalg.patterns import Pattern
 from ..tensor_checks import as_reals
-from .certificate import Certificate, MeanSolution
-from .penalties import Penalty
-from .problem import LowRank, MeanProblem, check_requirements, check_solve
+from .low_rank import LowRank, MeanSolution
+from .problem import Certificate, MeanProblem, Penalty, check_requirements, check_solve
 from .proximal import REQUIRES, solve_proximal
 
 

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from ..likelihoods.losses import LossValue, long_dot
-from .certificate import Iterate
-from .penalties import SpectralElasticNet
-from .problem import LowRank, MeanProblem, orthonormal, times
+from .low_rank import Iterate, LowRank, orthonormal
+from .problem import MeanProblem, SpectralElasticNet, times
 
 JOIN_SHARE = 0.97  # singular values of the gradient above this share of the threshold get a factor of their own
 

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from ..linalg.roots import root
-from .certificate import Certificate, MeanSolution, dual_bound
-from .penalties import Penalty
-from .problem import MeanProblem, Requirements, check_requirements, check_solve, from_images
+from .low_rank import MeanSolution, from_images
+from .problem import Certificate, MeanProblem, Penalty, Requirements, check_requirements, check_solve, dual_bound
 
 REQUIRES = Requirements(loss=("__call__", "curvature"), penalty=("shrink", "value", "conjugate"))
 

@@ -21,10 +21,18 @@ from ..checks import check_iterations
 from ..errors import InputError
 from ..likelihoods.losses import LossValue
 from ..linalg.roots import root
-from .certificate import Certificate, MeanSolution, dual_bound
-from .penalties import Penalty, SpectralElasticNet
-from .problem import LowRank, MeanProblem, Requirements, check_requirements, check_solve, from_images, times
-from .spectrum import leading_values, random_images
+from .low_rank import LowRank, MeanSolution, from_images, leading_values, random_images
+from .problem import (
+    Certificate,
+    MeanProblem,
+    Penalty,
+    Requirements,
+    SpectralElasticNet,
+    check_requirements,
+    check_solve,
+    dual_bound,
+    times,
+)
 from .spectrum_bound import bound_spectrum, spectrum_edge
 
 REQUIRES = Requirements(loss=("__call__", "curvature"), penalty=("value", "conjugate", "trace", "ridge"))

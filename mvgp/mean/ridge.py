@@ -16,8 +16,7 @@ from ..likelihoods.losses import SquaredLoss, long_dot
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.solvers import make_solver
-from .certificate import Certificate
-from .problem import MeanProblem, Requirements, check_requirements, check_solve
+from .problem import Certificate, MeanProblem, Requirements, check_requirements, check_solve
 
 REQUIRES = Requirements(loss=("__call__", "curvature"))
 

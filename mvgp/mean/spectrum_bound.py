@@ -33,9 +33,8 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from ..linalg.spectra import spectral_bounds
-from .penalties import Penalty
-from .problem import LowRank, MeanProblem, orthonormal, scaled_gram, times
-from .spectrum import StepOperator, subspace_pass
+from .low_rank import LowRank, StepOperator, orthonormal, scaled_gram, subspace_pass
+from .problem import MeanProblem, Penalty, times
 
 EXACT_LIMIT = 512  # longest short side whose singular values are computed exactly, unless the caller says otherwise
 PROBES = 8  # random vectors; a bound fails only if it fails for all of them

@@ -33,7 +33,7 @@ from ..likelihoods.losses import long_dot
 from ..likelihoods.thresholds import bracketed_newton
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import PairLinearOperator
-from .certificate import Certificate
+from .problem import Certificate
 
 CG_ITERATIONS = 500  # for one linear system; an unfinished one may still give a direction
 EASY_COST = 4.0  # cost times kernel diagonal up to which no stages are needed

@@ -13,7 +13,7 @@ from ..checks import refuse_gradient
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import check_gaussian
+from ..likelihoods.losses import check_gaussian
 from ..likelihoods.ranking import RankingLikelihood
 from ..priors.matrix_gp import MatrixGP
 

@@ -27,15 +27,13 @@ from ..checks import (
 )
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import Data, data_loss
-from ..likelihoods.losses import BiasedSquaredLoss, long_dot
+from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, long_dot
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.patterns import Pattern
-from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_raise
 from ..mean.dense import solve_dense
 from ..mean.factored import solve_hybrid
-from ..mean.penalties import Penalty, SpectralElasticNet, TraceBall
-from ..mean.problem import LowRank, MeanProblem
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import Certificate, MeanProblem, Penalty, SpectralElasticNet, TraceBall, dual_bound, warn_or_raise
 from ..mean.proximal import solve_proximal
 from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.spectrum_bound import largest_value

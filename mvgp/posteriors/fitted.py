@@ -22,9 +22,8 @@ from torch import Tensor
 from ..checks import check_positive
 from ..errors import InputError
 from ..linalg.conjugate_gradients import SolveReport
-from ..mean.certificate import Certificate, MeanSolution
-from ..mean.penalties import Penalty
-from ..mean.problem import LowRank
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
 from .covariance import NoCovariance, ScaledCovariance, unscaled
 from .gaussian import GaussianPosterior

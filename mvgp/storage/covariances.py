@@ -14,7 +14,7 @@ from ..linalg.pairs import PairIndex
 from ..linalg.patterns import Pattern
 from ..linalg.roots import root
 from ..linalg.solvers import Method
-from ..mean.problem import LowRank
+from ..mean.low_rank import LowRank
 from ..posteriors.covariance import ConditionalCovariance, NoCovariance, PosteriorCovariance, ScaledCovariance
 from ..posteriors.factor import LaplaceCovariance
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients

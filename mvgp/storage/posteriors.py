@@ -13,8 +13,7 @@ from gpytorch.priors import Prior
 from ..checks import check_flag, check_instance, check_path
 from ..errors import InputError, StorageError
 from ..linalg.conjugate_gradients import SolveReport
-from ..mean.certificate import Certificate
-from ..mean.penalties import SpectralElasticNet, TraceBall
+from ..mean.problem import Certificate, SpectralElasticNet, TraceBall
 from ..posteriors.covariance import ConditionalCovariance, NoCovariance, unscaled
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.fitted import FullPosterior, TracePosterior

@@ -16,8 +16,8 @@ from ..data.observed import ObservedMatrix
 from ..kernels.graph import Graph
 from ..kernels.graph_kernels import DiffusionKernel
 from ..likelihoods.lists import RankingLists
+from ..likelihoods.projections import TargetSet
 from ..likelihoods.ranking import RankingLikelihood
-from ..likelihoods.targets import TargetSet
 from ..models.trace_gp import TraceGP
 from ..priors.matrix_gp import MatrixGP
 from .contract import Contract, rounding, slopes

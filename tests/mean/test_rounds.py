@@ -15,11 +15,9 @@ from mvgp.likelihoods.losses import SinglePrecisionLoss
 from mvgp.linalg import root
 from mvgp.linalg.patterns import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, conjugate, proximal, solve_dense, solve_proximal
-from mvgp.mean.accelerated import CoreSpace, core_step
-from mvgp.mean.certificate import Iterate
 from mvgp.mean.conjugate import Factors, balanced, conjugate_steps
-from mvgp.mean.problem import LowRank, orthonormal
-from mvgp.mean.spectrum import StepOperator, krylov_images, random_images, subspace_pass
+from mvgp.mean.low_rank import Iterate, LowRank, StepOperator, krylov_images, orthonormal, random_images, subspace_pass
+from mvgp.mean.proximal import CoreSpace, core_step
 from tests import randomness
 from tests.oracles import random_edges
 

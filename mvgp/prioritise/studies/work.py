@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ...errors import InputError
 from ...hyperparameters.negatives import with_negatives
-from ...likelihoods.data_loss import Data
+from ...likelihoods.losses import Data
 from ...metrics.ranking import Ranker
 from ...posteriors.fitted import ScalablePosterior
 from ..ranking.prioritiser import mixture_std

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 from ...data.positive_unlabelled import PositiveUnlabelled
-from ...likelihoods.data_loss import Data
+from ...likelihoods.losses import Data
 from ...likelihoods.ranking import BipartiteRankingLikelihood
 from ...metrics.ranking import Ranker
 from ...models.factor_gp import FactorGP

@@ -18,7 +18,7 @@ from ...hyperparameters.records import AveragedRanker, fitted_sets
 from ...hyperparameters.scoring import Metric, resolve_metric
 from ...hyperparameters.splits import Split, make_splits
 from ...hyperparameters.validation import Choice, choose
-from ...likelihoods.data_loss import Data
+from ...likelihoods.losses import Data
 from ...metrics.ranking import Ranker
 from ..tables.link_set import LinkSet
 from . import registry
