@@ -3,9 +3,6 @@ r"""Losses: functions of psi (less the prior mean) at the observed pairs, which 
 Every loss here is :math:`f(\psi) = \tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2 + \text{extra}`: a squared distance to
 targets that may themselves depend on :math:`\psi`, because something (a bias, a ranking) has been optimised out. By the
 envelope theorem its gradient is :math:`\theta = w (\psi - r(\psi))`, and :math:`w`-Lipschitz.
-
-:func:`data_loss` asks the likelihood for its loss: one of ours has a method ``data_loss``; gpytorch's
-``GaussianLikelihood``, which has none, is served here.
 """
 
 from __future__ import annotations
@@ -75,14 +72,6 @@ class Loss(Protocol):
         ...
 
 
-def check_loss_weights(weights: Tensor | None, length: int | None = None) -> Tensor | None:
-    """(T,) finite and positive, as they are, or None for 1."""
-    if weights is not None:
-        check_float_tensor(weights, "weights", (length,), finite=True)
-        refuse_where(weights <= 0, weights, "weights", "a positive number")
-    return weights
-
-
 def check_psi(psi: Tensor, length: int | None, name: str = "psi") -> Tensor:
     """(T,) finite numbers at the observed pairs."""
     return check_float_tensor(psi, name, (length,), finite=True)
@@ -94,10 +83,13 @@ def long_dot(a: Tensor, b: Tensor) -> float:
 
 
 class WeightedLoss(Loss):
-    """What losses with a weight for each pair share."""
+    """What losses with a weight for each pair share: ``weights`` (T,), or None for 1; the length T, or None for any."""
 
-    weights: Tensor | None  # (T,), or None for 1
-    length: int | None  # T, or None where any length will do
+    def __init__(self, length: int | None, weights: Tensor | None) -> None:
+        if weights is not None:
+            check_float_tensor(weights, "weights", (length,), finite=True)
+            refuse_where(weights <= 0, weights, "weights", "a positive number")
+        self.length, self.weights = length if weights is None else len(weights), weights
 
     @property
     @override
@@ -125,8 +117,8 @@ class SquaredLoss(WeightedLoss):
     """
 
     def __init__(self, targets: Tensor, weights: Tensor | None = None) -> None:
-        self.targets = check_float_tensor(targets, "targets", (None,), finite=True)
-        self.length, self.weights = len(targets), check_loss_weights(weights, len(targets))
+        self.targets = check_psi(targets, None, "targets")
+        super().__init__(len(targets), weights)
 
     @override
     def __call__(self, psi: Tensor) -> LossValue:
@@ -156,8 +148,7 @@ class RetargetedLoss(WeightedLoss):
 
     def __init__(self, retarget: Callable[[Tensor], Tensor], weights: Tensor | None = None) -> None:
         self.retarget = check_callable(retarget, "retarget", "a function psi (T,) -> r (T,)")
-        self.weights = check_loss_weights(weights)
-        self.length = None if weights is None else len(weights)
+        super().__init__(None, weights)
 
     def targets(self, psi: Tensor) -> Tensor:
         """(T,) r(psi), equation (8)."""
@@ -220,19 +211,18 @@ class BiasedSquaredLoss(WeightedLoss):
             raise InputError("expected a row penalty or a column penalty; without either use SquaredLoss")
         row_penalty = None if row_penalty is None else check_not_negative(row_penalty, "row_penalty")
         col_penalty = None if col_penalty is None else check_positive(col_penalty, "col_penalty")
-        self.targets, self.shape = check_float_tensor(targets, "targets", (None,), finite=True), check_shape(shape)
-        check_loss_weights(weights, len(targets))
+        self.targets, self.shape = check_psi(targets, None, "targets"), check_shape(shape)
+        super().__init__(len(targets), torch.ones_like(targets) if weights is None else weights)
         self.rows = check_positions(rows, self.shape[0], "rows")
         self.cols = check_positions(cols, self.shape[1], "cols")
         if not len(rows) == len(cols) == len(targets):
             lengths = f"{len(rows)}, {len(cols)} and {len(targets)}"
             raise InputError(f"rows, cols, targets: expected the same length, got {lengths}")
-        self.length, self.weights = len(targets), torch.ones_like(targets) if weights is None else weights
         self.row_penalty, self.col_penalty = row_penalty, col_penalty
         self._row_mass = self._by_row(self.weights) + (row_penalty or 0.0)
-        self._row_mass[self._row_mass == 0] = 1.0  # rows without a pair keep bias 0
         self._col_mass = self._by_col(self.weights) + (col_penalty or 0.0)
-        self._col_mass[self._col_mass == 0] = 1.0
+        for mass in (self._row_mass, self._col_mass):
+            mass[mass == 0] = 1.0  # rows and columns without a pair keep bias 0
 
     def _by_row(self, values: Tensor) -> Tensor:
         return values.new_zeros(self.shape[0]).index_add_(0, self.rows, values)
@@ -243,11 +233,10 @@ class BiasedSquaredLoss(WeightedLoss):
     def biases(self, psi: Tensor) -> tuple[Tensor, Tensor]:
         """(M,) and (N,): the best row and column biases for ``psi`` (T,); zeros where there is none."""
         left = self.weights * (self.targets - check_psi(psi, len(self.targets)))
-        row_bias, col_bias = psi.new_zeros(self.shape[0]), psi.new_zeros(self.shape[1])
         if self.col_penalty is None:
-            return self._by_row(left) / self._row_mass, col_bias
+            return self._by_row(left) / self._row_mass, psi.new_zeros(self.shape[1])
         if self.row_penalty is None:
-            return row_bias, self._by_col(left) / self._col_mass
+            return psi.new_zeros(self.shape[0]), self._by_col(left) / self._col_mass
         # with both, the row bias is eliminated and the column biases solve a positive definite system
         row_sums, row_mass, col_mass = self._by_row(left), self._row_mass, self._col_mass
 
@@ -261,8 +250,7 @@ class BiasedSquaredLoss(WeightedLoss):
             schur, rhs.unsqueeze(1), tolerance=tolerance, preconditioner=lambda r: r / col_mass.unsqueeze(1)
         )
         col_bias = solved.checked().value.squeeze(1)
-        row_bias = (row_sums - self._by_row(self.weights * col_bias[self.cols])) / row_mass
-        return row_bias, col_bias
+        return (row_sums - self._by_row(self.weights * col_bias[self.cols])) / row_mass, col_bias
 
     @override
     def __call__(self, psi: Tensor) -> LossValue:
@@ -347,13 +335,13 @@ class WholeListRetargetedLoss(WholeListLoss):
     ) -> None:
         super().__init__(positions, weight, offset)
         self.num_cols, self.num_cells, self.retargeting_of = num_cols, num_cells, retargeting_of
-        self._kept: list[Retargeting] | None = [] if num_cells <= keep_cells else None
+        self._kept: dict[int, Retargeting] | None = {} if num_cells <= keep_cells else None
 
     def _chunks(self) -> Iterator[tuple[slice, Tensor | None, Retargeting]]:
         """Cells of some rows, their weights (C,), and their retargeting."""
         device = self.positions.device
         size = max(1, CHUNK_CELLS // self.num_cols) * self.num_cols
-        for number, first in enumerate(range(0, self.num_cells, size)):
+        for first in range(0, self.num_cells, size):
             last = min(first + size, self.num_cells)
             start, stop = torch.searchsorted(self.positions, torch.tensor([first, last], device=device)).tolist()
             positive = torch.zeros(last - first, dtype=torch.bool, device=device)
@@ -362,13 +350,12 @@ class WholeListRetargetedLoss(WholeListLoss):
             if self.weight != 1:
                 weight = torch.ones(last - first, dtype=torch.float64, device=device)
                 weight[~positive] = self.weight  # torch.where of two numbers would round it to single precision
-            if self._kept is not None and number < len(self._kept):
-                retarget = self._kept[number]
-            else:
+            retarget = self._kept.get(first) if self._kept is not None else None
+            if retarget is None:
                 task = torch.arange(first, last, device=device) // self.num_cols
                 retarget = self.retargeting_of(positive, task, weight)
                 if self._kept is not None:
-                    self._kept.append(retarget)
+                    self._kept[first] = retarget
             yield slice(first, last), weight, retarget
 
     @override
@@ -379,10 +366,9 @@ class WholeListRetargetedLoss(WholeListLoss):
             part = psi[cells] if self.offset is None else psi[cells] + self.offset[cells]
             target = check_targets(retarget(part.detach()), part)
             off = part - target
-            pull = off if weight is None else weight.to(off) * off
+            gradient[cells] = pull = off if weight is None else weight.to(off) * off
             square += long_dot(pull, off)
             linear += long_dot(pull, target)
-            gradient[cells] = pull
         return self._value(square, gradient, linear)
 
 
@@ -392,10 +378,10 @@ class WholeListRetargetedLoss(WholeListLoss):
 def data_loss(
     likelihood: Any, data: Data, mean: MatrixMean, *, row_bias: float | None = None, col_bias: float | None = None
 ) -> Loss:
-    """The loss of psi less the prior mean at the observed pairs, whatever else is in it optimised out.
+    """The loss of the data under gpytorch's ``GaussianLikelihood``, or one with a method ``data_loss``.
 
     :param mean: of the prior; the loss has its precision and device.
-    :param row_bias: penalty of a bias of each row, Gaussian only; None for no bias. So is ``col_bias`` of columns.
+    :param row_bias: penalty of a bias of each row, Gaussian only; None for no bias. ``col_bias``: of each column.
     """
     is_gaussian = isinstance(likelihood, GaussianLikelihood)
     if (row_bias, col_bias) != (None, None) and not (is_gaussian and isinstance(data, ObservedMatrix)):
@@ -442,9 +428,8 @@ def most_derived(instance: Any, *names: str) -> str:
     """The attribute among ``names`` that is defined furthest down among the classes; the first of equals."""
     own = vars(instance) if hasattr(instance, "__dict__") else {}
     for members in (own, *(vars(cls) for cls in type(instance).__mro__)):
-        for name in names:
-            if name in members:
-                return name
+        if found := [name for name in names if name in members]:
+            return found[0]
     return names[0]
 
 

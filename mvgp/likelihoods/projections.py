@@ -10,8 +10,7 @@ Once the thresholds are known each entry is clamped between the one under its le
 **Ordered simplex**, :class:`SimplexProjection`, the paper's target set: ordered scores that are not negative and sum to
 a total. The order cone first, then one shift for each list, :math:`r = (z - \tau)_+` with :math:`\sum r = c`: the
 composition is the projection onto the intersection. A margin d is taken off the positives and the total beforehand and
-put back afterwards. The shift is found by Newton's method from below (Michelot's): the support only shrinks, and when
-it does not the shift is exact.
+put back afterwards. The shift is found by Newton's method from below (Michelot's).
 
 The functions ``project_*`` group the entries anew; to project many times, make a projection once and call it.
 A :class:`TargetSet` says which scores count as a correct ranking; a likelihood takes any, or one of your own.
@@ -68,8 +67,7 @@ class SupportJacobian:
 
     def apply(self, tangent: Tensor) -> Tensor:
         """J times (T,)."""
-        zeros = tangent.new_zeros(self.num_lists)
-        inside = torch.where(self.support, tangent, 0.0)
+        zeros, inside = tangent.new_zeros(self.num_lists), torch.where(self.support, tangent, 0.0)
         count = zeros.index_add(0, self.list_of, self.support.to(tangent.dtype)).clamp_(min=1.0)
         mean = zeros.index_add(0, self.list_of, inside) / count
         return torch.where(self.support, tangent - mean[self.list_of], 0.0)
@@ -97,7 +95,7 @@ class _WithJacobian(torch.autograd.Function):
         return ctx.jacobian.apply(tangents[0])
 
 
-def is_differentiated(scores: Tensor) -> bool:
+def _is_differentiated(scores: Tensor) -> bool:
     """Whether someone wants a derivative with respect to ``scores``, backward or forward."""
     backward = torch.is_grad_enabled() and scores.requires_grad
     return backward or forward_ad.unpack_dual(scores).tangent is not None
@@ -106,14 +104,14 @@ def is_differentiated(scores: Tensor) -> bool:
 class LevelProjection:
     """Projects scores so that in each list higher levels stay above lower ones. Reusable; warm-starts itself.
 
-    Exact (no tolerance), differentiable almost everywhere, and free of ties broken by rounding: entries that are pulled
-    together come out equal. A list that is in order already, or has a single level, is returned as it is. Scores
-    must be finite; sums do not overflow for scores up to the largest number there is, nor vanish for the smallest.
+    Exact (no tolerance), differentiable almost everywhere; entries that are pulled together come out equal. A list that
+    is in order already, or has a single level, is returned as it is. Sums do not overflow for scores up to the largest
+    number there is, nor vanish for the smallest.
 
     :param lists: the T entries, grouped.
     :param margin: d >= 0, for each step between levels (levels 1 and 3 are 2 d apart even where 2 is missing).
     :param weight: (T,) positive, or None for 1. A list's weights should stay within a factor of 1e150 of each other.
-    :param group_size: entries that are worked on at a time; see :func:`~mvgp.likelihoods.thresholds.padded_groups`.
+    :param group_size: entries that are worked on at a time.
 
     Example:
         >>> import torch
@@ -135,8 +133,7 @@ class LevelProjection:
         if self._cell_shift is not None:
             two_levels = lists.num_thresholds == lists.num_lists and bool(((lists.cell_level | 1) == 1).all())
             shift = self.margin if two_levels else self._cell_shift[lists.cell]
-        group_size = check_whole_number(group_size, "group_size")
-        self._search = ThresholdSearch(lists, shift, self.weight, group_size)
+        self._search = ThresholdSearch(lists, shift, self.weight, check_whole_number(group_size, "group_size"))
 
     def reset_warm_start(self) -> None:
         """Let the next call start cold; it changes the time, not the result."""
@@ -146,7 +143,7 @@ class LevelProjection:
         """(T,) the nearest ordered scores."""
         scores = check_scores(scores, len(self.lists))
         projected, thresholds, low, high = self._solve(scores)
-        if is_differentiated(scores):
+        if _is_differentiated(scores):
             return _WithJacobian.apply(scores, projected, self._jacobian(scores.detach(), thresholds, low, high))
         return projected
 
@@ -180,12 +177,10 @@ class LevelProjection:
         return bound if self._cell_shift is None else bound + self._cell_shift
 
     def _jacobian(self, scores: Tensor, thresholds: Thresholds, low: Tensor, high: Tensor) -> PoolJacobian:
-        lists, count = self.lists, self.lists.num_thresholds
+        cell, count = self.lists.cell, self.lists.num_thresholds
         pool_of = torch.cat([thresholds.pool, thresholds.pool.new_full((1,), count)])
-        pool = torch.full_like(lists.cell, count)  # (T,) count: the entry stays
-        lifted, lowered = scores < low[lists.cell], scores > high[lists.cell]
-        pool = torch.where(lifted, pool_of[lists.below_cell][lists.cell], pool)
-        pool = torch.where(lowered, pool_of[lists.above_cell][lists.cell], pool)
+        pool = torch.where(scores < low[cell], pool_of[self.lists.below_cell][cell], count)  # (T,) count: it stays
+        pool = torch.where(scores > high[cell], pool_of[self.lists.above_cell][cell], pool)
         return PoolJacobian(pool, count, self.weight, scores.dtype)
 
 
@@ -196,8 +191,6 @@ class OrderProjection(LevelProjection):
 
     :param positive: (T,) bool.
     :param task: (T,) whole numbers, in any order; sorted is quickest to set up.
-    :param margin: d >= 0.
-    :param weight: (T,) positive, or None for 1.
 
     Example:
         >>> import torch
@@ -257,16 +250,12 @@ class SimplexProjection:
     def __call__(self, scores: Any) -> Tensor:
         """(T,) the nearest point of the set."""
         scores = check_scores(scores, len(self.lists))
-        if self._shift is None:
-            return self._share_out(self._order(scores))
-        shift = self._shift.to(scores.dtype)
-        return self._share_out(self._order(scores - shift)) + shift
-
-    def _share_out(self, ordered: Tensor) -> Tensor:
+        shift = 0.0 if self._shift is None else self._shift.to(scores.dtype)
+        ordered = self._order(scores - shift)
         value = shift_to_total(ordered.detach(), self.lists.list_of, self._room)
-        if is_differentiated(ordered):
-            return _WithJacobian.apply(ordered, value, SupportJacobian(value > 0, self.lists))
-        return value
+        if _is_differentiated(ordered):
+            value = _WithJacobian.apply(ordered, value, SupportJacobian(value > 0, self.lists))
+        return value + shift
 
 
 def shift_to_total(values: Tensor, list_of: Tensor, total: Tensor) -> Tensor:
@@ -292,12 +281,11 @@ def project_order(scores: Any, positive: Any, task: Any, margin: float = 0.0, we
 
     A task with positives only, negatives only or a single item is returned as it is.
 
-    :param scores: (T,) finite floating-point numbers.
+    :param scores: (T,) finite numbers; the answer has their precision.
     :param positive: (T,) bool.
     :param task: (T,) whole numbers, in any order.
     :param margin: d >= 0.
     :param weight: (T,) positive, or None for 1.
-    :return: (T,), in the precision of ``scores``.
 
     Example:
         >>> import torch
@@ -315,12 +303,11 @@ def project_ordered_simplex(scores: Any, positive: Any, task: Any, total: float 
 
     There are no weights here: with them the shift is no longer common to the items of a task.
 
-    :param scores: (T,) finite floating-point numbers.
+    :param scores: (T,) finite numbers; the answer has their precision.
     :param positive: (T,) bool.
     :param task: (T,) whole numbers, in any order.
     :param total: c > 0.
     :param margin: d >= 0, with d times the number of positives at most ``total`` in each task that has negatives.
-    :return: (T,), in the precision of ``scores``.
 
     Example:
         >>> import torch
@@ -338,12 +325,11 @@ def project_levels(scores: Any, level: Any, task: Any, margin: float = 0.0, weig
 
     Within a level there is no order. Two levels, 0 and 1, are :func:`project_order`.
 
-    :param scores: (T,) finite floating-point numbers.
+    :param scores: (T,) finite numbers; the answer has their precision.
     :param level: (T,) whole numbers, the higher the more relevant.
     :param task: (T,) whole numbers, in any order.
     :param margin: d >= 0.
     :param weight: (T,) positive, or None for 1.
-    :return: (T,), in the precision of ``scores``.
 
     Example:
         >>> import torch

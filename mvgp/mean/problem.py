@@ -52,10 +52,9 @@ class MeanProblem:
     def __init__(
         self, row_op: LinearOperator, col_op: LinearOperator, pattern: Pattern | CompleteRows, loss: Loss
     ) -> None:
-        check_instance(row_op, "row_op", LinearOperator, "a LinearOperator")
-        check_instance(col_op, "col_op", LinearOperator, "a LinearOperator")
         check_instance(pattern, "pattern", (Pattern, CompleteRows), "a Pattern or CompleteRows")
         for op, name, size in ((row_op, "row_op", pattern.shape[0]), (col_op, "col_op", pattern.shape[1])):
+            check_instance(op, name, LinearOperator, "a LinearOperator")
             if tuple(check_operator(op, name).shape) != (size, size):
                 raise InputError(f"{name}: expected shape {(size, size)} as in the pattern, got {tuple(op.shape)}")
         if isinstance(loss, type) or not callable(loss):
@@ -125,11 +124,7 @@ def check_solve(problem: Any, tolerance: Any, max_iterations: Any) -> tuple[floa
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a solver needs of the other parts.
-
-    :param loss: names of methods and properties of the loss.
-    :param penalty: names of methods and properties of the penalty.
-    """
+    """What a solver needs: names of methods and properties of the loss and of the penalty."""
 
     loss: tuple[str, ...] = ()
     penalty: tuple[str, ...] = ()
@@ -199,7 +194,7 @@ class SpectralElasticNet:
     @property
     def noise(self) -> float:
         """The noise variance lam (1 - alpha) that form (4) would have; 0 for alpha = 1."""
-        return self.lam * (1 - self.alpha)
+        return self.ridge
 
     @property
     def mu(self) -> float:
@@ -303,9 +298,9 @@ class Certificate:
     :param iterations: steps taken.
     :param rank: rank of the mean.
     :param solver: which solver it was.
-    :param failure_probability: chance that ``dual`` is too large, so that the gap is below the true one. It is 0 where
-        the singular values of the gradient are computed exactly. Elsewhere they are bounded from random vectors
-        (:mod:`mvgp.mean.spectrum_bound`), and this is the chance that a bound has failed. None: not stated.
+    :param failure_probability: chance that ``dual`` is too large, so that the gap is below the true one: 0 where the
+        singular values of the gradient are exact, positive where they are bounded from random vectors
+        (:mod:`mvgp.mean.spectrum_bound`). None: not stated.
     """
 
     primal: float
@@ -335,9 +330,7 @@ class Certificate:
 def warn_or_raise(certificate: Certificate, subject: str, advice: str, *, strict: bool, stacklevel: int) -> None:
     """A certificate that misses its tolerance is a warning, or an error when ``strict``.
 
-    :param subject: what was fitted.
-    :param advice: what a user can do about it.
-    :param stacklevel: as of ``warnings.warn``, counted from the caller.
+    ``subject`` was fitted, ``advice`` is what a user can do, ``stacklevel`` as of ``warnings.warn`` for the caller.
     """
     if certificate.converged:
         return
@@ -364,7 +357,7 @@ def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> fl
         return -loss.conjugate(scale) - penalty.conjugate(values, scale)
 
     bounds = [bound(scale) for scale in scales]
-    best = max(range(len(bounds)), key=lambda i: bounds[i])
+    best = bounds.index(max(bounds))
     # golden-section search around the best c: the bound is concave in c
     low, high, highest = scales[max(best - 1, 0)], scales[min(best + 1, len(scales) - 1)], bounds[best]
     ratio = (5**0.5 - 1) / 2

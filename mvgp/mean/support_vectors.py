@@ -50,14 +50,12 @@ class HingeSolution:
     :param bias: b.
     :param scores: (T,) f.
     :param certificate: duality gap; its iterations are Newton steps.
-    :param products: with K.
     """
 
     coefficients: Tensor
     bias: float
     scores: Tensor
     certificate: Certificate
-    products: int
 
 
 @dataclass(frozen=True)
@@ -79,46 +77,36 @@ def solve_squared_hinge(
     :param labels: (T,) y, +1 or -1, both present.
     :param costs: (T,) c, positive.
     """
-    product = _Counted(op)
-    diagonal = op._diagonal()
-    zero = torch.zeros_like(labels)
+    zero, taken = torch.zeros_like(labels), 0
     now = _Point(zero, zero, best_bias(zero, labels, costs))
-    taken = 0
-    highest = float((costs * diagonal).max())
+    highest = float((costs * op._diagonal()).max())
     stages = math.ceil(math.log(max(highest / EASY_COST, 1.0), COST_FACTOR))
     for stage in range(stages, -1, -1):
         share = COST_FACTOR**-stage
         goal = tolerance if stage == 0 else max(tolerance, STAGE_TOLERANCE)
         now = _Point(now.a, now.image, best_bias(now.image, labels, share * costs))
-        now, certificate = _descend(product, diagonal, labels, share * costs, now, goal, taken, max_iterations)
+        now, certificate = _descend(op, labels, share * costs, now, goal, range(taken, max_iterations + 1))
         taken = certificate.iterations
-    return HingeSolution(now.a, now.bias, now.image + now.bias, certificate, product.products)
+    return HingeSolution(now.a, now.bias, now.image + now.bias, certificate)
 
 
 def _descend(
-    product: _Counted,
-    diagonal: Tensor,
-    labels: Tensor,
-    costs: Tensor,
-    now: _Point,
-    tolerance: float,
-    taken: int,
-    max_iterations: int,
+    op: PairLinearOperator, labels: Tensor, costs: Tensor, now: _Point, tolerance: float, iterations: range
 ) -> tuple[_Point, Certificate]:
-    """Newton's method from ``now``, when so many steps have been ``taken`` of those allowed."""
-    scale = 1 / (diagonal + 1 / costs)  # (T,) for conjugate gradients
+    """Newton's method from ``now``, with the numbers of the steps that are left."""
+    scale = 1 / (op._diagonal() + 1 / costs)  # (T,) for conjugate gradients
     zero = torch.zeros_like(labels)
-    for iteration in range(taken, max_iterations + 1):
+    for iteration in iterations:
         slack = labels - now.image - now.bias  # (T,)
         active = labels * slack > 0
         theta = torch.where(active, costs * slack, zero)
-        theta_image = product(theta)
+        theta_image = op._matmul(theta)
         primal = long_dot(now.a, now.image) / 2 + long_dot(theta, slack) / 2
         dual = _dual_bound(theta, theta_image, labels, costs)
-        certificate = Certificate(primal, dual, tolerance, iteration, min(product.op.left.shape), "newton")
-        if certificate.converged or iteration == max_iterations:
+        certificate = Certificate(primal, dual, tolerance, iteration, min(op.left.shape), "newton")
+        if certificate.converged or iteration == iterations[-1]:
             break
-        system = _ActiveSystem(product, active, labels, costs, scale)
+        system = _ActiveSystem(op, active, labels, costs, scale)
         forcing = 0.1 * min(1.0, certificate.relative_gap**0.5)
         moved = _newton_step(system, now, forcing)
         # a step in the direction of steepest descent (in the norm of K), should rounding spoil Newton's
@@ -129,28 +117,15 @@ def _descend(
     return now, certificate
 
 
-class _Counted:
-    """Products with K, counted."""
-
-    def __init__(self, op: PairLinearOperator) -> None:
-        self.op, self.products = op, 0
-
-    def __call__(self, vector: Tensor) -> Tensor:
-        """(T,)"""
-        self.products += 1
-        return self.op._matmul(vector)
-
-
 class _ActiveSystem:
     """The minimum if the active set I stayed as it is: (K_II + 1 / c) a_I + b = y_I with a_I summing to 0.
 
-    :param product: K.
     :param active: (T,) whether a pair is in I.
     :param scale: (T,) approximate inverse of the diagonal of K + 1 / c.
     """
 
-    def __init__(self, product: _Counted, active: Tensor, labels: Tensor, costs: Tensor, scale: Tensor) -> None:
-        self.product, self.labels, self.costs = product, labels, costs
+    def __init__(self, op: PairLinearOperator, active: Tensor, labels: Tensor, costs: Tensor, scale: Tensor) -> None:
+        self.product, self.labels, self.costs = op._matmul, labels, costs
         self.inside = active.to(labels.dtype)  # (T,)
         self.scale = self.inside * scale
         self.is_empty = not bool(active.any())
@@ -281,6 +256,5 @@ def _certified(
     slack = (1 - labels * (image + bias)).clamp(min=0)
     primal = square / 2 + float((costs.double() * slack.double()).sum())
     dual = float(a.double().abs().sum()) - square / 2
-    iterations = int(machine.n_iter_.sum())
-    certificate = Certificate(primal, dual, tolerance, iterations, min(op.left.shape), "svc")
-    return HingeSolution(a, bias, image + bias, certificate, 0)
+    certificate = Certificate(primal, dual, tolerance, int(machine.n_iter_.sum()), min(op.left.shape), "svc")
+    return HingeSolution(a, bias, image + bias, certificate)
