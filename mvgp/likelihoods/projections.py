@@ -59,27 +59,11 @@ class PoolJacobian:
         return torch.where(self.stays, cotangent, self.weight * share[self.pool])
 
 
-class SupportJacobian:
-    """Entries of the ``support`` (T,) move less the mean of their list's support; the others stay at zero."""
-
-    def __init__(self, support: Tensor, lists: RankingLists) -> None:
-        self.support, self.list_of, self.num_lists = support, lists.list_of, lists.num_lists
-
-    def apply(self, tangent: Tensor) -> Tensor:
-        """J times (T,)."""
-        zeros, inside = tangent.new_zeros(self.num_lists), torch.where(self.support, tangent, 0.0)
-        count = zeros.index_add(0, self.list_of, self.support.to(tangent.dtype)).clamp_(min=1.0)
-        mean = zeros.index_add(0, self.list_of, inside) / count
-        return torch.where(self.support, tangent - mean[self.list_of], 0.0)
-
-    apply_transposed = apply  # J is symmetric
-
-
 class _WithJacobian(torch.autograd.Function):
     """A value that was computed elsewhere, with a derivative with respect to ``scores``; its own is 0."""
 
     @staticmethod
-    def forward(scores: Tensor, value: Tensor, jacobian: PoolJacobian | SupportJacobian) -> Tensor:
+    def forward(scores: Tensor, value: Tensor, jacobian: PoolJacobian) -> Tensor:
         return value.clone()
 
     @staticmethod
@@ -253,8 +237,13 @@ class SimplexProjection:
         shift = 0.0 if self._shift is None else self._shift.to(scores.dtype)
         ordered = self._order(scores - shift)
         value = shift_to_total(ordered.detach(), self.lists.list_of, self._room)
-        if _is_differentiated(ordered):
-            value = _WithJacobian.apply(ordered, value, SupportJacobian(value > 0, self.lists))
+        if _is_differentiated(
+            ordered
+        ):  # entries of the support move less the mean of their list's support, others stay
+            pool = torch.where(value > 0, self.lists.list_of, self.lists.num_lists)
+            common = PoolJacobian(pool, self.lists.num_lists, None, value.dtype)
+            own = ordered - ordered.detach()  # 0, with a derivative
+            value = value + own - _WithJacobian.apply(ordered, torch.zeros_like(value), common)
         return value + shift
 
 

@@ -40,7 +40,7 @@ def bracketed_newton(
 
     :param evaluate: from points (K,) and which of them are unsettled (K,), the values (K,) and the slopes in two parts,
         (K,) each: that of terms which set in as the point grows, and that of terms which end. Two points at which both
-        parts agree are on the same linear piece. Entries at settled points are ignored.
+        parts agree are on the same linear piece.
     :param low: (K,) where the functions are not positive.
     :param high: (K,) where they are not negative; where it is not above ``low`` it is returned as it is.
     :param start: (K,) where to begin; the middle of the bracket when left out.
@@ -98,10 +98,9 @@ class PaddedGroup:
 
 
 def padded_groups(side: Side, pad: int, size: int) -> list[tuple[Tensor, Tensor]]:
-    """Thresholds (R,) and entries (R W,) of groups that hold every entry of a side once.
+    """Thresholds (R,) and entries (R W,) of groups that hold every entry of a side once; ``pad`` fills up rows.
 
-    :param pad: the entry that fills up rows.
-    :param size: entries that a group of several thresholds may have; no limit on other devices than a CPU.
+    A group of several thresholds has up to ``size`` entries; on other devices than a CPU there is no limit.
     """
     lengths, by_length = torch.sort(side.start.diff())  # (K,): few, unlike the entries
     sizes = lengths.tolist()
@@ -189,7 +188,6 @@ class Thresholds:
 class ThresholdSearch:
     """Finds all thresholds of some lists at once, again and again, each time starting where the last one ended.
 
-    :param lists: the lists.
     :param shift: (T,) margins to take off the scores before comparing, or a number for the upper side, or None.
     :param weight: (T,) float64, or None for 1.
     :param group_size: entries of a padded group, see :func:`padded_groups`.
@@ -198,28 +196,20 @@ class ThresholdSearch:
     def __init__(
         self, lists: RankingLists, shift: Tensor | float | None, weight: Tensor | None, group_size: int = SEGMENT
     ) -> None:
-        self.lists = lists
+        self.lists, length = lists, len(lists)
         self._last: Tensor | None = None
-        length = len(lists)
-        weight = None if weight is None else torch.cat([self._normalise_weights(weight), weight.new_zeros(2)])
+        if weight is not None:  # divided by the largest of their list, which changes no threshold and prevents overflow
+            top = weight.new_zeros(lists.num_lists).scatter_reduce_(0, lists.list_of, weight, "amax")
+            weight = (weight / top[lists.list_of]).clamp_(min=torch.finfo(weight.dtype).tiny)
+            weight = torch.cat([weight, weight.new_zeros(2)])
         each = torch.cat([shift, shift.new_zeros(2)]) if isinstance(shift, Tensor) else None
-        self._groups = [
-            PaddedGroup(
-                ids,
-                entry,
-                upper,
-                (shift if upper else None) if each is None else each.index_select(0, entry),
-                None if weight is None else weight.index_select(0, entry),
-            )
-            for side, upper, pad in ((lists.upper, True, length), (lists.lower, False, length + 1))
-            for ids, entry in padded_groups(side, pad, group_size)
-        ]
+        self._groups = []
+        for side, upper, pad in ((lists.upper, True, length), (lists.lower, False, length + 1)):
+            for ids, entry in padded_groups(side, pad, group_size):
+                own_shift = (shift if upper else None) if each is None else each.index_select(0, entry)
+                own_weight = None if weight is None else weight.index_select(0, entry)
+                self._groups.append(PaddedGroup(ids, entry, upper, own_shift, own_weight))
         self._sizes = lists.upper.start.diff() + lists.lower.start.diff()  # (K,) entries at each threshold
-
-    def _normalise_weights(self, weight: Tensor) -> Tensor:
-        """(T,) weights divided by the largest of their list, which changes no threshold and prevents overflow."""
-        top = weight.new_zeros(self.lists.num_lists).scatter_reduce_(0, self.lists.list_of, weight, "amax")
-        return (weight / top[self.lists.list_of]).clamp_(min=torch.finfo(weight.dtype).tiny)
 
     def reset_warm_start(self) -> None:
         """Start the next search cold."""
@@ -270,10 +260,9 @@ class ThresholdSearch:
         return torch.where(top < limit, 1.0, 2.0**-70)[self.lists.threshold_list].to(size.dtype)
 
     def _search(self, groups: list[GroupScores], low: Tensor, high: Tensor, last: Tensor | None) -> Thresholds:
-        """Thresholds in order within each list: neighbours that come out the wrong way round are pooled.
+        """Thresholds in order within each list, by pooling adjacent violators.
 
-        Pooling adjacent violators, for thresholds instead of values: each is the minimiser of a convex function, and
-        two neighbours whose minimisers are out of order have the same value in the solution.
+        Each is the minimiser of a convex function; two neighbours that come out of order have the same value.
         """
         root = bracketed_newton(_Balance(groups, self._sizes, None), low, high, last)
         moves = low < high

@@ -1,8 +1,7 @@
 """Solvers of the posterior mean: a loss on the observed pairs plus a penalty on singular values."""
 
 from .alternating import AlternatingSolution, solve_alternating
-from .dense import solve_dense
-from .factored import solve_hybrid
+from .factored import solve_dense, solve_hybrid
 from .low_rank import LowRank, MeanSolution
 from .problem import Certificate, MeanProblem, Penalty, SpectralElasticNet, TraceBall
 from .proximal import solve_proximal

@@ -24,18 +24,12 @@ JOIN_SHARE = 0.97  # singular values of the gradient above this share of the thr
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors, or a direction among them, with their images.
+    """Factors, or a direction among them, with their images."""
 
-    :param left: C (M, R).
-    :param right: D (N, R).
-    :param left_image: K_M C (M, R).
-    :param right_image: K_N D (N, R).
-    """
-
-    left: Tensor
-    right: Tensor
-    left_image: Tensor
-    right_image: Tensor
+    left: Tensor  # C (M, R)
+    right: Tensor  # D (N, R)
+    left_image: Tensor  # K_M C (M, R)
+    right_image: Tensor  # K_N D (N, R)
 
     def plus(self, scale: float, other: Factors) -> Factors:
         """Self + scale * other"""
@@ -64,18 +58,14 @@ def conjugate_steps(
     steps: int,
     watch: Callable[[float], None] | None = None,
 ) -> Iterate:
-    """Nonlinear conjugate gradients (Polak-Ribiere) from an iterate, new directions included.
-
-    :param triplets: leading singular triplets of the gradient; those beyond the rank and near the threshold join.
-    """
+    """Nonlinear conjugate gradients (Polak-Ribiere); ``triplets`` of the gradient that are near the threshold join."""
     factors = _joined(now, triplets, penalty)
     l1, l2 = penalty.trace, penalty.ridge
     psi = problem.pattern.sample(factors.left_image, factors.right_image)
     at = problem.loss(psi)
     values = (_lengths(factors.left, factors.left_image) * _lengths(factors.right, factors.right_image)).sqrt()
     scale = 1 / (l1 + (now.lipschitz + l2) * values)  # (R,)
-    direction: Factors | None = None
-    before: Factors | None = None
+    direction = before = None
     slope_before = 0.0
     for _ in range(steps):
         gradient = _gradient(problem, at, factors, l1, l2)
@@ -108,17 +98,15 @@ def balanced(factors: Factors) -> LowRank:
 
 
 def _joined(now: Iterate, triplets: LowRank, penalty: SpectralElasticNet) -> Factors:
-    mean, root = now.mean, now.mean.values.sqrt()
+    """The iterate's factors, and small ones for new directions."""
     joins = triplets.values > JOIN_SHARE * penalty.trace
-    joins[: mean.rank] = False
+    joins[: now.mean.rank] = False
     # a first size well below what the full step (y - l1) / L would give
     size = (0.05 * (triplets.values[joins] - JOIN_SHARE * penalty.trace) / now.lipschitz).sqrt()
-    return Factors(
-        torch.cat([mean.left * root, -triplets.left[:, joins] * size], dim=1),
-        torch.cat([mean.right * root, triplets.right[:, joins] * size], dim=1),
-        torch.cat([mean.left_image * root, -triplets.left_image[:, joins] * size], dim=1),
-        torch.cat([mean.right_image * root, triplets.right_image[:, joins] * size], dim=1),
-    )
+    old, new = (Factors(b.left, b.right, b.left_image, b.right_image) for b in (now.mean, triplets))
+    root = now.mean.values.sqrt()
+    old, new = old.scaled(root, root), Factors(*(part[:, joins] for part in new.parts)).scaled(-size, size)
+    return Factors(*(torch.cat(parts, dim=1) for parts in zip(old.parts, new.parts, strict=True)))
 
 
 def _gradient(problem: MeanProblem, at: LossValue, factors: Factors, l1: float, l2: float) -> Factors:
@@ -167,18 +155,10 @@ def _line_search(
 
 
 def _along(problem: MeanProblem, psi: Tensor, factors: Factors, direction: Factors) -> tuple[Tensor, Tensor]:
-    """(T,), (T,): psi(t) = psi + t linear + t^2 square.
-
-    From two samples on either side, as far away as the factors are long, so that the differences keep their digits.
-    """
+    """(T,), (T,): psi(t) = psi + t linear + t^2 square, from two samples as far away as the factors are long."""
     reach = (factors.dot(factors) / direction.dot(direction)) ** 0.5
-    ahead, behind = (
-        problem.pattern.sample(
-            torch.add(factors.left_image, direction.left_image, alpha=t),
-            torch.add(factors.right_image, direction.right_image, alpha=t),
-        )
-        for t in (reach, -reach)
-    )
+    images = (factors.left_image, direction.left_image), (factors.right_image, direction.right_image)
+    ahead, behind = (problem.pattern.sample(*(torch.add(*image, alpha=t) for image in images)) for t in (reach, -reach))
     return (ahead - behind) / (2 * reach), ((ahead + behind) / 2 - psi) / reach**2
 
 

@@ -30,8 +30,7 @@ from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, long_dot
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.patterns import Pattern
-from ..mean.dense import solve_dense
-from ..mean.factored import solve_hybrid
+from ..mean.factored import solve_dense, solve_hybrid
 from ..mean.low_rank import LowRank, MeanSolution
 from ..mean.problem import Certificate, MeanProblem, Penalty, SpectralElasticNet, TraceBall, dual_bound, warn_or_raise
 from ..mean.proximal import solve_proximal
