@@ -5,9 +5,9 @@ r"""RankedLevels and RankedLabels: the generative model of a ranking, as torch d
    (for two levels: the number of positives is uniform on 0, ..., n).
 3. The entries with the highest scores get the highest level, and so on down.
 
-Given the counts of step 2 the labels are the only ones that agree with the order of the scores, which is the
-paper's likelihood (nonzero if and only if every positive is at least every negative), normalised.
-So :math:`\log p(y \mid \psi) = \log p(counts) + \log P(r \text{ has the order of } y)`.
+Given the counts the labels are the only ones that agree with the order of the scores, which is the paper's likelihood
+(nonzero if and only if every positive is at least every negative), normalised. So
+:math:`\log p(y \mid \psi) = \log p(counts) + \log P(r \text{ has the order of } y)`.
 
 **Two levels.** The event "every positive is at least every negative" is one integral over the position t of the highest
 negative, with :math:`r_t \sim N(\psi_t, s_t^2)`:
@@ -202,8 +202,7 @@ def _log_difference(larger: Tensor, smaller: Tensor) -> Tensor:
 class RankedLevels(Distribution):
     r"""Levels 0, ..., K - 1 of the entries of some lists.
 
-    :math:`\log p(y \mid \psi) = \log p(\text{counts}) + \log P(r \text{ has the order of } y)` with noisy scores
-    :math:`r_t \sim N(\psi_t, \sigma_t^2)`; see the module.
+    :math:`\log p(y \mid \psi) = \log p(\text{counts}) + \log P(r \text{ has the order of } y)`, noisy scores r.
 
     :param scores: (..., T) psi.
     :param list_of: (T,) the list of each entry, in [0, L).
@@ -233,18 +232,17 @@ class RankedLevels(Distribution):
             raise InputError(f"list_of: expected {scores.shape[-1]} numbers, one for each score, got {len(list_of)}")
         check_instance(scale, "scale", Tensor, "a tensor")
         check_weights(scale, len(list_of), name="scale", each="score", keep_gradient=True)
+        sizes = torch.bincount(list_of, minlength=num_lists)  # (L,)
         if counts is not None:
             counts = check_whole(counts, "counts")
-            if tuple(counts.shape) != (num_lists, num_levels) or bool((counts < 0).any()):
-                shape = tuple(counts.shape)
+            shape = tuple(counts.shape)
+            if shape != (num_lists, num_levels) or bool((counts < 0).any()):
                 raise InputError(f"counts: expected ({num_lists}, {num_levels}) counts, got shape {shape}")
+            for at in (counts.sum(-1) != sizes).nonzero().flatten().tolist():
+                raise InputError(f"counts: list {at} has {int(sizes[at])} entries, got counts {counts[at].tolist()}")
         self.scores, self.list_of, self.scale = scores, list_of, scale
         self.num_lists, self.num_levels, self.counts = num_lists, num_levels, counts
-        self._sums = ListSums(list_of, num_lists)
-        self._sizes = torch.bincount(list_of, minlength=num_lists)  # (L,)
-        if counts is not None and not torch.equal(counts.sum(-1), self._sizes):
-            at = int((counts.sum(-1) != self._sizes).nonzero()[0])
-            raise InputError(f"counts: list {at} has {int(self._sizes[at])} entries, got counts {counts[at].tolist()}")
+        self._sums, self._sizes = ListSums(list_of, num_lists), sizes
         super().__init__(scores.shape[:-1], scores.shape[-1:], validate_args=False)
 
     @property
@@ -265,9 +263,8 @@ class RankedLevels(Distribution):
         """``(*sample_shape, ..., T)`` levels, as floating-point numbers."""
         with torch.no_grad():
             shape = torch.Size(check_sizes(sample_shape, "sample_shape")) + self.batch_shape
-            noisy = self.scores + self.scale * torch.randn(
-                *shape, self.scores.shape[-1], dtype=self.scores.dtype, device=self.scores.device
-            )
+            size = *shape, self.scores.shape[-1]
+            noisy = self.scores + self.scale * torch.randn(size, dtype=self.scores.dtype, device=self.scores.device)
             edges = self._draw_counts(shape).cumsum(-1)[..., :-1].index_select(-2, self.list_of)  # (..., T, K - 1)
             return (self._ranks(noisy)[..., None] >= edges).sum(-1).to(self.scores.dtype)
 
@@ -338,11 +335,9 @@ class RankedLevels(Distribution):
 
     def _checked(self, value: Tensor) -> Tensor:
         level = check_labels(value, self.event_shape[0], "levels").to(self.scores.device)
-        bad = ~((level >= 0) & (level < self.num_levels) & (level == level.floor()))
-        if bad.any():
-            raise InputError(
-                f"levels: expected whole numbers from 0 to {self.num_levels - 1}, got {level[bad][0].item()}"
-            )
+        bad = level[~((level >= 0) & (level < self.num_levels) & (level == level.floor()))]
+        if bad.numel():
+            raise InputError(f"levels: expected whole numbers from 0 to {self.num_levels - 1}, got {bad[0].item()}")
         return level.long()
 
 
@@ -370,7 +365,7 @@ class RankedLabels(RankedLevels):
 
     def _checked(self, value: Tensor) -> Tensor:
         labels = check_labels(value, self.event_shape[0]).to(self.scores.device)
-        bad = (labels != 1) & (labels != -1)
-        if bad.any():
-            raise InputError(f"labels: expected +1 and -1, got {labels[bad][0].item()}")
+        bad = labels[(labels != 1) & (labels != -1)]
+        if bad.numel():
+            raise InputError(f"labels: expected +1 and -1, got {bad[0].item()}")
         return (labels > 0).long()

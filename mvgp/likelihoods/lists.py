@@ -130,9 +130,9 @@ class Side:
 class RankingLists:
     r"""Lists of entries to be ranked: one list for each task, in it a few relevance levels.
 
-    A *cell* is one level of one list. A *threshold* stands between two neighbouring cells of a list:
-    everything in the upper cell is at least the threshold, everything in the lower cell at most.
-    Two levels need one threshold for each list. Build it with :meth:`bipartite` or :meth:`graded`.
+    A *cell* is one level of one list. A *threshold* stands between two neighbouring cells of a list: everything in the
+    upper cell is at least the threshold, everything in the lower cell at most. Build it with :meth:`bipartite` or
+    :meth:`graded`.
 
     :param task_ids: (L,) the task of each list, ascending.
     :param list_of: (T,) the list of each entry.

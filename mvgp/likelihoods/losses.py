@@ -15,7 +15,6 @@ import torch
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from torch import Tensor
-from typing_extensions import override
 
 from ..checks import check_callable, check_not_negative, check_positive
 from ..data.observed import ObservedMatrix
@@ -82,7 +81,7 @@ def long_dot(a: Tensor, b: Tensor) -> float:
     return sum(float(x.double() @ y.double()) for x, y in zip(a.split(PIECE), b.split(PIECE), strict=True))
 
 
-class WeightedLoss(Loss):
+class WeightedLoss:
     """What losses with a weight for each pair share: ``weights`` (T,), or None for 1; the length T, or None for any."""
 
     def __init__(self, length: int | None, weights: Tensor | None) -> None:
@@ -90,14 +89,10 @@ class WeightedLoss(Loss):
             check_float_tensor(weights, "weights", (length,), finite=True)
             refuse_where(weights <= 0, weights, "weights", "a positive number")
         self.length, self.weights = length if weights is None else len(weights), weights
+        self.curvature = 1.0 if weights is None or not len(weights) else float(weights.max())
 
-    @property
-    @override
-    def curvature(self) -> float:
-        return 1.0 if self.weights is None else float(self.weights.max())
-
-    @override
     def quadratic_bound(self, step: Tensor) -> float:
+        """See :class:`Loss`."""
         check_psi(step, self.length, "step")
         return long_dot(step, step if self.weights is None else self.weights * step)
 
@@ -120,8 +115,8 @@ class SquaredLoss(WeightedLoss):
         self.targets = check_psi(targets, None, "targets")
         super().__init__(len(targets), weights)
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         return self._distance(check_psi(psi, self.length), self.targets)
 
 
@@ -154,28 +149,23 @@ class RetargetedLoss(WeightedLoss):
         """(T,) r(psi), equation (8)."""
         return check_targets(self.retarget(check_psi(psi, self.length).detach()), psi)
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         return self._distance(psi, self.targets(psi))
 
 
-class SinglePrecisionLoss(Loss):
+class SinglePrecisionLoss:
     """A loss of double precision behind an interface of single precision."""
 
     def __init__(self, loss: Loss) -> None:
-        self.loss = loss
+        self.loss, self.curvature = loss, loss.curvature
 
-    @property
-    @override
-    def curvature(self) -> float:
-        return self.loss.curvature
-
-    @override
     def quadratic_bound(self, step: Tensor) -> float:
+        """See :class:`Loss`."""
         return self.loss.quadratic_bound(step.double())
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         at = self.loss(psi.double())
         return replace(at, gradient=at.gradient.float())
 
@@ -252,8 +242,8 @@ class BiasedSquaredLoss(WeightedLoss):
         col_bias = solved.checked().value.squeeze(1)
         return (row_sums - self._by_row(self.weights * col_bias[self.cols])) / row_mass, col_bias
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         row_bias, col_bias = self.biases(psi)
         at = self._distance(psi + row_bias[self.rows] + col_bias[self.cols], self.targets)
         # at the best biases the gradient sums to -penalty x bias along rows and columns; the conjugate of an
@@ -267,7 +257,7 @@ class BiasedSquaredLoss(WeightedLoss):
 # Whole lists ------------------------------------------------------------------------------------
 
 
-class WholeListLoss(Loss):
+class WholeListLoss:
     """What the losses over whole lists share: weight 1 at the positives, w0 at every other item of the row.
 
     Nothing is sampled. The scores are a dense block (A, N) of rows; it is worked on in chunks of rows.
@@ -277,16 +267,13 @@ class WholeListLoss(Loss):
     :param offset: (A N,) prior mean there, or None for 0.
     """
 
+    curvature = 1.0
+
     def __init__(self, positions: Tensor, weight: float, offset: Tensor | None = None) -> None:
         self.positions, self.weight, self.offset = positions, weight, offset
 
-    @property
-    @override
-    def curvature(self) -> float:
-        return 1.0
-
-    @override
     def quadratic_bound(self, step: Tensor) -> float:
+        """See :class:`Loss`."""
         at_positives = float(step[self.positions].double().square().sum())
         return self.weight * long_dot(step, step) + (1 - self.weight) * at_positives
 
@@ -300,8 +287,8 @@ class WholeListLoss(Loss):
 class WholeListSquaredLoss(WholeListLoss):
     r""":math:`\tfrac12 \sum_{pos} (\psi - 1)^2 + \tfrac{w_0}{2} \sum_{rest} \psi^2`."""
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         total = psi if self.offset is None else psi + self.offset
         positives = total[self.positions]
         off = (positives - 1).double()
@@ -358,8 +345,8 @@ class WholeListRetargetedLoss(WholeListLoss):
                     self._kept[first] = retarget
             yield slice(first, last), weight, retarget
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         gradient = torch.empty_like(psi)
         square, linear = 0.0, 0.0
         for cells, weight, retarget in self._chunks():

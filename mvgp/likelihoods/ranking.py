@@ -233,24 +233,22 @@ class RankingLikelihood(BoundedParameters, Likelihood):
     def _list_log_probs(
         self, observations: Tensor, function_dist: MultivariateNormal, complete_lists: bool = False, **lists: Any
     ) -> Tensor:
+        """(S, ..., L) log-probability of each list for S samples of its scores; lists have to be whole."""
         check_instance(function_dist, "function_dist", MultivariateNormal, "a MultivariateNormal of gpytorch")
-        check_flag(complete_lists, "complete_lists")
-        self._check_whole_lists(lists.get("task"), function_dist.event_shape[-1], complete_lists)
+        if not check_flag(complete_lists, "complete_lists") and self.list_sizes is None:
+            raise InputError(
+                "a list-wise likelihood needs whole lists: give the constructor list_sizes=torch.bincount(task) of "
+                "all data so that batches can be checked, or complete_lists=True to this call"
+            )
+        if self.list_sizes is not None:
+            sizes, task = self.list_sizes.tolist(), lists.get("task")
+            task = torch.zeros(function_dist.event_shape[-1], dtype=torch.long) if task is None else check_task(task)
+            for number, size in zip(*(part.tolist() for part in torch.unique(task, return_counts=True)), strict=True):
+                whole = sizes[number] if 0 <= number < len(sizes) else 0
+                if size != whole:
+                    expected = f"its whole list of {whole} entries"
+                    raise InputError(f"task {number}: expected {expected}, got {size} in this batch")
         return self._draw_likelihood_samples(function_dist, **lists).log_prob_of_lists(observations)
-
-    def _check_whole_lists(self, task: Any, length: int, complete_lists: bool) -> None:
-        if self.list_sizes is None:
-            if not complete_lists:
-                raise InputError(
-                    "a list-wise likelihood needs whole lists: give the constructor list_sizes=torch.bincount(task) of "
-                    "all data so that batches can be checked, or complete_lists=True to this call"
-                )
-            return
-        task = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
-        for number, size in zip(*(part.tolist() for part in torch.unique(task, return_counts=True)), strict=True):
-            whole = int(self.list_sizes[number]) if 0 <= number < len(self.list_sizes) else 0
-            if size != whole:
-                raise InputError(f"task {number}: expected its whole list of {whole} entries, got {size} in this batch")
 
     def _draw_likelihood_samples(
         self, function_dist: MultivariateNormal, *params: Any, sample_shape: Any = None, **lists: Any

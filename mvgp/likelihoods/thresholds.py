@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from ..errors import InputError
 from ..tensor_checks import refuse_where
@@ -306,8 +305,8 @@ class WholeListRankingLoss(WholeListLoss):
         self.starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).tolist()
         self._thresholds: Tensor | None = None
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         total = psi if self.offset is None else psi + self.offset
         scores = total.view(-1, self.num_cols)  # (A, N)
         gradient = torch.empty_like(scores)

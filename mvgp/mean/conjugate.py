@@ -2,9 +2,9 @@ r"""Conjugate gradients on the factors :math:`B = X Z^T`, in dual coordinates: :
 
 .. math:: F(X, Z) = f + \tfrac{l_1}{2} (\|X\|_F^2 + \|Z\|_F^2) + \tfrac{l_2}{2} \|X Z^T\|_F^2
 
-bounds the objective from above and meets it at balanced factors. A step costs one product with each
-kernel and nothing cubic; directions that are about to enter grow at the rate of conjugate gradients
-rather than of power iteration. The metric is that of X and Z, so that :math:`\nabla_C = \Theta K_N D + l_1 C + \dots`
+bounds the objective from above and meets it at balanced factors. A step costs one product with each kernel; directions
+that are about to enter grow at the rate of conjugate gradients rather than of power iteration. The metric is that of X
+and Z, so that :math:`\nabla_C = \Theta K_N D + l_1 C + \dots`
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ is an upper bound on the objective with the spectral elastic net, and meets it a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +28,6 @@ from .problem import (
     Certificate,
     MeanProblem,
     Penalty,
-    Requirements,
     SpectralElasticNet,
     check_requirements,
     check_solve,
@@ -36,8 +36,8 @@ from .problem import (
 )
 from .spectrum_bound import bound_spectrum, spectrum_edge
 
-REQUIRES = Requirements(loss=("__call__", "curvature"), penalty=("value", "conjugate", "trace", "ridge"))
-DENSE_REQUIRES = Requirements(loss=("__call__", "curvature"), penalty=("shrink", "value", "conjugate"))
+REQUIRES = {"loss": ("__call__", "curvature"), "penalty": ("value", "conjugate", "trace", "ridge")}
+DENSE_REQUIRES = {"loss": ("__call__", "curvature"), "penalty": ("shrink", "value", "conjugate")}
 
 
 class FactoredProblem:
@@ -98,9 +98,9 @@ class FactoredProblem:
             return value, flat(grad_x, grad_z)
 
         first = call(flat(x, z))[0]
-        limits = {"maxiter": max_iterations, "maxfun": 2 * max_iterations}
-        accuracy = {"ftol": 1e-15, "gtol": 1e-8 * max(abs(first), 1.0) ** 0.5}
-        done = minimize(call, flat(x, z), jac=True, method="L-BFGS-B", options={**limits, **accuracy})
+        options: Any = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": 1e-15}
+        options["gtol"] = 1e-8 * max(abs(first), 1.0) ** 0.5
+        done = minimize(call, flat(x, z), jac=True, method="L-BFGS-B", options=options)
         best_x, best_z = factors(done.x)
         return best_x, best_z, float(done.fun), int(done.nfev)
 

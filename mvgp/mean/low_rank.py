@@ -17,9 +17,7 @@ from .problem import Certificate, MeanProblem, Penalty, times
 
 @dataclass(frozen=True)
 class LowRank:
-    r""":math:`B = G_M^T C \operatorname{diag}(s) D^T G_N` with :math:`C^T K_M C = D^T K_N D = I`.
-
-    Then s are its singular values.
+    r""":math:`B = G_M^T C \operatorname{diag}(s) D^T G_N` with :math:`C^T K_M C = D^T K_N D = I`, so s is its spectrum.
 
     :param left: C (M, R).
     :param right: D (N, R).
@@ -98,8 +96,7 @@ def inner(a: LowRank, b: LowRank) -> float:
 def orthonormal(dual: Tensor, image: Tensor, lead: int = 0) -> tuple[Tensor, Tensor]:
     r"""A basis Q of the span of W with :math:`Q^T K Q = I`, for W (n, b) with K W = ``image`` (n, b); and K Q.
 
-    The first ``lead`` columns are taken first and lose nothing to the others, which are made orthogonal to
-    them and dropped where nothing of them is left.
+    The first ``lead`` columns lose nothing to the others, which are dropped where nothing of them is left.
     """
     if lead in (0, dual.shape[1]):
         return _orthonormal_block(dual, image)
@@ -142,6 +139,21 @@ def _orthonormal_block(dual: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
         turn = vectors[:, kept] / values[kept].sqrt() / norms.unsqueeze(1)
     turn = turn.to(dual.dtype)
     return dual @ turn, image @ turn
+
+
+def joint_basis(
+    old: Tensor, old_image: Tensor, new: Tensor, new_image: Tensor, weights: Tensor, extra: int
+) -> tuple[Tensor, Tensor]:
+    """An orthonormal basis of ``old`` and of what ``new`` has most of outside (``extra`` columns), and its image."""
+    rank = old.shape[1]
+    both, both_image = torch.cat([old, new * weights], 1), torch.cat([old_image, new_image * weights], 1)
+    basis, basis_image = orthonormal(both, both_image, rank)
+    outside, outside_image = basis[:, rank:], basis_image[:, rank:]
+    if outside.shape[1] <= extra:
+        return basis, basis_image
+    share = (outside_image.mT @ new) * weights  # (p, q)
+    turn = torch.linalg.eigh((share @ share.mT).double())[1][:, -extra:].to(old.dtype)
+    return torch.cat([basis[:, :rank], outside @ turn], 1), torch.cat([basis_image[:, :rank], outside_image @ turn], 1)
 
 
 def scaled_gram(dual: Tensor, image: Tensor) -> Tensor:
@@ -245,10 +257,9 @@ def subspace_pass(problem: MeanProblem, operator: StepOperator, images: Tensor, 
     values, vectors = squares.flip(0).clamp_min(0).sqrt(), vectors.flip(1)
     kept = values > 1e-12 * values[0].clamp_min(torch.finfo(torch.float64).tiny)
     values, vectors = values[kept], vectors[:, kept]
-    turn_left, turn_right = vectors.to(problem.dtype), (vectors / values).to(problem.dtype)
-    return LowRank(
-        left @ turn_left, right @ turn_right, values.to(problem.dtype), left_image @ turn_left, right_image @ turn_right
-    )
+    by_left, by_right = vectors.to(problem.dtype), (vectors / values).to(problem.dtype)
+    both = left_image @ by_left, right_image @ by_right
+    return LowRank(left @ by_left, right @ by_right, values.to(problem.dtype), *both)
 
 
 def krylov_images(problem: MeanProblem, operator: StepOperator, mean: LowRank, images: Tensor, steps: int) -> Tensor:
@@ -257,11 +268,7 @@ def krylov_images(problem: MeanProblem, operator: StepOperator, mean: LowRank, i
     At the optimum the singular values on those subspaces all equal the threshold; what decides about optimality
     lies outside, at the edge of a bulk, where powers are slow and Krylov spaces are not.
     """
-    rank, width = mean.rank, images.shape[1]
-    size = rank + width * steps
-    dual, dual_image = (part.new_empty(part.shape[0], size) for part in (mean.right, mean.right_image))
-    dual[:, :rank], dual_image[:, :rank] = mean.right, mean.right_image
-    end = rank  # columns in use
+    dual, dual_image = mean.right, mean.right_image
     for _ in range(steps):
         left = operator.times(images)
         left_image = problem.rows_times(left)
@@ -269,12 +276,11 @@ def krylov_images(problem: MeanProblem, operator: StepOperator, mean: LowRank, i
         left, left_image = left - mean.left @ share, left_image - mean.left_image @ share
         _, left_image = orthonormal(left, left_image)
         right = operator.times_t(left_image)
-        fresh, images = orthonormal_complement(dual[:, :end], dual_image[:, :end], right, problem.cols_times(right))
+        fresh, images = orthonormal_complement(dual, dual_image, right, problem.cols_times(right))
         if images.shape[1] == 0:  # the space is exhausted
             break
-        dual[:, end : end + images.shape[1]], dual_image[:, end : end + images.shape[1]] = fresh, images
-        end += images.shape[1]
-    return dual_image[:, rank:end]
+        dual, dual_image = torch.cat([dual, fresh], dim=1), torch.cat([dual_image, images], dim=1)
+    return dual_image[:, mean.rank :]
 
 
 def leading_values(

@@ -1,9 +1,8 @@
 r"""The problem of the mean: a loss of the observed pairs, a penalty on singular values, and the certificate of both.
 
-The problem is :math:`\min_B f(\psi_T) + h(B)`. For any iterate, with theta the gradient of the loss, Y its dual image
-with singular values y and any c in [0, 1], equation (11) bounds the minimum from below by
-:math:`-f^*(c\,\theta) - h^*(c\,Y)`. The bound is true when the singular values that it is computed from are not too
-small; :mod:`mvgp.mean.spectrum_bound` sees to that.
+For any iterate, with theta the gradient of the loss f, Y its dual image and any c in [0, 1], equation (11) bounds the
+minimum of :math:`f(\psi_T) + h(B)` from below by :math:`-f^*(c\,\theta) - h^*(c\,Y)`. The bound is true when the
+singular values of Y are not taken too small; :mod:`mvgp.mean.spectrum_bound` sees to that.
 """
 
 from __future__ import annotations
@@ -62,9 +61,8 @@ class MeanProblem:
         self.row_op, self.col_op, self.pattern, self.loss = row_op, col_op, pattern, loss
         self.dtype: torch.dtype = row_op.dtype
         self.device: torch.device = row_op.device
-        everything = [torch.arange(size, device=self.device) for size in pattern.shape]
-        self._rows = Factor(row_op, everything[0], everything[0])
-        self._cols = Factor(col_op, everything[1], everything[1])
+        rows, cols = (torch.arange(size, device=self.device) for size in pattern.shape)
+        self._rows, self._cols = Factor(row_op, rows, rows), Factor(col_op, cols, cols)
         self._lazy_rows = self._rows.lazy_seconds(BLOCK) < self._rows.dense_seconds(BLOCK)
         self._lazy_cols = self._cols.lazy_seconds(BLOCK) < self._cols.dense_seconds(BLOCK)
 
@@ -122,17 +120,10 @@ def check_solve(problem: Any, tolerance: Any, max_iterations: Any) -> tuple[floa
     return check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
 
 
-@dataclass(frozen=True)
-class Requirements:
-    """What a solver needs: names of methods and properties of the loss and of the penalty."""
-
-    loss: tuple[str, ...] = ()
-    penalty: tuple[str, ...] = ()
-
-
-def check_requirements(solver: str, requires: Requirements, loss: Any, penalty: Any = None) -> None:
-    """Refuse a loss or a penalty that lacks what a solver needs; the message names what is missing."""
-    for part, kind, names in ((loss, "loss", requires.loss), (penalty, "penalty", requires.penalty)):
+def check_requirements(solver: str, requires: dict[str, tuple[str, ...]], loss: Any, penalty: Any = None) -> None:
+    """Refuse a loss or a penalty that lacks a method or property that a solver needs; the message names it."""
+    for kind, part in (("loss", loss), ("penalty", penalty)):
+        names = requires.get(kind, ())
         missing = list(names) if isinstance(part, type) else [name for name in names if not hasattr(part, name)]
         if missing:
             raise InputError(

@@ -29,8 +29,8 @@ from .low_rank import (
     MeanSolution,
     StepOperator,
     inner,
+    joint_basis,
     krylov_images,
-    orthonormal,
     random_images,
     subspace_pass,
 )
@@ -38,7 +38,6 @@ from .problem import (
     Certificate,
     MeanProblem,
     Penalty,
-    Requirements,
     SpectralElasticNet,
     check_requirements,
     check_solve,
@@ -59,9 +58,7 @@ ROUGH_TOLERANCE = 1e-2  # relative duality gap of the rough solution in single p
 MIN_SPARES = 8  # directions carried along beyond the rank in the whole space; a quarter of the rank if that is more
 CHECK_EVERY = 4  # steps between two computations of the duality gap within the subspaces
 
-REQUIRES = Requirements(
-    loss=("__call__", "curvature", "quadratic_bound"), penalty=("shrink", "value", "conjugate", "ridge")
-)
+REQUIRES = {"loss": ("__call__", "curvature", "quadratic_bound"), "penalty": ("shrink", "value", "conjugate", "ridge")}
 
 
 def solve_proximal(
@@ -424,9 +421,9 @@ def core_step(
     :param spares: how many directions next in line to keep.
     """
     mean, weights = now.mean, triplets.values
-    left, left_image = _joint_basis(mean.left, mean.left_image, triplets.left, triplets.left_image, weights, spares)
+    left, left_image = joint_basis(mean.left, mean.left_image, triplets.left, triplets.left_image, weights, spares)
     new = triplets.right, triplets.right_image
-    right, right_image = _joint_basis(mean.right, mean.right_image, *new, weights, spares)
+    right, right_image = joint_basis(mean.right, mean.right_image, *new, weights, spares)
     space = CoreSpace(problem, penalty, left_image, right_image)
     first = space.shrunk((left_image.mT @ (mean.left * mean.values)) @ (right_image.mT @ mean.right).mT, 0.0)
     psi = space.psi(first)
@@ -439,18 +436,3 @@ def core_step(
     # images anew: those of the basis hold rounding errors that would grow from round to round
     images = problem.rows_times(dual_left), problem.cols_times(dual_right)
     return Iterate.of(problem, LowRank(dual_left, dual_right, core.values[:rank], *images), spare, end.lipschitz)
-
-
-def _joint_basis(
-    old: Tensor, old_image: Tensor, new: Tensor, new_image: Tensor, weights: Tensor, extra: int
-) -> tuple[Tensor, Tensor]:
-    """An orthonormal basis of ``old`` and of what ``new`` has most of outside (``extra`` columns), and its image."""
-    rank = old.shape[1]
-    both, both_image = torch.cat([old, new * weights], 1), torch.cat([old_image, new_image * weights], 1)
-    basis, basis_image = orthonormal(both, both_image, rank)
-    outside, outside_image = basis[:, rank:], basis_image[:, rank:]
-    if outside.shape[1] <= extra:
-        return basis, basis_image
-    share = (outside_image.mT @ new) * weights  # (p, q)
-    turn = torch.linalg.eigh((share @ share.mT).double())[1][:, -extra:].to(old.dtype)
-    return torch.cat([basis[:, :rank], outside @ turn], 1), torch.cat([basis_image[:, :rank], outside_image @ turn], 1)

@@ -16,9 +16,9 @@ from ..likelihoods.losses import SquaredLoss, long_dot
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.solvers import make_solver
-from .problem import Certificate, MeanProblem, Requirements, check_requirements, check_solve
+from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
-REQUIRES = Requirements(loss=("__call__", "curvature"))
+REQUIRES = {"loss": ("__call__", "curvature")}
 
 
 @dataclass(frozen=True)

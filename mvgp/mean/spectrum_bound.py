@@ -7,9 +7,8 @@ bound (11) wants values that are not below the true ones. Two ways to have them:
 - **With a stated probability**, from Lanczos runs started at fresh random vectors. Let Y be the gradient in B, with the
   known part :math:`U^T Y V` and the rest :math:`D = (I - UU^T) Y (I - VV^T)`. A run on :math:`D^T D` from :math:`v_0`
   gives orthonormal polynomials :math:`p_0, p_1, \dots` with :math:`\sum_j p_j(\lambda_1)^2 \le 1 / \gamma^2`, where
-  :math:`\gamma` is the cosine between :math:`v_0` and the top singular vector (Christoffel's inequality). A random
-  :math:`v_0` is nearly orthogonal to a fixed vector with small probability only, which bounds :math:`\gamma`
-  from below, and so :math:`\lambda_1` from above. See Van Dorsselaer, Hochstenbach and Van der Vorst, *Computing
+  :math:`\gamma` is the cosine between :math:`v_0` and the top singular vector. For a random :math:`v_0` it is rarely
+  small, which bounds :math:`\lambda_1` from above. See Van Dorsselaer, Hochstenbach and Van der Vorst, *Computing
   probabilistic bounds for extreme eigenvalues of symmetric matrices with the Lanczos method*, 2000.
 
 The pieces go together by the operator inequality, for any t > 0,
@@ -237,8 +236,12 @@ class LanczosRuns:
         generator = torch.Generator().manual_seed(_seed_of(theta, attempt))
         start = torch.randn(problem.shape[1], PROBES, generator=generator, dtype=torch.float64)
         dual = start.to(problem.dtype).to(problem.device)
-        dual = self._outside(dual, problem.cols_times(dual))
         image = problem.cols_times(dual)
+        if known is not None:  # (I - VV^T) x
+            for _ in range(2):
+                share = known.right.mT @ image
+                dual, image = dual - known.right @ share, image - known.right_image @ share
+            image = problem.cols_times(dual)
         norms = (dual * image).sum(0).clamp_min(0).double().sqrt()  # (s,)
         self.is_exhausted = not bool((norms > 0).all())
         norms = torch.where(norms > 0, norms, torch.ones_like(norms))
@@ -260,22 +263,14 @@ class LanczosRuns:
         """Q"""
         return int(self.diagonal.shape[1])
 
-    def _outside(self, dual: Tensor, image: Tensor) -> Tensor:
-        """(I - VV^T) x in dual coordinates."""
-        if self.known is None:
-            return dual
-        for _ in range(2):
-            share = self.known.right.mT @ image
-            dual, image = dual - self.known.right @ share, image - self.known.right_image @ share
-        return dual
-
     def _product(self, image: Tensor) -> Tensor:
-        """(N, s): dual coordinates of Y^T (I - UU^T) Y x, from K_N x."""
-        left = times(self.matrix, image)
-        left_image = self.problem.rows_times(left)
-        if self.known is not None:
-            left_image = left_image - self.known.left_image @ (self.known.left.mT @ left_image)
-        return times(self.matrix_t, left_image)
+        """(N, s): dual coordinates of D^T D x = (I - VV^T) Y^T (I - UU^T) Y x, from K_N x."""
+        left_image = self.problem.rows_times(times(self.matrix, image))
+        if self.known is None:
+            return times(self.matrix_t, left_image)
+        left_image = left_image - self.known.left_image @ (self.known.left.mT @ left_image)
+        fresh = times(self.matrix_t, left_image)
+        return fresh - self.known.right @ (self.known.right_image.mT @ fresh)
 
     def extend(self, steps: int) -> None:
         """Go on by some steps, or until the whole space is exhausted."""
@@ -287,10 +282,7 @@ class LanczosRuns:
             if self.is_exhausted:
                 break
             image = room_image[:, count - 1].T.contiguous()  # (N, s)
-            fresh = self._product(image)
-            if self.known is not None:  # D^T D = (I - VV^T) Y^T (I - UU^T) Y (I - VV^T)
-                fresh = fresh - self.known.right @ (self.known.right_image.mT @ fresh)
-            fresh = fresh.T.unsqueeze(1)  # (s, 1, N)
+            fresh = self._product(image).T.unsqueeze(1)  # (s, 1, N)
             for again in (False, True):  # against all earlier vectors, twice
                 share = room_image[:, :count] @ fresh.mT  # (s, q, 1)
                 if not again:

@@ -6,9 +6,8 @@ r"""Support vector machines on pairs.
 
 Pairs with :math:`y_t f_t < 1` are active. For a fixed active set the problem is a linear system:
 :math:`a_t = c_t (y_t - f_t)` on the active pairs, 0 elsewhere, and a sums to 0 because the bias is free. Newton's
-method (Chapelle, *Training a support vector machine in the primal*, 2007) solves it by conjugate gradients, searches
-the line to the solution for the exact minimum, and ends when the active set has settled. High costs make that set
-fickle, so they are raised in steps, each solved roughly from the one before.
+method (Chapelle, *Training a support vector machine in the primal*, 2007) solves it by conjugate gradients and searches
+the line to the solution for the exact minimum. High costs make that set fickle, so they are raised in steps.
 
 The certificate: for any :math:`\theta` that sums to 0 with :math:`y_t \theta_t \ge 0`, the minimum is at least
 :math:`y^T \theta - \tfrac12 \theta^T K \theta - \tfrac12 \sum_t \theta_t^2 / c_t`. The gradient's own coordinates
@@ -134,26 +133,17 @@ class _ActiveSystem:
         """``x`` (T,) on I less its average there, 0 elsewhere."""
         return self.inside * (x - (self.inside * x).sum() / self.inside.sum())
 
-    def precondition(self, r: Tensor) -> Tensor:
-        """(T,): rescaled by the diagonal and summing to 0 again."""
-        return self.scale * (r - (self.scale * r).sum() / self.scale.sum())
-
-    def start(self, now: _Point) -> _Point:
-        """``now``, made to meet the constraints."""
-        a = torch.zeros_like(now.a) if self.is_empty else self.centred(now.a)
-        return _Point(a, self.product(a), now.bias)
-
     def refined(self, guess: _Point, forcing: float) -> _Point:
         """A point with a residual ``forcing`` times that of ``guess``."""
         if self.is_empty:
             return guess
-        residual = self.centred(self.labels - guess.image - guess.a / self.costs)
+        residual, scale = self.centred(self.labels - guess.image - guess.a / self.costs), self.scale.unsqueeze(1)
         solution = conjugate_gradients(
             lambda x: self.centred(self.product(x[:, 0]) + x[:, 0] / self.costs).unsqueeze(1),
             residual.unsqueeze(1),
             tolerance=forcing,
             max_iterations=CG_ITERATIONS,
-            preconditioner=lambda r: self.precondition(r[:, 0]).unsqueeze(1),
+            preconditioner=lambda r: scale * (r - (scale * r).sum() / scale.sum()),  # sums to 0 again
         )
         step = solution.value.squeeze(1)
         a, image = guess.a + step, guess.image + self.product(step)
@@ -163,7 +153,8 @@ class _ActiveSystem:
 
 def _newton_step(system: _ActiveSystem, now: _Point, forcing: float) -> _Point | None:
     """A lower point; the exact solution leads down, an unfinished one is refined until it does."""
-    target = system.start(now)
+    a = torch.zeros_like(now.a) if system.is_empty else system.centred(now.a)
+    target = _Point(a, system.product(a), now.bias)  # meets the constraints
     for _ in range(REFINEMENTS):
         target = system.refined(target, forcing)
         moved = _search(now, target, system.labels, system.costs)
@@ -219,12 +210,7 @@ def _dual_bound(theta: Tensor, theta_image: Tensor, labels: Tensor, costs: Tenso
 
 @torch.no_grad()
 def solve_hinge(op: PairLinearOperator, labels: Tensor, costs: Tensor, *, tolerance: float) -> HingeSolution:
-    """The minimum, up to a relative duality gap of ``tolerance``; the caller decides whether a miss is an error.
-
-    :param op: K (T, T); its dense form is built.
-    :param labels: (T,) y, +1 or -1, both present.
-    :param costs: (T,) c, positive.
-    """
+    """As :func:`solve_squared_hinge`, by scikit-learn on the dense form of K."""
     try:
         svm = importlib.import_module("sklearn.svm")
     except ImportError:
