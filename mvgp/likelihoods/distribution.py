@@ -344,6 +344,11 @@ class RankedLevels(Distribution):
 class RankedLabels(RankedLevels):
     """Labels +1 and -1 of the entries of some lists: :class:`RankedLevels` with two levels by another name.
 
+    :param scores: (..., T) psi.
+    :param list_of: (T,) the list of each entry, in [0, L).
+    :param scale: (T,) standard deviation of the noise of each score.
+    :param counts: (L, 2) how many negatives and positives each list has, or None when that is random.
+
     Example:
         >>> import torch
         >>> from mvgp.likelihoods import RankedLabels

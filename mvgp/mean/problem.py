@@ -8,6 +8,7 @@ singular values of Y are not taken too small; :mod:`mvgp.mean.spectrum_bound` se
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -120,7 +121,7 @@ def check_solve(problem: Any, tolerance: Any, max_iterations: Any) -> tuple[floa
     return check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
 
 
-def check_requirements(solver: str, requires: dict[str, tuple[str, ...]], loss: Any, penalty: Any = None) -> None:
+def check_requirements(solver: str, requires: Mapping[str, tuple[str, ...]], loss: Any, penalty: Any = None) -> None:
     """Refuse a loss or a penalty that lacks a method or property that a solver needs; the message names it."""
     for kind, part in (("loss", loss), ("penalty", penalty)):
         names = requires.get(kind, ())
