@@ -54,19 +54,6 @@ class LowRank:
             return torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)
         return problem.pattern.sample(self.left_image * self.values, self.right_image)
 
-    def moved_to(self, problem: MeanProblem) -> LowRank:
-        """The same matrix in another problem's precision, its images computed anew."""
-        left, right, values = (x.to(problem.dtype) for x in (self.left, self.right, self.values))
-        return LowRank(left, right, values, problem.rows_times(left), problem.cols_times(right))
-
-    def dual_times(self, dense: Tensor) -> Tensor:
-        """(M, b): C diag(s) D^T times (N, b)."""
-        return self.left @ (self.values.unsqueeze(1) * (self.right.mT @ dense))
-
-    def dual_times_t(self, dense: Tensor) -> Tensor:
-        """(N, b): D diag(s) C^T times (M, b)."""
-        return self.right @ (self.values.unsqueeze(1) * (self.left.mT @ dense))
-
 
 def from_images(problem: MeanProblem, left_image: Tensor, right_image: Tensor, values: Tensor) -> LowRank:
     """From G_M U (M, R) and G_N V (N, R) with orthonormal U and V: the dual vectors solve K C = image."""
@@ -230,14 +217,14 @@ class StepOperator:
         """(M, b) from (N, b)."""
         out = times(self.matrix, dense)
         for factor, part in self.parts:
-            out.add_(part.dual_times(dense), alpha=factor)
+            out.add_(part.left @ (part.values.unsqueeze(1) * (part.right.mT @ dense)), alpha=factor)
         return out
 
     def times_t(self, dense: Tensor) -> Tensor:
         """(N, b) from (M, b)."""
         out = times(self.matrix_t, dense)
         for factor, part in self.parts:
-            out.add_(part.dual_times_t(dense), alpha=factor)
+            out.add_(part.right @ (part.values.unsqueeze(1) * (part.left.mT @ dense)), alpha=factor)
         return out
 
 

@@ -222,8 +222,8 @@ def _start(problem: MeanProblem, penalty: Penalty, start: MeanSolution | None) -
 
 def _moved(now: Iterate | MeanSolution, problem: MeanProblem) -> Iterate:
     """The iterate in another problem's precision, its vectors made orthonormal to that precision."""
-    mean = now.mean.moved_to(problem)
-    factors = Factors(mean.left * mean.values, mean.right, mean.left_image * mean.values, mean.right_image)
+    left, right, values = (x.to(problem.dtype) for x in (now.mean.left, now.mean.right, now.mean.values))
+    factors = Factors(left * values, right, problem.rows_times(left) * values, problem.cols_times(right))
     return Iterate.of(problem, balanced(factors), now.spare.to(problem.dtype), now.lipschitz)
 
 
