@@ -89,7 +89,11 @@ class WeightedLoss:
             check_float_tensor(weights, "weights", (length,), finite=True)
             refuse_where(weights <= 0, weights, "weights", "a positive number")
         self.length, self.weights = length if weights is None else len(weights), weights
-        self.curvature = 1.0 if weights is None or not len(weights) else float(weights.max())
+
+    @property
+    def curvature(self) -> float:
+        """See :class:`Loss`."""
+        return 1.0 if self.weights is None else float(self.weights.max())
 
     def quadratic_bound(self, step: Tensor) -> float:
         """See :class:`Loss`."""

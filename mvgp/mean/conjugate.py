@@ -123,7 +123,11 @@ def _line_search(
     problem: MeanProblem, at: LossValue, psi: Tensor, factors: Factors, direction: Factors, l1: float, l2: float
 ) -> tuple[float, Tensor, LossValue]:
     """A step length at which the slope has all but vanished; psi and the loss there."""
-    linear, square = _along(problem, psi, factors, direction)
+    # psi(t) = psi + t linear + t^2 square, from two samples as far away as the factors are long
+    reach = (factors.dot(factors) / direction.dot(direction)) ** 0.5
+    ends = (factors.plus(t, direction) for t in (reach, -reach))
+    ahead, behind = (problem.pattern.sample(end.left_image, end.right_image) for end in ends)
+    linear, square = (ahead - behind) / (2 * reach), ((ahead + behind) / 2 - psi) / reach**2
     of_penalty = _penalty_slopes(factors, direction, l1, l2)
 
     def slope(loss: LossValue, t: float) -> float:
@@ -152,14 +156,6 @@ def _line_search(
             share = slope_low / (slope_low - slope_high)
             length = low + (high - low) * min(max(share, 0.1), 0.9)
     return length, there, loss
-
-
-def _along(problem: MeanProblem, psi: Tensor, factors: Factors, direction: Factors) -> tuple[Tensor, Tensor]:
-    """(T,), (T,): psi(t) = psi + t linear + t^2 square, from two samples as far away as the factors are long."""
-    reach = (factors.dot(factors) / direction.dot(direction)) ** 0.5
-    images = (factors.left_image, direction.left_image), (factors.right_image, direction.right_image)
-    ahead, behind = (problem.pattern.sample(*(torch.add(*image, alpha=t) for image in images)) for t in (reach, -reach))
-    return (ahead - behind) / (2 * reach), ((ahead + behind) / 2 - psi) / reach**2
 
 
 def _penalty_slopes(factors: Factors, direction: Factors, l1: float, l2: float) -> list[float]:
