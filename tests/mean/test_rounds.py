@@ -342,8 +342,10 @@ def test_a_rough_start_in_single_precision_leads_to_the_same_optimum(kind, alpha
     penalty = SpectralElasticNet(0.1 * lam_max(problem), alpha)
     truth = solve_dense(problem, penalty, tolerance=1e-6).certificate
     precisions = []
-    rounds = proximal._rounds
-    monkeypatch.setattr(proximal, "_rounds", lambda p, *rest: precisions.append(p.dtype) or rounds(p, *rest))
+    run = proximal._Rounds.run
+    monkeypatch.setattr(
+        proximal._Rounds, "run", lambda self, *rest: precisions.append(self.problem.dtype) or run(self, *rest)
+    )
     for tolerance in (5e-3, 1e-6):
         precisions.clear()
         found = solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=2000, single_from=1)
