@@ -16,10 +16,9 @@ from ..likelihoods.losses import SquaredLoss, long_dot
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.solvers import make_solver
-from .certificate import Certificate
-from .problem import MeanProblem, Requirements, check_requirements, check_solve
+from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
-REQUIRES = Requirements(loss=("__call__", "curvature"))
+REQUIRES = {"loss": ("__call__", "curvature")}
 
 
 @dataclass(frozen=True)
@@ -37,12 +36,7 @@ class RidgeSolution:
 
 
 def solve_ridge(
-    problem: MeanProblem,
-    l2: float,
-    *,
-    tolerance: float,
-    max_iterations: int = 1000,
-    start: RidgeSolution | None = None,
+    problem: MeanProblem, l2: float, *, tolerance: float, max_iterations: int = 1000, start: RidgeSolution | None = None
 ) -> RidgeSolution:
     r"""The squared loss is a linear system; any other loss goes by accelerated gradients in alpha.
 
@@ -62,6 +56,17 @@ def solve_ridge(
     pattern = problem.pattern
     pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
     op = PairLinearOperator(problem.row_op, problem.col_op, pairs)
+
+    def certify(psi: Tensor, alpha: Tensor, iterations: int) -> Certificate:
+        """Equation (11) with h*(Y) = ||Y||_F^2 / (2 l2) and ||Y||_F^2 = theta^T K_TT theta."""
+        at = problem.loss(psi)
+        primal = at.value + l2 / 2 * long_dot(alpha, psi)
+        square = at.quadratic + long_dot(at.gradient, op._matmul(at.gradient)) / l2
+        # the bound -c^2/2 square - c linear is best at
+        best = min(max(-at.linear / max(square, 1e-300), 0.0), 1.0)
+        dual = -(best**2) / 2 * square - best * at.linear
+        return Certificate(primal, dual, tolerance, iterations, min(problem.shape), "ridge")
+
     if type(problem.loss) is SquaredLoss:  # a subclass may have another value
         weights = problem.loss.weights
         noise = torch.tensor(l2, dtype=problem.dtype, device=problem.device)
@@ -71,7 +76,7 @@ def solve_ridge(
         solution = solver.solve(target, min(tolerance, 1e-6) if problem.dtype == torch.float64 else 1e-5)
         alpha = solution.value.squeeze(1)
         psi, iterations = op._matmul(alpha), solution.solve_report.iterations
-        return RidgeSolution(alpha, psi, _certify(problem, op, psi, alpha, l2, tolerance, iterations))
+        return RidgeSolution(alpha, psi, certify(psi, alpha, iterations))
 
     lipschitz = problem.lipschitz()
     now = start.coefficients if start else torch.zeros(len(pattern), dtype=problem.dtype, device=problem.device)
@@ -80,7 +85,7 @@ def solve_ridge(
     # strongly convex in B: constant momentum, step 1 / (L + l2)
     root = (l2 / (lipschitz + l2)) ** 0.5
     beta = (1 - root) / (1 + root)
-    certificate = _certify(problem, op, psi, now, l2, tolerance, 0)
+    certificate = certify(psi, now, 0)
     for iteration in range(1, max_iterations + 1):
         if certificate.converged:
             break
@@ -89,24 +94,5 @@ def solve_ridge(
         now = ahead - (problem.loss(psi_ahead).gradient + l2 * ahead) / (lipschitz + l2)
         psi = op._matmul(now)
         if iteration % 5 == 0 or iteration == max_iterations:
-            certificate = _certify(problem, op, psi, now, l2, tolerance, iteration)
+            certificate = certify(psi, now, iteration)
     return RidgeSolution(now, psi, certificate)
-
-
-def _certify(
-    problem: MeanProblem,
-    op: PairLinearOperator,
-    psi: Tensor,
-    alpha: Tensor,
-    l2: float,
-    tolerance: float,
-    iterations: int,
-) -> Certificate:
-    """Equation (11) with h*(Y) = ||Y||_F^2 / (2 l2) and ||Y||_F^2 = theta^T K_TT theta."""
-    at = problem.loss(psi)
-    primal = at.value + l2 / 2 * long_dot(alpha, psi)
-    square = at.quadratic + long_dot(at.gradient, op._matmul(at.gradient)) / l2
-    # the bound -c^2/2 square - c linear is best at
-    best = min(max(-at.linear / max(square, 1e-300), 0.0), 1.0)
-    dual = -(best**2) / 2 * square - best * at.linear
-    return Certificate(primal, dual, tolerance, iterations, min(problem.shape), "ridge")

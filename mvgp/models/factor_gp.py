@@ -10,7 +10,7 @@ from ..checks import check_iterations, check_seed, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import data_loss, observed_parts
+from ..likelihoods.losses import data_loss, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..mean.factored import FactoredProblem, svd_of_product
 from ..mean.problem import MeanProblem

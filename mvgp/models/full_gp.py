@@ -12,11 +12,10 @@ from ..checks import check_choice, check_flag, check_iterations, check_tolerance
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import observed_parts
-from ..likelihoods.losses import long_dot
+from ..likelihoods.losses import long_dot, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.solvers import Method
-from ..mean.penalties import SpectralElasticNet
+from ..mean.problem import SpectralElasticNet
 from ..posteriors.covariance import ConditionalCovariance, condition, kernel_operators
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients

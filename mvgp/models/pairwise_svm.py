@@ -23,7 +23,7 @@ from ..data.observed import ObservedMatrix
 from ..errors import InputError
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..mean.certificate import Certificate, warn_or_raise
+from ..mean.problem import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
 from ..posteriors.covariance import NoCovariance, kernel_operators
 from ..posteriors.gaussian import GaussianPosterior

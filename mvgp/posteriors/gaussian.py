@@ -31,9 +31,8 @@ from ..checks import check_between, check_generator, check_positive, without_gra
 from ..errors import InputError
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
-from ..mean.certificate import Certificate, MeanSolution
-from ..mean.penalties import Penalty
-from ..mean.problem import LowRank
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
 from ..tensor_checks import check_index, check_samples
