@@ -1,5 +1,6 @@
 """Solvers of the posterior mean: a loss on the observed pairs plus a penalty on singular values."""
 
+from .additive import AdditivePart, AdditiveSolution, solve_additive
 from .alternating import AlternatingSolution, solve_alternating
 from .certificate import Certificate, MeanSolution
 from .dense import solve_dense
@@ -10,6 +11,8 @@ from .proximal import solve_proximal
 from .ridge import solve_ridge
 
 __all__ = [
+    "AdditivePart",
+    "AdditiveSolution",
     "AlternatingSolution",
     "Certificate",
     "LowRank",
@@ -18,6 +21,7 @@ __all__ = [
     "Penalty",
     "SpectralElasticNet",
     "TraceBall",
+    "solve_additive",
     "solve_alternating",
     "solve_dense",
     "solve_hybrid",
