@@ -5,13 +5,13 @@ r"""The mean of a sum of Kronecker terms, equation (12), with the certificate (1
 Accelerated proximal gradient on all terms at once, restarted when the objective rises. With W a bound on the curvature
 of the loss, a step minimises the quadratic model
 
-.. math:: \langle \theta, \delta \rangle + \tfrac12 \|\delta\|_W^2 + \tfrac12 \alpha^T K_R \alpha + \sum_q h_q(B_q), \qquad
-          \delta = \sum_q \Delta \psi_q + K_R \Delta\alpha
+.. math:: \langle \theta, \delta \rangle + \tfrac12 \|\delta\|_W^2 + \tfrac12 \alpha^T K_R \alpha + \sum_q h_q(B_q),
+          \qquad \delta = \sum_q \Delta \psi_q + K_R \Delta\alpha
 
 over the ridge terms (:math:`\alpha`, :mod:`~mvgp.mean.ridge_terms`) exactly, whatever the spectrum of their kernels.
-What it leaves for the terms with a trace norm has the curvature :math:`(W^{-1} + K_R)^{-1}`, which is bounded by a number
-for each, scaled on the way to the curvature met. So a ridge term that can stand in for another term does not slow the
-steps down; for the squared loss the ridge terms are optimal after every step.
+What it leaves for the terms with a trace norm has the curvature :math:`(W^{-1} + K_R)^{-1}`, which is bounded by a
+number for each, scaled on the way to the curvature met. So a ridge term that can stand in for another term does not
+slow the steps down; for the squared loss the ridge terms are optimal after every step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..likelihoods.losses import LossValue, long_dot
 from ..linalg.patterns import CompleteRows, Pattern
 from ..linalg.spectra import spectral_bounds
 from ..tensor_checks import check_list
-from .certificate import Certificate
+from .certificate import Certificate, additive_dual
 from .penalties import SpectralElasticNet
 from .problem import LowRank, MeanProblem, Requirements, check_requirements, check_solve
 from .ridge_terms import DENSE_CELLS, RidgeTerms
@@ -39,9 +39,8 @@ from .traced_terms import traced_term
 STEPS = 10  # between two certificates
 MAX_STALLED = 3  # confirmations that their bounds, not the iterate, keep from the tolerance; then it ends
 ROUGH_TOLERANCE = 1e-2  # relative duality gap of the rough solution in single precision that comes first
-SOLVE_ACCURACY = 0.03  # relative residual of the ridge terms' system in a step, where it is iterated
+SOLVE_ACCURACY = 0.1  # relative residual of the ridge terms' system in a step, where it is iterated
 SMALL_PULL = 0.1  # share of the last move of psi; ridge terms that are off by less are put right only once in a step
-GRID = 16  # values of c that are tried before the best one is searched for
 
 REQUIRES = Requirements(loss=("__call__", "curvature", "quadratic_bound"))
 
@@ -343,7 +342,7 @@ class _Sum:
         points, low, length, is_known = [], torch.zeros_like(slope), 0.0, True
         for at, (term, curvature) in enumerate(zip(self.terms.values(), self.curvatures, strict=True)):
             now, last = here.traced[at], before.traced[at]
-            point = term.step(slope, now, last, beta, scale * curvature)
+            point: Any = term.step(slope, now, last, beta, scale * curvature)
             square = term.distance(point, now, last, beta)
             is_known = is_known and (square > 0 or not len(term.values(point)))
             length += scale * curvature * square
@@ -412,37 +411,6 @@ class _Certifier:
         terms = zip(self.sum.terms.values(), point.traced, strict=True)
         rank = sum(len(term.values(at)) for term, at in terms)
         return Certificate(point.objective, dual, self.tolerance, taken, rank, "additive", failure)
-
-
-def additive_dual(
-    loss: LossValue, ridge_square: float, values: Sequence[Tensor], penalties: Sequence[SpectralElasticNet]
-) -> float:
-    r"""The best bound (13) over c in [0, 1], which is concave in c.
-
-    :param ridge_square: :math:`\theta^T K_R \theta`.
-    :param values: singular values of :math:`Y_q` for each term with a trace norm, or numbers that are not below them.
-    :param penalties: of these terms.
-    """
-    limit = 1.0
-    for each, penalty in zip(values, penalties, strict=True):
-        if penalty.ridge == 0 and each.numel():
-            limit = min(limit, penalty.trace / max(float(each.max()), 1e-300))
-
-    def bound(scale: float) -> float:
-        conjugates = sum(p.conjugate(each, scale) for each, p in zip(values, penalties, strict=True))
-        return -loss.conjugate(scale) - scale**2 / 2 * ridge_square - conjugates
-
-    grid = [limit * at / GRID for at in range(GRID + 1)]
-    bounds = [bound(scale) for scale in grid]
-    best = max(range(len(grid)), key=lambda at: bounds[at])
-    low, high, highest = grid[max(best - 1, 0)], grid[min(best + 1, GRID)], bounds[best]
-    ratio = (5**0.5 - 1) / 2
-    for _ in range(40):
-        a, b = high - ratio * (high - low), low + ratio * (high - low)
-        at_a, at_b = bound(a), bound(b)
-        highest = max(highest, at_a, at_b)
-        low, high = (a, high) if at_a < at_b else (low, b)
-    return highest
 
 
 def _check_terms(problems: Any, penalties: Any) -> tuple[list[MeanProblem], list[SpectralElasticNet]]:

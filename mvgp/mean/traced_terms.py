@@ -1,7 +1,7 @@
 r"""A term with a trace norm in a sum: its proximal steps, and the singular values that its certificate needs.
 
-- :class:`DenseTerm`, for small matrices: B itself, in the coordinates of the kernels' eigenvectors. Every singular value
-  is exact, and kernels that are singular up to rounding (smooth functions of close inputs) do no harm.
+- :class:`DenseTerm`, for small matrices: B itself, in the coordinates of the kernels' eigenvectors. Every singular
+  value is exact, and kernels that are singular up to rounding (smooth functions of close inputs) do no harm.
 - :class:`LowRankTerm`, for all others: B of low rank in dual coordinates, a step on its leading singular subspace.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from typing_extensions import override
