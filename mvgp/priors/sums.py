@@ -123,7 +123,7 @@ MatrixGP._sum_type = SumGP
 
 
 class SumMean(MatrixMean):
-    """The sum of several prior means.
+    r"""The sum of several prior means, :math:`b = \sum_q b_q`.
 
     :param means: at least one.
     """
