@@ -13,8 +13,7 @@ from torch import Tensor
 from ..checks import check_dtype, check_flag, check_positive, check_whole_number
 from ..errors import InputError
 from ..linalg.spectra import SpectralLinearOperator
-from .bounded import BoundedParameters, bounded_parameter
-from .graph_kernels import check_options
+from .bounded import BoundedParameters, bounded_parameter, check_options
 
 
 class ConstantKernel(BoundedParameters, Kernel):

@@ -26,12 +26,18 @@ from torch import Tensor
 from ..checks import check_instance, check_whole_number
 from ..errors import InputError
 from ..likelihoods.losses import LossValue, long_dot
-from ..linalg.patterns import CompleteRows, Pattern
+from ..linalg.pairs import CompleteRows, Pattern
 from ..linalg.spectra import spectral_bounds
 from ..tensor_checks import check_list
-from .certificate import Certificate, additive_dual
-from .penalties import SpectralElasticNet
-from .problem import LowRank, MeanProblem, Requirements, check_requirements, check_solve
+from .low_rank import LowRank
+from .problem import (
+    Certificate,
+    MeanProblem,
+    SpectralElasticNet,
+    additive_dual,
+    check_requirements,
+    check_solve,
+)
 from .ridge_terms import DENSE_CELLS, RidgeTerms
 from .spectrum_bound import EXACT_LIMIT
 from .traced_terms import traced_term
@@ -42,7 +48,7 @@ ROUGH_TOLERANCE = 1e-2  # relative duality gap of the rough solution in single p
 SOLVE_ACCURACY = 0.1  # relative residual of the ridge terms' system in a step, where it is iterated
 SMALL_PULL = 0.1  # share of the last move of psi; ridge terms that are off by less are put right only once in a step
 
-REQUIRES = Requirements(loss=("__call__", "curvature", "quadratic_bound"))
+REQUIRES = {"loss": ("__call__", "curvature", "quadratic_bound")}
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ def solve_additive(
         >>> import torch
         >>> from linear_operator import to_linear_operator
         >>> from mvgp.likelihoods import SquaredLoss
-        >>> from mvgp.linalg.patterns import Pattern
+        >>> from mvgp.linalg.pairs import Pattern
         >>> from mvgp.mean import MeanProblem, SpectralElasticNet, solve_additive
         >>> pattern = Pattern(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 2]), (2, 3))
         >>> loss = SquaredLoss(torch.tensor([2.0, 1.0, -1.0]).double())
@@ -270,8 +276,8 @@ class _Sum:
     def _at(self, traced: Sequence[Any], dual: Tensor | None, image: Tensor | None, psi: Tensor) -> _Point:
         at = self.loss(psi)
         value = at.value
-        for (q, term), point in zip(self.terms.items(), traced, strict=True):
-            value += self.penalties[q].value(term.values(point))
+        for q, point in zip(self.terms, traced, strict=True):
+            value += self.penalties[q].value(point.values)
         if dual is not None and image is not None:
             value += long_dot(dual, image) / 2
         return _Point(tuple(traced), dual, image, psi, at, value)
@@ -344,7 +350,7 @@ class _Sum:
             now, last = here.traced[at], before.traced[at]
             point: Any = term.step(slope, now, last, beta, scale * curvature)
             square = term.distance(point, now, last, beta)
-            is_known = is_known and (square > 0 or not len(term.values(point)))
+            is_known = is_known and (square > 0 or not len(point.values))
             length += scale * curvature * square
             low += term.psi(point)
             points.append(point)
@@ -408,8 +414,7 @@ class _Certifier:
         return lambda values: additive_dual(point.at, square, values, penalties)
 
     def _certificate(self, point: _Point, dual: float, taken: int, failure: float | None) -> Certificate:
-        terms = zip(self.sum.terms.values(), point.traced, strict=True)
-        rank = sum(len(term.values(at)) for term, at in terms)
+        rank = sum(int(at.values.numel()) for at in point.traced)
         return Certificate(point.objective, dual, self.tolerance, taken, rank, "additive", failure)
 
 

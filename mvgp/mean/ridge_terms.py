@@ -16,14 +16,11 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..likelihoods.losses import Loss, SinglePrecisionLoss, WeightedLoss
-from ..likelihoods.whole_lists import WholeListLoss
+from ..likelihoods.losses import Loss, SinglePrecisionLoss, WeightedLoss, WholeListLoss
 from ..linalg.pair_operator import Factor, PairLinearOperator
-from ..linalg.pairs import PairIndex
-from ..linalg.patterns import CompleteRows, Pattern
-from ..linalg.roots import diagonal_at
+from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.solvers import Solver, make_solver
-from ..linalg.spectra import SpectralLinearOperator
+from ..linalg.spectra import SpectralLinearOperator, diagonal_at
 from .problem import MeanProblem
 
 DENSE_CELLS = 6000  # observed cells up to which K_R + W^-1 is factored, as it serves many right-hand sides

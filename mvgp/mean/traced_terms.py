@@ -15,10 +15,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from ..linalg.spectra import eigenpairs
-from .accelerated import LowRankSpace
-from .penalties import SpectralElasticNet
-from .problem import LowRank, MeanProblem, times
-from .spectrum import StepOperator, krylov_images, random_images, subspace_pass
+from .low_rank import LowRank, StepOperator, krylov_images, random_images, subspace_pass
+from .problem import MeanProblem, SpectralElasticNet, times
+from .proximal import LowRankSpace
 from .spectrum_bound import bound_spectrum
 
 DENSE_SIDES = 128, 1024  # longest shorter and longer side up to which a term is held densely
@@ -99,21 +98,17 @@ class DenseTerm:
         return self.row_root.mT @ times(self.problem.pattern.matrix(theta), self.col_root)
 
     def step(self, theta: Tensor, now: DenseMatrix, before: DenseMatrix, beta: float, lipschitz: float) -> DenseMatrix:
-        """See :class:`~mvgp.mean.accelerated.Space`."""
+        """See :class:`~mvgp.mean.proximal.LowRankSpace`."""
         return self._shrunk(_ahead(now, before, beta) - self.gradient(theta) / lipschitz, 1 / lipschitz)
 
     def distance(self, fresh: DenseMatrix, now: DenseMatrix, before: DenseMatrix, beta: float) -> float:
-        """See :class:`~mvgp.mean.accelerated.Space`."""
+        """See :class:`~mvgp.mean.proximal.LowRankSpace`."""
         return float((fresh.matrix - _ahead(now, before, beta)).double().square().sum())
 
     def psi(self, point: DenseMatrix) -> Tensor:
-        """See :class:`~mvgp.mean.accelerated.Space`."""
+        """See :class:`~mvgp.mean.proximal.LowRankSpace`."""
         left, right = self.row_root @ (point.left * point.values), self.col_root @ point.right
         return self.problem.pattern.sample(left, right)
-
-    def values(self, point: DenseMatrix) -> Tensor:
-        """See :class:`~mvgp.mean.accelerated.Space`."""
-        return point.values
 
     def low_rank(self, point: DenseMatrix) -> LowRank:
         """See :class:`LowRankTerm`."""
@@ -159,7 +154,10 @@ class LowRankTerm(LowRankSpace):
             self.spare = spare.to(self.problem.dtype)
         if mean is None:
             return LowRank.zero(self.problem)
-        return mean if mean.values.dtype == self.problem.dtype else mean.moved_to(self.problem)
+        if mean.values.dtype == self.problem.dtype:
+            return mean
+        left, right, values = (x.to(self.problem.dtype) for x in (mean.left, mean.right, mean.values))
+        return LowRank(left, right, values, self.problem.rows_times(left), self.problem.cols_times(right))
 
     @override
     def distance(self, fresh: LowRank, now: LowRank, before: LowRank, beta: float) -> float:

@@ -1,13 +1,15 @@
-"""TraceGP: the trace-constrained matrix-variate GP."""
+"""TraceGP: the trace-constrained matrix-variate GP; and what every recipe prior x likelihood shares."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import gpytorch
 import torch
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from torch import Tensor
 from tqdm import tqdm
@@ -23,52 +25,91 @@ from ..checks import (
     check_share,
     check_tolerance,
     check_whole_number,
+    refuse_gradient,
     whole,
 )
+from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import Data, data_loss
-from ..likelihoods.losses import BiasedSquaredLoss, long_dot
+from ..likelihoods.losses import BiasedSquaredLoss, Data, check_gaussian, data_loss, long_dot
 from ..likelihoods.ranking import RankingLikelihood
-from ..linalg.patterns import Pattern
-from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_raise
-from ..mean.dense import solve_dense
-from ..mean.factored import solve_hybrid
-from ..mean.penalties import Penalty, SpectralElasticNet, TraceBall
-from ..mean.problem import LowRank, MeanProblem
+from ..mean.factored import solve_dense, solve_hybrid
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import (
+    Certificate,
+    MeanProblem,
+    Penalty,
+    SpectralElasticNet,
+    TraceBall,
+    dual_bound,
+    times,
+    warn_or_raise,
+)
 from ..mean.proximal import solve_proximal
 from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.spectrum_bound import largest_value
-from ..posteriors.covariance import PosteriorCovariance
-from ..posteriors.fitted import TracePosterior
+from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
+from ..posteriors.explain import Duals
+from ..posteriors.gaussian import TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
-from ..posteriors.whole_lists import condition, kernel_operators, whole_list_condition
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..tensor_checks import check_list
-from .recipe import Recipe
 
 Solver = Literal["proximal", "dense", "hybrid"]
+MAX_STRENGTHS = 10**6  # of a path
+
+
+class Recipe(gpytorch.Module):
+    """A prior and a likelihood, checked.
+
+    :param prior: the matrix-variate prior.
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood of ours; its noise is the variance of
+        an observation (or of a score) with weight 1.
+    """
+
+    def __init__(self, prior: MatrixGP, likelihood: GaussianLikelihood | RankingLikelihood) -> None:
+        super().__init__()
+        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+        if not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
+            raise InputError(
+                f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood or a ranking likelihood, "
+                f"got {type(likelihood).__name__} (for known noise of each entry, give the data weights)"
+            )
+        if isinstance(likelihood, GaussianLikelihood):
+            check_gaussian(likelihood, type(self).__name__)
+        self.prior, self.likelihood = prior, likelihood
+
+    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
+        """The prior at pairs (``rows``, ``cols``)."""
+        return self.prior(rows, cols)
+
+    def _noise_for(self, data: Any) -> Tensor:
+        """() noise variance of an observation with weight 1, once ``data`` is known to be data."""
+        check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
+        refuse_gradient(data, "data")
+        self.prior.refuse_gradients()
+        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
+        if noise.numel() != 1:
+            raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+        if not 0 < float(noise) < float("inf"):
+            raise InputError(
+                f"likelihood: expected a positive finite noise variance in {noise.dtype}, got {float(noise)!r}"
+            )
+        return noise[0]
 
 
 @dataclass(frozen=True)
 class TraceProblem:
-    """Data and prior, ready for any penalty.
+    """Data and prior, ready for any penalty."""
 
-    :param prior: a copy of the prior.
-    :param conditional: the covariance.
-    :param problem: loss and kernels.
-    :param lam_max: largest singular value of the loss's gradient at B = 0.
-    :param noise: variance of an observation with weight 1.
-    :param flat: whether the prior has no variance at any observed cell, so that B = 0 is best.
-    """
-
-    prior: MatrixGP
+    prior: MatrixGP  # a copy
     conditional: PosteriorCovariance
-    problem: MeanProblem
-    lam_max: float
-    noise: float
-    flat: bool = False
+    problem: MeanProblem  # loss and kernels
+    lam_max: float  # largest singular value of the loss's gradient at B = 0
+    noise: float  # variance of an observation with weight 1
+    known: Tensor | None  # which cells of whole lists are links
+    flat: bool = False  # whether the prior has no variance at any observed cell, so that B = 0 is best
 
 
 @torch.no_grad()
@@ -85,17 +126,13 @@ def trace_problem(
     """The loss of the likelihood on the data, and the covariance; the biases are optimised out of the loss."""
     prior = prior.snapshot()
     ops = kernel_operators(prior, data)
-    conditional = (
-        whole_list_condition(ops, data, noise, tolerance=tolerance)
-        if isinstance(data, PositiveUnlabelled)
-        else condition(prior, data, noise, tolerance=tolerance, ops=ops)
-    )
+    conditional = condition(ops, data, noise, tolerance=tolerance)
     loss = data_loss(likelihood, data, prior.mean_module, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     lam_max = largest_value(problem, gradient)
     flat = lam_max == 0 and bool((gradient != 0).any())
-    return TraceProblem(prior, conditional, problem, lam_max, float(noise), flat=flat)
+    return TraceProblem(prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat)
 
 
 @torch.no_grad()
@@ -122,9 +159,10 @@ def trace_posterior(
         mean = solution.mean
         coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
         loss, square = solution.loss.value, float(mean.values.double().square().sum())
+        duals = low_rank_duals(problem, mean, -solution.loss.gradient, penalty, setup.known)
     else:
-        assert isinstance(problem.pattern, Pattern)  # solve_ridge has checked it
         mean, coefficients = None, SparseCoefficients(problem.pattern, solution.coefficients)
+        duals = Duals(problem.pattern, solution.coefficients, setup.known)
         loss, square = problem.loss(solution.psi).value, long_dot(solution.coefficients, solution.psi)
     posterior = TracePosterior(
         prior,
@@ -138,8 +176,29 @@ def trace_posterior(
         # what is left of the data plus the squared Hilbert norm of the mean, for each observed cell
         evidence_scale=(2 * float(loss) / setup.noise + square) / max(len(problem.pattern), 1),
     )
-    posterior._noise = setup.noise
+    posterior._noise, posterior._duals = setup.noise, duals
     return posterior
+
+
+def known_links(data: Data) -> Tensor | None:
+    """(P,): which of the cells of whole lists are links; None for observed pairs, all of which are known."""
+    return data.positions if isinstance(data, PositiveUnlabelled) else None
+
+
+def low_rank_duals(
+    problem: MeanProblem, mean: LowRank, values: Tensor, penalty: Penalty, known: Tensor | None
+) -> Duals:
+    """What the observed pairs carry of a mean of low rank, equation (14).
+
+    :param values: (T,) minus the gradient of the loss at the mean.
+    """
+    if isinstance(penalty, SpectralElasticNet):
+        slopes = penalty.trace + penalty.ridge * mean.values
+    else:  # the ball's multiplier takes the place of l1: the gradient's singular values along the mean are equal to it
+        theta, _ = problem.sparse(values)
+        slopes = (mean.left_image * times(theta, mean.right_image)).sum(0).mean().expand(mean.rank)
+    factors = (mean.left, mean.right, mean.left_image, mean.right_image)
+    return Duals(problem.pattern, values, known, factors, mean.values / slopes)
 
 
 def _solve(
@@ -152,35 +211,23 @@ def _solve(
 ) -> MeanSolution | RidgeSolution:
     """The mean: zero for a flat prior, ridge without a trace norm, otherwise by the chosen solver."""
     problem = setup.problem
-    if setup.flat:
-        return _zero_solution(problem, penalty, tolerance)
+    if setup.flat:  # B = 0, with the certificate that it is best: the loss does not depend on B
+        mean = LowRank.zero(problem)
+        psi = mean.psi(problem)
+        at = problem.loss(psi)
+        dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
+        certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
+        return MeanSolution(mean, psi, at, certificate, mean.right_image, 0.0)
     if isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
-        if not isinstance(problem.pattern, Pattern):
-            raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
         if penalty.ridge == 0:
             raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
-        ridge_start = start if isinstance(start, RidgeSolution) else None
-        return solve_ridge(
-            problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=ridge_start
-        )
+        previous = start if isinstance(start, RidgeSolution) else None
+        return solve_ridge(problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=previous)
     if solver == "proximal":
-        mean_start = start if isinstance(start, MeanSolution) else None
-        return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=mean_start)
+        near = start if isinstance(start, MeanSolution) else None
+        return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=near)
     solve = solve_dense if solver == "dense" else solve_hybrid
     return solve(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
-
-
-def _zero_solution(problem: MeanProblem, penalty: Penalty, tolerance: float) -> MeanSolution:
-    """B = 0, with the certificate that it is best: the loss does not depend on B."""
-    mean = LowRank.zero(problem)
-    psi = mean.psi(problem)
-    at = problem.loss(psi)
-    dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
-    certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
-    return MeanSolution(mean, psi, at, certificate, mean.right_image, 0.0)
-
-
-MAX_STRENGTHS = 10**6  # of a path
 
 
 @dataclass(frozen=True)
@@ -302,8 +349,7 @@ class TraceGP(Recipe):
 
     def _setup(self, data: Data) -> TraceProblem:
         """The loss of the likelihood on the data, and the covariance."""
-        noise = self._noise_for(data)
-        tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
+        noise, tolerance = self._noise_for(data), 1e-8 if self.prior.dtype == torch.float64 else 1e-5
         biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
         return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
 

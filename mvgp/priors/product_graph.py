@@ -21,8 +21,7 @@ from torch import Tensor
 
 from ..checks import check_dtype, check_instance, check_positive, check_tolerance, check_whole_number
 from ..errors import InputError
-from ..kernels.graph import Graph
-from ..kernels.graph_kernels import DiffusionKernel, check_eigenvalues
+from ..kernels.graph import DiffusionKernel, Graph, check_eigenvalues
 from .matrix_gp import MatrixGP
 from .means import MatrixMean
 from .sums import SumGP

@@ -8,9 +8,9 @@ from linear_operator.operators import ZeroLinearOperator
 
 from mvgp.errors import InputError
 from mvgp.likelihoods import SquaredLoss, project_order
-from mvgp.likelihoods.losses import RetargetedLoss
-from mvgp.likelihoods.whole_lists import WholeListRankingLoss, WholeListSquaredLoss
-from mvgp.linalg.patterns import CompleteRows, Pattern
+from mvgp.likelihoods.losses import RetargetedLoss, WholeListSquaredLoss
+from mvgp.likelihoods.thresholds import WholeListRankingLoss
+from mvgp.linalg.pairs import CompleteRows, Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, solve_additive, solve_proximal, solve_ridge
 from tests import randomness
 from tests.oracles import conic_additive
