@@ -2,6 +2,8 @@
 
 from .matrix_gp import MatrixGP
 from .means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
+from .product_graph import ProductGraphGP
+from .sums import SumGP, SumMean
 
 __all__ = [
     "BiasedMean",
@@ -10,6 +12,9 @@ __all__ = [
     "MatrixGP",
     "MatrixMean",
     "PopularityMean",
+    "ProductGraphGP",
     "RowBiasMean",
+    "SumGP",
+    "SumMean",
     "ZeroMean",
 ]
