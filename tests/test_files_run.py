@@ -49,12 +49,12 @@ def model_and_links():
 
 def test_a_fit_on_whole_lists():
     model, links = model_and_links()
-    assert len(files_run(lambda: model.fit(links))) <= 32
+    assert len(files_run(lambda: model.fit(links))) <= 26
 
 
 def test_a_fit_and_a_ranked_row():
     model, links = model_and_links()
-    assert len(files_run(lambda: model.fit(links).top(0, k=3, exclude=links))) <= 40
+    assert len(files_run(lambda: model.fit(links).top(0, k=3, exclude=links))) <= 30
 
 
 @pytest.fixture
