@@ -10,8 +10,7 @@ from linear_operator.operators import KroneckerProductLinearOperator
 from torch import Tensor
 
 from ..errors import InputError
-from ..tensor_checks import check_float_tensor
-from .checks import check_operator, check_samples
+from ..tensor_checks import check_float_tensor, check_operator, check_samples
 from .pairs import SymmetricLinearOperator
 from .spectra import root
 

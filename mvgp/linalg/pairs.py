@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ..checks import check_device, check_memory
 from ..errors import InputError
-from ..tensor_checks import check_float_tensor, check_shape
-from .checks import check_positions
+from ..tensor_checks import check_float_tensor, check_positions, check_shape
 
 BLOCK = 64  # columns of a dense factor handled at once, so that a block of it stays in cache
 NARROW = 32  # the same for many passes over one block

@@ -20,10 +20,9 @@ from torch import Tensor
 
 from ..checks import check_instance, shown
 from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
-from ..tensor_checks import check_float_tensor
+from ..tensor_checks import check_float_tensor, check_positions
 from . import chebyshev, cost
 from .chebyshev import ChebyshevLinearOperator
-from .checks import check_positions
 from .pairs import SymmetricLinearOperator
 from .stacked import GramLinearOperator, StackedLinearOperator
 

@@ -19,13 +19,13 @@ from ..checks import check_positive
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError, SizeError
-from ..linalg.checks import check_right, check_samples
 from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.kronecker import KroneckerLinearOperator
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.spectra import columns, diagonal_at, root, spectral_bounds
 from ..priors.matrix_gp import MatrixGP
+from ..tensor_checks import check_right, check_samples
 from .query import Query
 from .ranks import Joint, check_joint_size, joint_covariance
 from .system import ObservedSystem, VarianceMethod, largest_factors, pair_variance, right_sides

@@ -29,15 +29,13 @@ from torch import Tensor
 from .. import hooks
 from ..checks import check_between, check_generator, check_positive, without_gradient
 from ..errors import InputError
-from ..linalg.checks import check_samples
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
-from ..mean.certificate import Certificate, MeanSolution
-from ..mean.penalties import Penalty
-from ..mean.problem import LowRank
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
-from ..tensor_checks import check_index
+from ..tensor_checks import check_index, check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
 from .explain import Duals, Explanation, explain_cell

@@ -11,10 +11,9 @@ from torch import Tensor
 from ..checks import check_between, check_generator, check_positive, check_seed, check_whole_number, without_gradient
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
-from ..linalg.checks import check_samples
 from ..linalg.cost import Limits
 from ..linalg.spectra import columns
-from ..tensor_checks import check_index, check_matrix, check_one_index, check_values, refuse_where
+from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values, refuse_where
 from .query import Query
 from .system import FACTOR_BATCH, ObservedSystem, nearest_observations, right_sides
 from .tables import TestPlan, TopTable, plan_tests
