@@ -78,7 +78,7 @@ def without_gradient(function: Callable[P, R]) -> Callable[P, R]:
     def constant(*args: P.args, **kwargs: P.kwargs) -> R:
         if torch.is_grad_enabled():
             for name, value in signature.bind(*args, **kwargs).arguments.items():
-                refuse_gradient(value, name)
+                refuse_gradient(value, getattr(value, "gradient_name", name))
         with torch.no_grad():
             return function(*args, **kwargs)
 
@@ -102,7 +102,7 @@ def gradient_of(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     if name in names and isinstance(value, Tensor):
                         carried = carried or value.requires_grad
                     else:
-                        refuse_gradient(value, name)
+                        refuse_gradient(value, getattr(value, "gradient_name", name))
             with torch.set_grad_enabled(carried):
                 return function(*args, **kwargs)
 

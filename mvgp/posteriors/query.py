@@ -44,7 +44,7 @@ class AxisQuery:
         return self.inputs is not None
 
     @property
-    def requires_grad(self) -> bool:
+    def carries_gradient(self) -> bool:
         """Whether answers carry a gradient to the new inputs."""
         return self.inputs is not None and self.inputs.requires_grad and torch.is_grad_enabled()
 
@@ -139,9 +139,9 @@ class Query:
         return self.row_side.is_new or self.col_side.is_new
 
     @property
-    def requires_grad(self) -> bool:
+    def carries_gradient(self) -> bool:
         """Whether answers carry a gradient to new inputs."""
-        return self.row_side.requires_grad or self.col_side.requires_grad
+        return self.row_side.carries_gradient or self.col_side.carries_gradient
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -160,6 +160,32 @@ class Query:
         fresh = copy.copy(self)
         fresh.shape = torch.Size([len(self)])
         return fresh
+
+    def cells(self, rows: Tensor, cols: Tensor) -> Query:
+        """Other cells (Q,) of the same axes and inputs."""
+        fresh = copy.copy(self)
+        fresh.pairs = PairIndex(rows, cols, self.pairs.shape)
+        fresh.shape = rows.shape
+        return fresh
+
+    def lines(self, rows: Any) -> Tensor:
+        """(R,) checked positions of whole rows, all of them for None; inputs in batches are refused."""
+        for side, name in ((self.row_side, "row_inputs"), (self.col_side, "col_inputs")):
+            if side.batch_shape:
+                raise InputError(f"{name}: expected shape (n, d) for whole rows, got batches {tuple(side.batch_shape)}")
+        count = len(self.row_side)
+        return check_index(range(count) if rows is None else rows, count, "rows").to(self.pairs.rows.device)
+
+    def line_means(self, coefficients: Coefficients, rows: Tensor) -> Tensor:
+        """(R, N*): the mean of whole rows at positions ``rows`` (R,)."""
+        scores = row_scores(coefficients, self.row_side, self.col_side, rows)
+        mean, new_rows, new_cols = self.prior.mean_module, self.row_side.inputs, self.col_side.inputs
+        known_rows = None if self.row_side.is_new else rows
+        known_cols = None if self.col_side.is_new else torch.arange(len(self.col_side), device=rows.device)
+        if not mean.uses_inputs:
+            return scores + mean.block(known_rows, known_cols)
+        inputs = {"row_inputs": None if new_rows is None else new_rows[rows], "col_inputs": new_cols}
+        return scores + mean.block(known_rows, known_cols, **inputs)
 
     def in_precision(self, ops: tuple[LinearOperator, LinearOperator]) -> Query:
         """The same cells under covariances in another precision."""
@@ -276,7 +302,7 @@ def row_scores(coefficients: Coefficients, row_side: AxisQuery, col_side: AxisQu
 def _times(side: AxisQuery, dense: Tensor) -> Tensor:
     """(q, k): the covariance between positions and the axis's own inputs, times (n, k)."""
     cross = side.cross()
-    if dense.requires_grad or side.requires_grad:
+    if dense.requires_grad or side.carries_gradient:
         return cross.to_dense() @ dense if side.is_new else cross.matmul(dense)
     return cross._matmul(dense)
 

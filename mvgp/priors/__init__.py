@@ -1,12 +1,13 @@
 """Priors over matrices: a Kronecker covariance and a mean."""
 
 from .matrix_gp import MatrixGP
-from .means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
+from .means import BiasedMean, ConstantMean, GivenMean, InputMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
 
 __all__ = [
     "BiasedMean",
     "ConstantMean",
     "GivenMean",
+    "InputMean",
     "MatrixGP",
     "MatrixMean",
     "PopularityMean",

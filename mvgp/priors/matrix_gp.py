@@ -69,6 +69,7 @@ class MatrixGP(gpytorch.models.GP):
             name = f"{axis.name}_inputs"
             refuse_where(~torch.isfinite(axis.inputs), axis.inputs, name, f"numbers within the range of {dtype}")
         self.mean_module.check_shape(self.shape)
+        self.mean_module.bind(self.row_axis, self.col_axis)
 
     @property
     def row_kernel(self) -> Kernel:
