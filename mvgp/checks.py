@@ -78,11 +78,37 @@ def without_gradient(function: Callable[P, R]) -> Callable[P, R]:
     def constant(*args: P.args, **kwargs: P.kwargs) -> R:
         if torch.is_grad_enabled():
             for name, value in signature.bind(*args, **kwargs).arguments.items():
-                refuse_gradient(value, name)
+                refuse_gradient(value, getattr(value, "gradient_name", name))
         with torch.no_grad():
             return function(*args, **kwargs)
 
     return constant
+
+
+def gradient_of(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Carry the gradients of the arguments ``names``, and refuse those of all others by name.
+
+    Where none of them requires a gradient the function runs under ``torch.no_grad()``, see :func:`without_gradient`.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def carrying(*args: P.args, **kwargs: P.kwargs) -> R:
+            carried = False
+            if torch.is_grad_enabled():
+                for name, value in signature.bind(*args, **kwargs).arguments.items():
+                    if name in names and isinstance(value, Tensor):
+                        carried = carried or value.requires_grad
+                    else:
+                        refuse_gradient(value, getattr(value, "gradient_name", name))
+            with torch.set_grad_enabled(carried):
+                return function(*args, **kwargs)
+
+        return carrying
+
+    return decorate
 
 
 # Numbers ------------------------------------------------------------------------------------------

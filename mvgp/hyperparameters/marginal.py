@@ -15,10 +15,12 @@ from torch import Tensor
 from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
+from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood, entry_noise
 from ..likelihoods.losses import check_gaussian
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from ..linalg.cost import DEFAULT_LIMITS
 from ..linalg.pair_operator import PairLinearOperator
+from ..linalg.pairs import PairIndex
 from ..linalg.solvers import make_solver
 from ..priors.matrix_gp import MatrixGP
 from ..tensor_checks import check_values, check_weights
@@ -43,7 +45,7 @@ def log_marginal(prior: MatrixGP, likelihood: GaussianLikelihood, data: Observed
     check_problem(prior, data)
     settings = MarginalSettings(**options)
     joint = prior(data.rows, data.cols)
-    noise = noise_of(likelihood, joint.loc, data.weights)
+    noise = noise_of(likelihood, joint.loc, data.weights, joint.lazy_covariance_matrix.left)
     return pair_log_marginal(joint.lazy_covariance_matrix, data.values.to(joint.loc) - joint.loc, noise, settings)
 
 
@@ -153,7 +155,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         seed: int = 0,
     ) -> None:
         check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
-        check_gaussian(likelihood, "the marginal likelihood")
+        check_gaussian(likelihood, "the marginal likelihood", axis_noise=True)
         super().__init__(likelihood, prior)
         self.settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
         self._reference: Reference | None = None
@@ -182,7 +184,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         mean, count = function_dist.loc, len(function_dist.loc)
         values = check_values(target, count, "target", keep_gradient=True).to(mean)
         checked = None if weights is None else check_weights(weights, count, mean.dtype, keep_gradient=True).to(mean)
-        noise = noise_of(self.likelihood, mean, checked)
+        noise = noise_of(self.likelihood, mean, checked, covariance.left)
         result = self._evaluate(covariance, values - mean, noise)
         self._last = replace(result, value=result.value.detach())  # it would keep the graph alive
         return (result.value + self.log_parameter_prior()) / count
@@ -211,13 +213,12 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         return result
 
 
-def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | None) -> Tensor:
-    """() noise variance, or (T,) noise over weight; differentiable."""
-    check_gaussian(likelihood, "the marginal likelihood")
-    noise = likelihood.noise.to(like).reshape(-1)
-    if noise.numel() != 1:
-        raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
-    return noise[0] if weights is None else noise[0] / weights.to(like)
+def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | None, pairs: PairIndex) -> Tensor:
+    """() noise variance, or (T,) noise of the pairs over their weights; differentiable."""
+    check_gaussian(likelihood, "the marginal likelihood", axis_noise=True)
+    if isinstance(likelihood, AxisNoiseGaussianLikelihood):
+        likelihood.check_shape(pairs.shape)
+    return entry_noise(likelihood, like, pairs.rows, pairs.cols, weights)
 
 
 def choose_method(covariance: PairLinearOperator, noise: Tensor, method: MarginalMethod) -> MarginalMethod:

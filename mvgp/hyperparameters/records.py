@@ -19,6 +19,7 @@ from ..checks import check_instance
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled, positive_pairs
 from ..errors import InputError
+from ..likelihoods.axis_noise import entry_noise
 from ..likelihoods.losses import Data
 from ..metrics.ranking import Ranker, ranking_scores
 from ..models.trace_gp import TraceGP
@@ -231,7 +232,7 @@ class GaussianMetric:
         if not isinstance(data, ObservedMatrix):
             raise InputError(f"metric: {name!r} needs an ObservedMatrix, got {type(data).__name__}")
         self.name = name
-        self._noise = likelihood.noise.detach().item()  # of an entry with weight 1
+        self._likelihood = likelihood
         self._last: tuple[Any, Any, Tensor] | None = None  # the variance is the same along a path
 
     def __call__(self, posterior: Any, train: Data, held_out: Data) -> Score:
@@ -246,7 +247,7 @@ class GaussianMetric:
         last = self._last
         if last is None or last[0] is not posterior.conditional or last[1] is not held_out:
             last = self._last = posterior.conditional, held_out, posterior.variance(rows, cols).double().cpu()
-        variance = last[2] + self._noise / weights
+        variance = last[2] + entry_noise(self._likelihood, weights, rows, cols, weights).detach()
         density = -0.5 * (error / variance + variance.log() + math.log(2 * math.pi))
         return score_over_rows(self.name, rows, density, torch.ones_like(density))
 

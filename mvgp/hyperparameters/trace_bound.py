@@ -30,6 +30,7 @@ from ..checks import (
 )
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
+from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.pair_operator import PairLinearOperator
 from ..mean.low_rank import MeanSolution
@@ -72,8 +73,12 @@ def trace_bound(
         )
     ranking, like = isinstance(likelihood, RankingLikelihood), prior.mean_module.zero
     weights = None if data.weights is None else data.weights.to(like)
-    one_noise = likelihood.noise.to(like).reshape(()) if ranking else noise_of(likelihood, like, None)
-    noise = one_noise if weights is None else one_noise / weights  # () or (T,)
+    pairs = prior.pairs(data.rows, data.cols)
+    one_noise = likelihood.noise.to(like).reshape(())  # of an entry with weight 1
+    if ranking:
+        noise = one_noise if weights is None else one_noise / weights  # () or (T,)
+    else:
+        noise = noise_of(likelihood, like, weights, pairs)
     ridge = posterior.penalty.ridge
     if torch.is_grad_enabled() and not math.isclose(ridge, one_noise.item(), rel_tol=MATCH):
         raise InputError(  # a mean that maximises another function has no envelope theorem
@@ -82,7 +87,6 @@ def trace_bound(
             "value alone under torch.no_grad()"
         )
     row_op, col_op = prior.row_axis.covariance(), prior.col_axis.covariance()
-    pairs = prior.pairs(data.rows, data.cols)
     offset = prior.mean_module(pairs.rows, pairs.cols)
     pattern = data.pattern
     psi = offset.detach() + pattern.sample(mean.left_image * mean.values, mean.right_image)
@@ -216,7 +220,8 @@ class FittedBound:
         """() with a gradient."""
         prior, likelihood, data = self.prior, self.likelihood, self.data
         noise = likelihood.noise.detach().to(prior.dtype).reshape(())
-        problem = trace_problem(prior, data, likelihood, noise, row_bias=None, col_bias=None, tolerance=1e-8)
+        weighted = likelihood.weighted(data) if isinstance(likelihood, AxisNoiseGaussianLikelihood) else data
+        problem = trace_problem(prior, weighted, likelihood, noise, row_bias=None, col_bias=None, tolerance=1e-8)
         start = copy.copy(self.posterior)
         if start is not None:
             assert isinstance(start.solution, MeanSolution)

@@ -1,5 +1,6 @@
-"""Ranking likelihoods: exact projections onto ordered scores, and the likelihoods that retarget by them."""
+"""Likelihoods: ranking by exact projections onto ordered scores, and noise of each row and column; their losses."""
 
+from .axis_noise import AxisNoiseGaussianLikelihood
 from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists
 from .losses import BiasedSquaredLoss, Loss, LossValue, RetargetedLoss, SquaredLoss
@@ -18,6 +19,7 @@ from .projections import (
 from .ranking import BipartiteRankingLikelihood, GradedRankingLikelihood, RankingLikelihood
 
 __all__ = [
+    "AxisNoiseGaussianLikelihood",
     "BiasedSquaredLoss",
     "BipartiteRankingLikelihood",
     "GradedOrder",

@@ -23,6 +23,7 @@ from ..errors import InputError
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..priors.means import MatrixMean, ZeroMean
 from ..tensor_checks import check_float_tensor, check_positions, check_shape, refuse_where
+from .axis_noise import AxisNoiseGaussianLikelihood
 from .lists import check_targets
 
 PIECE = 1 << 16  # entries summed at a time
@@ -429,14 +430,20 @@ def most_derived(instance: Any, *names: str) -> str:
     return names[0]
 
 
-def check_gaussian(likelihood: Any, user: str) -> None:
-    """Refuse everything but Gaussian noise of one variance; ``user`` of the likelihood is for the message."""
+def check_gaussian(likelihood: Any, user: str, *, axis_noise: bool = False) -> None:
+    """Refuse everything but Gaussian noise of one variance; ``user`` of the likelihood is for the message.
+
+    :param axis_noise: whether the user honours the noise of each row and column of an ``AxisNoiseGaussianLikelihood``.
+    """
     if not isinstance(likelihood, GaussianLikelihood):
         raise InputError(
             f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
             "(for known noise of each entry, give the data weights)"
         )
-    changed = overridden(likelihood, GaussianLikelihood, *GAUSSIAN_METHODS)
+    if axis_noise and isinstance(likelihood, AxisNoiseGaussianLikelihood):
+        changed = overridden(likelihood, AxisNoiseGaussianLikelihood, *GAUSSIAN_METHODS, "factors", "noise_at")
+    else:
+        changed = overridden(likelihood, GaussianLikelihood, *GAUSSIAN_METHODS)
     noise_model = type(likelihood.noise_covar)
     if changed or noise_model is not HomoskedasticNoise:
         reason = f"overrides {', '.join(changed)}" if changed else f"has the noise model {noise_model.__name__}"

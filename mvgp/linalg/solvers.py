@@ -112,7 +112,7 @@ class CholeskySolver:
         The relative residual of the factor's solutions is measured on the first right-hand side.
         """
         if self._is_accurate is None and rhs.shape[1]:
-            first = rhs[:, :1]
+            first = rhs[:, :1].detach()
             plain = torch.cholesky_solve(first, self.chol)
             residual = relative_residual(self.matrix @ plain, first)
             self._is_accurate = residual <= tolerance

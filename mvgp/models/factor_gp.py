@@ -73,7 +73,8 @@ class FactorGP(Recipe):
 
     def fit(self, data: Data) -> FactorPosterior:
         """The best of several maxima a posteriori."""
-        return self._fit(data, self._noise_for(data))
+        noise = self._noise_for(data)
+        return self._fit(self._weighted(data), noise)
 
     @torch.no_grad()
     def _fit(self, data: Data, noise: Tensor) -> FactorPosterior:
@@ -116,5 +117,5 @@ class FactorGP(Recipe):
         at = loss(mean.psi(factored.problem))
         penalty = SpectralElasticNet(float(noise), 1.0)  # stationary factors are stationary for the trace norm, too
         posterior._duals = low_rank_duals(factored.problem, mean, -at.gradient, penalty, known_links(data))
-        posterior._noise = float(noise)
+        self._tell_noise(posterior, float(noise))
         return posterior

@@ -75,8 +75,9 @@ class FullGP(Recipe):
         """
         noise = self._noise_for(data)
         is_gaussian = isinstance(self.likelihood, GaussianLikelihood)
+        data = self._weighted(data)
         posterior = self._gaussian(data, noise) if is_gaussian else self._ranking(data, noise)
-        posterior._noise = float(noise)
+        self._tell_noise(posterior, float(noise))
         return posterior
 
     def _tolerance(self, single: float, double: float) -> float:

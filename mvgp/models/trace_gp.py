@@ -31,6 +31,7 @@ from ..checks import (
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
+from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
 from ..likelihoods.losses import BiasedSquaredLoss, Data, check_gaussian, data_loss, long_dot
 from ..likelihoods.ranking import RankingLikelihood
 from ..mean.factored import solve_dense, solve_hybrid
@@ -77,7 +78,7 @@ class Recipe(gpytorch.Module):
                 f"got {type(likelihood).__name__} (for known noise of each entry, give the data weights)"
             )
         if isinstance(likelihood, GaussianLikelihood):
-            check_gaussian(likelihood, type(self).__name__)
+            check_gaussian(likelihood, type(self).__name__, axis_noise=True)
         self.prior, self.likelihood = prior, likelihood
 
     def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
@@ -97,6 +98,17 @@ class Recipe(gpytorch.Module):
                 f"likelihood: expected a positive finite noise variance in {noise.dtype}, got {float(noise)!r}"
             )
         return noise[0]
+
+    def _weighted(self, data: Any) -> Any:
+        """The data; noise of each row and column is in their weights."""
+        return self.likelihood.weighted(data) if isinstance(self.likelihood, AxisNoiseGaussianLikelihood) else data
+
+    def _tell_noise(self, posterior: Any, noise: float) -> None:
+        """Tell a posterior its noise: one number, or a likelihood that knows that of each row and column."""
+        is_axis = isinstance(self.likelihood, AxisNoiseGaussianLikelihood)
+        posterior._noise = None if is_axis else noise
+        if is_axis:
+            posterior.likelihood = copy.deepcopy(self.likelihood).to(self.prior.dtype).requires_grad_(False).eval()
 
 
 @dataclass(frozen=True)
@@ -349,7 +361,8 @@ class TraceGP(Recipe):
 
     def _setup(self, data: Data) -> TraceProblem:
         """The loss of the likelihood on the data, and the covariance."""
-        noise, tolerance = self._noise_for(data), 1e-8 if self.prior.dtype == torch.float64 else 1e-5
+        noise, data = self._noise_for(data), self._weighted(data)
+        tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
         biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
         return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
 
@@ -360,7 +373,7 @@ class TraceGP(Recipe):
 
     def _posterior(self, setup: TraceProblem, penalty: Penalty, start: TracePosterior | None) -> TracePosterior:
         """The mean by the solver, and the posterior."""
-        return trace_posterior(
+        posterior = trace_posterior(
             setup,
             penalty,
             solver=self.solver,
@@ -369,6 +382,8 @@ class TraceGP(Recipe):
             strict=self.strict,
             start=start,
         )
+        self._tell_noise(posterior, setup.noise)
+        return posterior
 
 
 def _check_start(start: TracePosterior | None, name: str) -> None:

@@ -10,7 +10,6 @@ cells are observed nearly all of the reduction is in E, and a few signs do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,7 +63,7 @@ class VarianceEstimate:
 
 def row_variances(
     conditional: PosteriorCovariance,
-    query: Callable[[Tensor, Tensor], Query],
+    query: Query,
     rows: Tensor,
     method: RowsMethod,
     accuracy: float,
@@ -72,20 +71,24 @@ def row_variances(
     seed: int,
     progress: bool,
 ) -> VarianceEstimate:
-    """Variances of whole rows (R,), exact or estimated; ``query`` makes a query of rows (Q,) and columns (Q,)."""
+    """Variances of whole rows (R,), exact or estimated; ``query`` knows the axes, and new inputs if there are any."""
     check_choice(method, "method", ("auto", "exact", "stochastic"))
     accuracy, max_probes = check_positive(accuracy, "accuracy"), check_whole_number(max_probes, "max_probes")
     seed, progress = check_seed(seed), check_flag(progress, "progress")
     conditional, scale = unscaled(conditional)
-    if isinstance(conditional, ConditionalCovariance):
+    if query.is_new and method == "stochastic":
+        raise InputError("method: stochastic variances are for the prior's own rows and columns; use 'exact'")
+    if isinstance(conditional, ConditionalCovariance) and not query.is_new:
         slow = method == "auto" and _exact_seconds(conditional, len(rows)) > EXACT_SECONDS
         if method == "stochastic" or slow:
             estimate = _estimate(conditional, rows, accuracy, max_probes, seed, progress)
             return VarianceEstimate(scale * estimate.values, scale * estimate.error, estimate.probes)
     elif method == "stochastic":
         raise InputError(f"method: {type(conditional).__name__} has no stochastic variances, got {method!r}")
-    cols = torch.arange(conditional.pairs.shape[1], device=rows.device)
-    values = [conditional.variance(query(row.expand(len(cols)), cols)) for row in tqdm(rows, disable=not progress)]
+    cols = torch.arange(len(query.col_side), device=rows.device)
+    values = [
+        conditional.variance(query.cells(row.expand(len(cols)), cols)) for row in tqdm(rows, disable=not progress)
+    ]
     exact = scale * torch.stack(values) if values else cols.new_zeros(0, len(cols), dtype=torch.float64)
     return VarianceEstimate(exact, torch.zeros_like(exact), 0)
 

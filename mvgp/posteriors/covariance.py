@@ -28,7 +28,14 @@ from ..priors.matrix_gp import MatrixGP
 from ..tensor_checks import check_right, check_samples
 from .query import Query
 from .ranks import Joint, check_joint_size, joint_covariance
-from .system import ObservedSystem, VarianceMethod, largest_factors, pair_variance, right_sides
+from .system import (
+    ObservedSystem,
+    VarianceMethod,
+    covariance_blocks,
+    largest_factors,
+    pair_variance,
+    right_sides,
+)
 
 Operators = tuple[LinearOperator, LinearOperator]
 ACCURACY = 0.01  # relative, of a variance given whole lists, unless another one is requested
@@ -41,8 +48,12 @@ class PosteriorCovariance(Protocol):
     noise: Tensor
 
     def operator(self, query: Query) -> LinearOperator:
-        """S at the query's cells, (Q, Q)."""
-        return DenseLinearOperator(self.joint(query).matrix.to(self.noise.dtype))
+        """S at the query's cells, (Q, Q), or of each batch of them, (*B, Q', Q')."""
+        if not query.batch_shape:
+            return DenseLinearOperator(self.joint(query).matrix.to(self.noise.dtype))
+        batches = torch.arange(len(query), device=query.pairs.rows.device).view(-1, query.shape[-1])
+        blocks = torch.stack([self.joint(query.part(batch)).matrix for batch in batches])
+        return DenseLinearOperator(blocks.view(*query.shape, query.shape[-1]).to(self.noise.dtype))
 
     def everywhere(self, query: Query) -> LinearOperator:
         """S over the whole grid, (M N, M N); ``query`` is every cell."""
@@ -65,7 +76,9 @@ class ConditionalCovariance(ObservedSystem):
     r"""Equation (3): :math:`S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}`; see :class:`ObservedSystem`."""
 
     def operator(self, query: Query) -> LinearOperator:
-        """S at the query's cells, (Q, Q), lazy."""
+        """S at the query's cells, (Q, Q), lazy; of each batch of cells, (*B, Q', Q'), dense."""
+        if query.batch_shape:
+            return DenseLinearOperator(covariance_blocks(self, query).view(*query.shape, query.shape[-1]))
         prior = PairLinearOperator(query.row_side.covariance(), query.col_side.covariance(), query.pairs)
         return PosteriorCovarianceLinearOperator(prior, self.cross(query), self, query)
 
@@ -86,8 +99,12 @@ class ConditionalCovariance(ObservedSystem):
         r"""(num_samples, Q): joint samples with mean 0 and covariance S, by Matheron's rule.
 
         A sample of the prior at the query and at the observed cells, less what conditioning on the
-        latter predicts: :math:`f_* - K_{*T} (K_{TT} + D)^{-1} (f_T + \epsilon)`.
+        latter predicts: :math:`f_* - K_{*T} (K_{TT} + D)^{-1} (f_T + \epsilon)`. For new inputs that require a gradient
+        it is a factor of S times noise.
         """
+        if query.carries_gradient:
+            matrix = covariance_blocks(self, query.joined()).squeeze(0)
+            return Joint(matrix, len(self.pairs)).sample(num_samples, generator)
         (row_op, row_start), (col_op, col_start) = query.row_side.extended(), query.col_side.extended()
         row_root, col_root = root(row_op), root(col_op)
         at_query, at_observed = [], []
@@ -131,10 +148,7 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
     def _matmul(self, rhs: Tensor) -> Tensor:
         if rhs.dim() == 1:
             return self._matmul(rhs.unsqueeze(-1)).squeeze(-1)
-        seen = self.cross.mT._matmul(rhs)  # (..., T, C)
-        flat = self.conditional.solve(seen.movedim(-2, 0).flatten(1))
-        inner = flat.unflatten(1, (*seen.shape[:-2], seen.shape[-1])).movedim(0, -2)
-        return self.prior._matmul(rhs) - self.cross._matmul(inner)
+        return self.prior._matmul(rhs) - self.cross._matmul(self._solved(rhs))
 
     def matmul(self, other: Any) -> Any:
         """Product with a tensor or operator; without gradients by the operator itself, so that its caches serve."""
@@ -143,8 +157,24 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
             return self._matmul(other)
         return super().matmul(other)
 
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        """Of <L, (K_** - C A^-1 C^T) R>: through K_**, and through C on either side of the constant A^-1."""
+        left, right = (vecs.unsqueeze(-1) if vecs.dim() == 1 else vecs for vecs in (left_vecs, right_vecs))
+        by_left, by_right = (self._solved(vecs) for vecs in (left, right))
+        of_prior = self.prior._bilinear_derivative(left, right)
+        first, second = self.cross._bilinear_derivative(left, by_right), self.cross._bilinear_derivative(right, by_left)
+        of_cross = [None if a is None or b is None else -(a + b) for a, b in zip(first, second, strict=True)]
+        return (*of_prior, *of_cross)
+
+    def _solved(self, vecs: Tensor) -> Tensor:
+        """(..., T, C): (K_TT + D)^-1 K_T* times (..., Q, C)."""
+        seen = self.cross.mT._matmul(vecs)  # (..., T, C)
+        flat = self.conditional.solve(seen.movedim(-2, 0).flatten(1))
+        return flat.unflatten(1, (*seen.shape[:-2], seen.shape[-1])).movedim(0, -2)
+
     def _diagonal(self) -> Tensor:
-        return self.conditional.variance(self.query).to(self.dtype).expand(self.shape[:-1])
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.requires_grad):  # the query knows no detach()
+            return self.conditional.variance(self.query).to(self.dtype).expand(self.shape[:-1])
 
     def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
         chosen, back = torch.unique(col_index, return_inverse=True)
@@ -159,12 +189,15 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
 
     def to_dense(self) -> Tensor:
         """(Q, Q); exactly symmetric, unless gradients to the factors are wanted."""
+        if self.query.carries_gradient and self.requires_grad and not self.batch_shape:
+            return covariance_blocks(self.conditional, self.query).squeeze(0)
         dense = self._matmul(torch.eye(self.shape[-1], dtype=self.dtype, device=self.device))
         return dense if dense.requires_grad else (dense + dense.mT) / 2
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """(num_samples, Q) joint samples by Matheron's rule."""
-        return self.conditional.sample(self.query, check_samples(num_samples, self.shape[-1]))
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.requires_grad):
+            return self.conditional.sample(self.query, check_samples(num_samples, self.shape[-1]))
 
 
 class ScaledCovariance:
@@ -274,6 +307,7 @@ class WholeListCovariance(PosteriorCovariance):
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
         """(Q,): at most a share ``accuracy``, one per cent by default, above the variance given every cell."""
+        self._refuse_gradient(query)
         if method not in ("auto", "bounded"):
             raise InputError(f"method: the covariance of whole lists has 'bounded' alone, got {method!r}")
         accuracy = ACCURACY if accuracy is None else check_positive(accuracy, "accuracy")
@@ -322,8 +356,18 @@ class WholeListCovariance(PosteriorCovariance):
 
     def joint(self, query: Query) -> Joint:
         """S at the query's cells, given the nearest observations; larger than S, if anything."""
+        self._refuse_gradient(query)
         check_joint_size(query, self.limits)
         return self._nearest(query, self.limits.dense).joint(query)
+
+    def _refuse_gradient(self, query: Query) -> None:
+        """Bounds from the nearest cells jump where other cells become the nearest."""
+        for side in (query.row_side, query.col_side):
+            if side.carries_gradient:
+                raise InputError(
+                    f"{side.axis.name}_inputs: requires a gradient, which bounds of variances given whole lists do not "
+                    "have; the mean does"
+                )
 
     def everywhere(self, query: Query) -> LinearOperator:
         """Refused."""

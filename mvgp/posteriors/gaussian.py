@@ -27,7 +27,7 @@ from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 
 from .. import hooks
-from ..checks import check_between, check_generator, check_positive, without_gradient
+from ..checks import check_between, check_generator, check_positive, gradient_of, without_gradient
 from ..errors import InputError
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
@@ -35,21 +35,27 @@ from ..mean.low_rank import LowRank, MeanSolution
 from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
-from ..tensor_checks import check_index, check_samples
+from ..tensor_checks import check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
 from .explain import Duals, Explanation, explain_cell
-from .query import LINE_BATCH, AxisQuery, Coefficients, Query, pair_means, row_scores
+from .query import LINE_BATCH, Coefficients, Query, pair_means
 from .ranks import Joint, RankQueries
 from .system import VarianceMethod
+
+_carried = gradient_of("row_inputs", "col_inputs")
 
 
 class GaussianPosterior(RankQueries):
     r"""A Gaussian process over the matrix: mean :math:`b + k_M A k_N^T`, covariance S of equation (3).
 
-    Cells are given by their row and column, (Q,) each. For kernels with inputs, ``row_inputs`` and ``col_inputs`` ask
-    about new rows and columns; positions then count within the new inputs. A posterior is constant: no answer carries
-    a gradient, and inputs that require one are refused.
+    Cells are given by their rows and columns, which broadcast: (Q,) and (Q,), 3 and (Q,), or (R, 1) and (C,) for R x C
+    cells; answers have the shape of the cells, (1,) for two numbers. For kernels with inputs, ``row_inputs`` and
+    ``col_inputs`` (q, d) ask about new rows and columns; positions then count within the new inputs. Inputs (*B, q, d)
+    are batches, and B broadcasts with all but the last dimension of the positions.
+
+    Means, variances, covariances and samples carry gradients to new inputs that require them. The posterior itself is
+    constant: it is a snapshot of its prior and has no gradient with respect to hyperparameters.
 
     :param prior: a copy of the prior as it was when fitted; if it takes gradients, a snapshot of it is kept.
     :param ops: its covariances (K_M, K_N).
@@ -57,6 +63,8 @@ class GaussianPosterior(RankQueries):
     :param conditional: the covariance.
     """
 
+    gradient_name = "posterior.prior"  # what requires one, if the posterior does
+    likelihood: Any = None  # set by a fit whose noise is not one number: as it was, constant
     _duals: Duals | None = None  # set by a fit, and by the loader
     _noise: float | None = None  # set by a fit, and by the loader
 
@@ -86,6 +94,15 @@ class GaussianPosterior(RankQueries):
         return float(variances) if variances.dim() == 0 else None
 
     @property
+    def requires_grad(self) -> bool:
+        """Whether somebody made its hyperparameters learnable: questions are then refused, their answers are constant.
+
+        The coefficients of a mean depend on the hyperparameters, too, and they are fitted: half a gradient would be
+        wrong. Train a prior by :mod:`mvgp.hyperparameters`, and fit again.
+        """
+        return any(values.requires_grad for values in (*self.prior.parameters(), *self.prior.buffers()))
+
+    @property
     def device(self) -> torch.device:
         """Where it computes."""
         device: torch.device = self._ops[0].device
@@ -97,26 +114,39 @@ class GaussianPosterior(RankQueries):
     def _mean(self, query: Query) -> Tensor:
         return query.prior_mean() + pair_means(self.coefficients, query)
 
-    def _rows(self, rows: Any) -> Tensor:
-        """(R,) positions of rows, all of them for None."""
-        return check_index(range(self.shape[0]) if rows is None else rows, self.shape[0], "rows").to(self.device)
-
-    @without_gradient
+    @_carried
     def __call__(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> MultivariateNormal:
-        """The joint posterior at pairs (``rows``, ``cols``): mean (Q,), lazy covariance (Q, Q)."""
+        """The joint posterior at pairs (``rows``, ``cols``): mean (Q,), lazy covariance (Q, Q).
+
+        It is joint over the last dimension of the cells; others are batches: (R, 1) against (C,) are R distributions of
+        C cells each. For all of them jointly give flat positions, or use :meth:`joint`.
+
+        Example:
+            >>> import gpytorch, mvgp, torch
+            >>> inputs = {"row_inputs": torch.arange(2.0), "col_inputs": torch.arange(4.0)}
+            >>> prior = mvgp.MatrixGP(gpytorch.kernels.RBFKernel(), gpytorch.kernels.RBFKernel(), **inputs)
+            >>> data = mvgp.ObservedMatrix([0, 1], [0, 1], [3.0, -3.0], (2, 4))
+            >>> posterior = mvgp.FullGP(prior, gpytorch.likelihoods.GaussianLikelihood()).fit(data)
+            >>> x = torch.tensor([[0.5], [2.5]], dtype=torch.float64, requires_grad=True)
+            >>> posterior(1, [0, 1], col_inputs=x).variance.sum().backward()
+            >>> x.grad.shape
+            torch.Size([2, 1])
+
+        """
         query = self._query(rows, cols, row_inputs, col_inputs)
-        mean = self._mean(query)
+        mean = self._mean(query).reshape(query.shape)
         if gpytorch.settings.skip_posterior_variances.on():
-            nothing = ZeroLinearOperator(len(query), len(query), dtype=mean.dtype, device=mean.device)
-            return MultivariateNormal(mean, nothing)
+            shape = (*query.shape, query.shape[-1])
+            return MultivariateNormal(mean, ZeroLinearOperator(*shape, dtype=mean.dtype, device=mean.device))
         return MultivariateNormal(mean, self.conditional.operator(query))
 
-    @without_gradient
+    @_carried
     def mean(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> Tensor:
-        """(Q,): posterior mean at pairs."""
-        return self._mean(self._query(rows, cols, row_inputs, col_inputs))
+        """(Q,), or the shape of the cells: posterior mean."""
+        query = self._query(rows, cols, row_inputs, col_inputs)
+        return self._mean(query).reshape(query.shape)
 
-    @without_gradient
+    @_carried
     def variance(
         self,
         rows: Any,
@@ -127,18 +157,19 @@ class GaussianPosterior(RankQueries):
         method: VarianceMethod = "auto",
         accuracy: float | None = None,
     ) -> Tensor:
-        """(Q,): posterior variance at pairs (of the noise-free entry), in bounded memory.
+        """(Q,), or the shape of the cells: posterior variance (of the noise-free entry), in bounded memory.
 
         :param method: one of the table in :mod:`mvgp.posteriors.system`; by default what fits the size.
         :param accuracy: largest relative error, such as 0.01, where an exact value would take long.
         """
-        return self.conditional.variance(self._query(rows, cols, row_inputs, col_inputs), method, accuracy)
+        query = self._query(rows, cols, row_inputs, col_inputs)
+        return self.conditional.variance(query, method, accuracy).reshape(query.shape)
 
-    @without_gradient
+    @_carried
     def interval(
         self, rows: Any, cols: Any, level: float = 0.9, *, row_inputs: Any = None, col_inputs: Any = None
     ) -> tuple[Tensor, Tensor]:
-        """(Q,) and (Q,): ends of the central credible intervals of the noise-free entries."""
+        """(Q,) and (Q,): ends of the central credible intervals of the noise-free entries, in the shape of the cells."""
         share, inputs = check_between(level, "level"), {"row_inputs": row_inputs, "col_inputs": col_inputs}
         mean, variance = self.mean(rows, cols, **inputs), self.variance(rows, cols, **inputs)
         reach = statistics.NormalDist().inv_cdf((1 + share) / 2) * variance.sqrt()
@@ -149,6 +180,8 @@ class GaussianPosterior(RankQueries):
         self,
         rows: Any = None,
         *,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
         method: RowsMethod = "auto",
         accuracy: float = 0.05,
         max_probes: int = 512,
@@ -159,6 +192,8 @@ class GaussianPosterior(RankQueries):
 
         Exact where that takes a minute, estimated from random vectors elsewhere, :mod:`mvgp.posteriors.all_cells`.
 
+        :param row_inputs: (q, d) new rows, in place of the prior's; ``rows`` then count within them.
+        :param col_inputs: (q, d) new columns, in place of the prior's.
         :param method: "exact" or "stochastic" overrides the choice.
         :param accuracy: of an estimated standard deviation, relative, at two standard errors, for nearly all cells.
         :param max_probes: limit for the number of random vectors.
@@ -175,10 +210,11 @@ class GaussianPosterior(RankQueries):
             tensor([[0.5000, 1.0000, 1.0000, 1.0000]], dtype=torch.float64)
 
         """
-        chosen = self._rows(rows)
-        return row_variances(self.conditional, self._query, chosen, method, accuracy, max_probes, seed, progress)
+        query = self._query([], [], row_inputs, col_inputs)
+        chosen = query.lines(rows)
+        return row_variances(self.conditional, query, chosen, method, accuracy, max_probes, seed, progress)
 
-    @without_gradient
+    @_carried
     def sample(
         self,
         rows: Any,
@@ -189,29 +225,40 @@ class GaussianPosterior(RankQueries):
         col_inputs: Any = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """(num_samples, Q): joint samples at pairs, exact up to the solver's tolerance."""
+        """(num_samples, Q), or (num_samples, *shape of the cells): samples, joint over all cells and batches.
+
+        They are exact up to the solver's tolerance, and carry a gradient to new inputs as ``rsample`` does.
+        """
         query = self._query(rows, cols, row_inputs, col_inputs)
         num_samples, generator = check_samples(num_samples, max(len(query), 1)), check_generator(generator)
-        mean = self._mean(query)
-        return mean + self.conditional.sample(query, num_samples, generator)
+        samples = self._mean(query) + self.conditional.sample(query, num_samples, generator)
+        return samples.reshape(num_samples, *query.shape)
 
-    @without_gradient
-    def joint(self, rows: Any, cols: Any) -> Joint:
-        """The joint distribution at up to 20,000 pairs: its mean, its covariance as a dense matrix, cheap samples."""
-        query = self._query(rows, cols)
+    @_carried
+    def joint(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> Joint:
+        """The joint distribution at up to 20,000 pairs: its mean, its covariance as a dense matrix, cheap samples.
+
+        It is over all cells, (Q,), row by row where they have another shape.
+        """
+        query = self._query(rows, cols, row_inputs, col_inputs).joined()
         return replace(self.conditional.joint(query), mean=self._mean(query))
 
-    @without_gradient
-    def scores(self, rows: Any = None) -> Tensor:
-        """(R, N): posterior means of whole rows, all of them when ``rows`` (R,) is left out."""
-        chosen = self._rows(rows)
-        row_side, col_side = AxisQuery(self.prior.row_axis, self._ops[0]), AxisQuery(self.prior.col_axis, self._ops[1])
-        cols = torch.arange(self.shape[1], device=chosen.device)
-        out = torch.empty(len(chosen), self.shape[1], dtype=self.prior.dtype, device=chosen.device)
+    @_carried
+    def scores(self, rows: Any = None, *, row_inputs: Any = None, col_inputs: Any = None) -> Tensor:
+        """(R, N): posterior means of whole rows, all of them when ``rows`` (R,) is left out.
+
+        :param row_inputs: (q, d) new rows, in place of the prior's; ``rows`` then count within them.
+        :param col_inputs: (q, d) new columns, in place of the prior's: the answer is (R, q).
+        """
+        query = self._query([], [], row_inputs, col_inputs)
+        chosen = query.lines(rows)
+        if query.carries_gradient:
+            parts = [query.line_means(self.coefficients, part) for part in chosen.split(LINE_BATCH)]
+            return torch.cat(parts)
+        out = torch.empty(len(chosen), len(query.col_side), dtype=self.prior.dtype, device=chosen.device)
         for start in range(0, len(chosen), LINE_BATCH):
             where = slice(start, start + LINE_BATCH)
-            out[where] = row_scores(self.coefficients, row_side, col_side, chosen[where])
-            out[where] += self.prior.mean_module.block(chosen[where], cols)
+            out[where] = query.line_means(self.coefficients, chosen[where])
         return out
 
     @without_gradient

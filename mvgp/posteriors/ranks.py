@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from ..checks import check_between, check_generator, check_positive, check_seed, check_whole_number, without_gradient
@@ -15,7 +16,7 @@ from ..linalg.cost import Limits
 from ..linalg.spectra import columns
 from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values, refuse_where
 from .query import Query
-from .system import FACTOR_BATCH, ObservedSystem, nearest_observations, right_sides
+from .system import FACTOR_BATCH, ObservedSystem, covariance_blocks, nearest_observations, right_sides
 from .tables import TestPlan, TopTable, plan_tests
 
 STD_ACCURACY = 0.01  # of the standard deviations in a table, where exact ones would take long
@@ -50,6 +51,9 @@ class Joint:
 def joint_covariance(system: ObservedSystem, query: Query) -> Joint:
     r""":math:`K_{**} - H^T H` with :math:`H = L^{-1} K_{T*}` and L the factor of :math:`K_{TT} + D`."""
     check_joint_size(query, system.limits)
+    if query.carries_gradient:
+        matrix = covariance_blocks(system, query.joined()).squeeze(0)
+        return Joint(matrix, len(system.pairs))
     closed = system.closed_form
     if closed is not None and not query.is_new and len(query.pairs.active_rows) == 1:
         weights = closed.row_vectors[query.pairs.active_rows[0]].square() @ closed.spectrum  # (S,)
@@ -88,8 +92,13 @@ def _prior(query: Query, dtype: torch.dtype) -> Tensor:
 def _root(matrix: Tensor, size: float) -> Tensor:
     """(Q, R) with root root^T = ``matrix`` up to rounding: Cholesky's, or by eigenpairs where that is singular.
 
+    Eigenpairs of a singular matrix have no gradient; where one is wanted gpytorch's jitter is added, and it warns.
+
     :param size: of the numbers that ``matrix`` is a difference of, when larger than itself.
     """
+    if matrix.requires_grad:
+        factor: Tensor = psd_safe_cholesky(matrix)
+        return factor
     chol, info = torch.linalg.cholesky_ex(matrix)
     if info == 0:
         return chol
@@ -119,7 +128,16 @@ class RankQueries:
 
     @without_gradient
     def top(
-        self, row: Any, k: int = 20, *, exclude: Any = None, level: float = 0.9, num_samples: int = 1000, seed: int = 0
+        self,
+        row: Any,
+        k: int = 20,
+        *,
+        exclude: Any = None,
+        level: float = 0.9,
+        num_samples: int = 1000,
+        seed: int = 0,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
     ) -> TopTable:
         """The k best items of a row by posterior mean, each with its standard deviation and P(in the top k).
 
@@ -132,6 +150,8 @@ class RankQueries:
         :param level: probability of the intervals of ranks.
         :param num_samples: S.
         :param seed: of the samples; other random numbers are left alone.
+        :param row_inputs: (q, d) new rows, in place of the prior's; ``row`` then counts within them.
+        :param col_inputs: (q, d) new items, in place of the prior's; ``exclude`` is then a pair (rows, cols).
 
         Example:
             >>> import gpytorch, mvgp, torch
@@ -144,7 +164,7 @@ class RankQueries:
 
         """
         places, share = check_whole_number(k, "k"), check_between(level, "level")
-        line = _Row(self, row, exclude)
+        line = _Row(self, row, exclude, row_inputs, col_inputs)
         samples = line.samples(num_samples, seed)
         best = line.mean.argsort(descending=True, stable=True)[:places]
         chosen, at = line.items[best], line.rows[best]
@@ -154,7 +174,7 @@ class RankQueries:
             items=chosen,
             names=None if names is None else tuple(names[item] for item in chosen.tolist()),
             mean=line.mean[best],
-            std=line.posterior.variance(at, chosen, accuracy=STD_ACCURACY).sqrt(),
+            std=line.posterior.variance(at, chosen, accuracy=STD_ACCURACY, **line.inputs).sqrt(),
             top_probability=top_probability(samples, places)[best],
             rank_low=low,
             rank_high=high,
@@ -164,39 +184,67 @@ class RankQueries:
 
     @without_gradient
     def top_probability(
-        self, row: Any, k: int = 20, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
+        self,
+        row: Any,
+        k: int = 20,
+        *,
+        exclude: Any = None,
+        num_samples: int = 1000,
+        seed: int = 0,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
     ) -> Tensor:
         """(N,): P(in the top k) of every item of a row; 0 for excluded ones. Arguments as for :meth:`top`."""
         places = check_whole_number(k, "k")
-        line = _Row(self, row, exclude)
+        line = _Row(self, row, exclude, row_inputs, col_inputs)
         return line.spread(top_probability(line.samples(num_samples, seed), places))
 
     @without_gradient
     def rank_interval(
-        self, row: Any, level: float = 0.9, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
+        self,
+        row: Any,
+        level: float = 0.9,
+        *,
+        exclude: Any = None,
+        num_samples: int = 1000,
+        seed: int = 0,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
     ) -> tuple[Tensor, Tensor]:
         """(N,) and (N,): best and worst rank of a credible interval of every item of a row; 0 for excluded ones."""
         share = check_between(level, "level")
-        line = _Row(self, row, exclude)
+        line = _Row(self, row, exclude, row_inputs, col_inputs)
         low, high = rank_interval(line.samples(num_samples, seed), share)
         return line.spread(low), line.spread(high)
 
     @without_gradient
     def expected_hits(
-        self, row: Any, chosen: Any, k: int = 20, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
+        self,
+        row: Any,
+        chosen: Any,
+        k: int = 20,
+        *,
+        exclude: Any = None,
+        num_samples: int = 1000,
+        seed: int = 0,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
     ) -> float:
         """How many of the ``chosen`` items (C,) of a row are expected in its top k. Arguments as for :meth:`top`."""
         options = {"exclude": exclude, "num_samples": num_samples, "seed": seed}
-        return expected_hits(self.top_probability(row, k, **options), chosen)
+        inputs = {"row_inputs": row_inputs, "col_inputs": col_inputs}
+        return expected_hits(self.top_probability(row, k, **options, **inputs), chosen)
 
     @without_gradient
-    def beats(self, row: Any, item: Any, other: Any) -> float:
+    def beats(self, row: Any, item: Any, other: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> float:
         """P(``item`` scores higher than ``other``) in a row, in closed form."""
         posterior: Any = self  # the whole that this is a part of
-        line = check_one_index(row, posterior.shape[0], "row")
-        items = [check_one_index(at, posterior.shape[1], name) for at, name in ((item, "item"), (other, "other"))]
-        joint: Joint = posterior.joint([line, line], items)
-        lead, s = float(posterior.mean([line, line], items).flip(0).diff()), joint.matrix
+        inputs = {"row_inputs": row_inputs, "col_inputs": col_inputs}
+        rows, cols = posterior._query([], [], **inputs).pairs.shape
+        line = check_one_index(row, rows, "row")
+        items = [check_one_index(at, cols, name) for at, name in ((item, "item"), (other, "other"))]
+        joint: Joint = posterior.joint([line, line], items, **inputs)
+        lead, s = float(posterior.mean([line, line], items, **inputs).flip(0).diff()), joint.matrix
         spread = float((s[0, 0] + s[1, 1] - 2 * s[0, 1]).clamp_min(0)) ** 0.5
         if spread == 0:
             return 0.5 + 0.5 * ((lead > 0) - (lead < 0))
@@ -213,6 +261,8 @@ class RankQueries:
         noise: float | None = None,
         num_samples: int = 1000,
         seed: int = 0,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
     ) -> TestPlan:
         """The ``count`` items of a row whose measurement would settle its top k most, one after the other.
 
@@ -222,7 +272,7 @@ class RankQueries:
         """
         places, number = check_whole_number(k, "k"), check_whole_number(count, "count")
         noise = None if noise is None else check_positive(noise, "noise")
-        line = _Row(self, row, exclude)
+        line = _Row(self, row, exclude, row_inputs, col_inputs)
         at_top = top_probability(line.samples(num_samples, seed), places)
         error = float(line.posterior.conditional.noise.min()) if noise is None else noise
         names = getattr(exclude, "col_names", None)
@@ -232,13 +282,22 @@ class RankQueries:
 class _Row:
     """The candidates of a row and their joint posterior."""
 
-    def __init__(self, posterior: Any, row: Any, exclude: Any) -> None:
-        self.posterior, shape = posterior, posterior.shape
+    def __init__(self, posterior: Any, row: Any, exclude: Any, row_inputs: Any, col_inputs: Any) -> None:
+        self.posterior = posterior
+        self.inputs = {"row_inputs": row_inputs, "col_inputs": col_inputs}
+        query = posterior._query([], [], **self.inputs)
+        query.lines([])  # whole rows: no batches
+        shape = query.pairs.shape
+        if query.is_new and exclude is not None and not isinstance(exclude, tuple | list):
+            raise InputError(
+                f"exclude: with new inputs expected a pair (rows, cols) of positions within them, got "
+                f"{type(exclude).__name__}, which is about the prior's own rows and columns"
+            )
         at = check_one_index(row, shape[0], "row")
         self.items = candidates(at, exclude, shape).to(posterior.device)  # (C,)
         self.rows = torch.full_like(self.items, at)  # (C,)
-        self.mean = posterior.mean(self.rows, self.items)  # (C,)
-        self.joint: Joint = posterior.joint(self.rows, self.items)
+        self.mean = posterior.mean(self.rows, self.items, **self.inputs)  # (C,)
+        self.joint: Joint = posterior.joint(self.rows, self.items, **self.inputs)
         self._width = shape[1]
 
     def samples(self, num_samples: int, seed: int) -> Tensor:

@@ -25,7 +25,7 @@ import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import check_positive
+from ..checks import check_memory, check_positive
 from ..errors import ConvergenceError, InputError, SizeError
 from ..linalg import cost
 from ..linalg.conjugate_gradients import quadratic_form
@@ -245,7 +245,9 @@ def pair_variance(
     """
     accuracy = None if accuracy is None else check_positive(accuracy, "accuracy")
     prior = query.prior_variance()
-    chosen = _cheapest(system, len(query), accuracy) if method == "auto" else method
+    chosen = _cheapest(system, query, accuracy) if method == "auto" else method
+    if query.carries_gradient and chosen in ("bounded", "cached"):
+        raise InputError(f"method: {chosen!r} has bounds without gradients; for inputs that require one use 'auto'")
     if chosen == "spectral":
         return torch.minimum(_spectral(system, query).clamp_min(0), prior)
     if chosen == "bounded":
@@ -261,8 +263,8 @@ def pair_variance(
     return torch.minimum((prior - reduction).clamp_min(0), prior)
 
 
-def _cheapest(system: ObservedSystem, cells: int, accuracy: float | None) -> VarianceMethod:
-    """The cheapest method that is exact, or meets an accuracy.
+def _cheapest(system: ObservedSystem, query: Query, accuracy: float | None) -> VarianceMethod:
+    """The cheapest method that is exact, or meets an accuracy; an exact one where a gradient is wanted.
 
     ``fast_pred_var`` asks for the cache, which is rough; where a dense factor is cheap, that is faster, and exact.
     """
@@ -270,11 +272,13 @@ def _cheapest(system: ObservedSystem, cells: int, accuracy: float | None) -> Var
         return "spectral"
     if system.has_dense:
         return "cholesky"
-    count = len(system.pairs)
+    count, cells = len(system.pairs), len(query)
     if count <= system.limits.dense:
         dense = (count**3 / 6 + cells * count**2 / 2) / cost.GEMM
         if dense < cells * EXPECTED_ITERATIONS * system.covariance.product.plan.seconds:
             return "cholesky"
+    if query.carries_gradient:
+        return "cg"
     if gpytorch.settings.fast_pred_var.on():
         return "cached"
     return "cg" if accuracy is None else "bounded"
@@ -296,10 +300,30 @@ def _reduction(
 ) -> Tensor:
     """(Q,): k^T A^-1 k from ``form``, which maps K_T* (T, w) to it, at least ``smallest`` cells at a time."""
     out = system.noise.new_empty(len(query))
-    width = max(smallest, BATCH_BYTES // (len(system.pairs) * out.element_size()))
+    width = max(smallest, BATCH_BYTES // (max(len(system.pairs), 1) * out.element_size()))
     for where, rhs in right_sides(system, query, width):
         out[where] = form(rhs)
     return out
+
+
+def covariance_blocks(system: ObservedSystem, query: Query) -> Tensor:
+    r"""(B, Q', Q'): S within each batch of the query, exact; differentiable with respect to new inputs.
+
+    It is :math:`K_{**} - H^T H` with :math:`H = L^{-1} K_{T*}` where there is a dense factor L of :math:`K_{TT} + D`,
+    :math:`K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}` elsewhere.
+    """
+    prior, size = query.prior_blocks(), query.shape[-1]
+    check_memory(float(prior.numel()), "rows", "a dense covariance of the cells")
+    dense = system.has_dense or (len(system.pairs) <= system.limits.dense and not system.is_closed_form)
+    width = max(1, FACTOR_BATCH // max(size, 1)) * max(size, 1)  # whole batches at a time
+    parts = []
+    for _, rhs in right_sides(system, query, width):
+        left = system.half_solve(rhs) if dense else rhs
+        right = left if dense else system.solve(rhs)
+        left, right = (half.unflatten(1, (-1, size)).movedim(0, -1) for half in (left, right))  # (b, Q', T)
+        parts.append(left @ right.mT)
+    reduction = torch.cat(parts) if parts else torch.zeros_like(prior)
+    return prior - (reduction + reduction.mT) / 2
 
 
 def _spectral(system: ObservedSystem, query: Query) -> Tensor:

@@ -76,6 +76,7 @@ class MatrixGP(gpytorch.models.GP):
             name = f"{axis.name}_inputs"
             refuse_where(~torch.isfinite(axis.inputs), axis.inputs, name, f"numbers within the range of {dtype}")
         self.mean_module.check_shape(self.shape)
+        self.mean_module.bind(self.row_axis, self.col_axis)
 
     @property
     def terms(self) -> tuple[MatrixGP, ...]:
@@ -193,15 +194,19 @@ class Axis(gpytorch.Module):
         return self._evaluate(inputs, self.inputs)
 
     def block(self, inputs: Tensor) -> LinearOperator:
-        """(q, q): among new ``inputs`` (q, d)."""
+        """(*B, q, q): among new ``inputs`` (*B, q, d)."""
         return self._evaluate(inputs, None)
 
     def new_inputs(self, inputs: Any) -> Tensor:
-        """(q, d) checked new inputs, in this axis's dtype and place."""
+        """(*B, q, d) checked new inputs with their gradient, in this axis's dtype and place."""
         name, (_, width), dtype = f"{self.name}_inputs", self.inputs.shape, self.inputs.dtype
-        points = checked_inputs(inputs, name).to(self.inputs.device)
-        if points.shape[1] != width:
-            raise InputError(f"{name}: expected {width} columns as in the prior, got {points.shape[1]}")
+        points = checked_inputs(inputs, name, batches=True).to(self.inputs.device)
+        if points.shape[-1] != width:
+            raise InputError(f"{name}: expected {width} columns as in the prior, got {points.shape[-1]}")
+        if points.requires_grad and not dtype.is_floating_point:
+            raise InputError(
+                f"{name}: requires a gradient, but the prior's are whole numbers (nodes, categories), which have none"
+            )
         converted = points.to(dtype)
         lost = ~torch.isfinite(converted) if converted.is_floating_point() else converted != points
         refuse_where(lost, points, name, f"a number that fits into {dtype} as in the prior")
@@ -209,7 +214,7 @@ class Axis(gpytorch.Module):
 
     def _evaluate(self, x1: Tensor, x2: Tensor | None) -> LinearOperator:
         op = to_linear_operator(self.kernel(x1, x2).evaluate_kernel())
-        expected = (x1.shape[0], (x1 if x2 is None else x2).shape[0])
+        expected = (*x1.shape[:-1], (x1 if x2 is None else x2).shape[-2])
         if tuple(op.shape) != expected:
             raise InputError(
                 f"{self.name}_kernel: expected a kernel matrix {expected} for the inputs, got {tuple(op.shape)}; "
@@ -218,16 +223,20 @@ class Axis(gpytorch.Module):
         return op
 
 
-def checked_inputs(inputs: Any, name: str) -> Tensor:
-    """(n, d) finite inputs, with their gradient; whole numbers stay whole (they may be node numbers)."""
+def checked_inputs(inputs: Any, name: str, *, batches: bool = False) -> Tensor:
+    """(n, d) finite inputs, with their gradient; whole numbers stay whole (they may be node numbers).
+
+    :param batches: whether (*B, n, d) will do as well.
+    """
     tensor = as_tensor(inputs, name, keep_gradient=True)
     if tensor.dtype == torch.bool:
         raise InputError(f"{name}: expected numbers, got booleans")
     if tensor.is_floating_point() and tensor.dtype not in FLOATS:  # half precision fits into double
         tensor = tensor.double()
     points = tensor.unsqueeze(1) if tensor.dim() == 1 else tensor
-    if points.dim() != 2 or points.shape[0] == 0 or points.shape[1] == 0:
-        raise InputError(f"{name}: expected shape (n, d) with n and d at least 1, got {tuple(tensor.shape)}")
+    if (points.dim() != 2 and not (batches and points.dim() > 2)) or 0 in points.shape:
+        shape = "(n, d) or (*B, n, d)" if batches else "(n, d)"
+        raise InputError(f"{name}: expected shape {shape} with n and d at least 1, got {tuple(tensor.shape)}")
     refuse_where(~torch.isfinite(points), points, name, "a finite number")
     return points.contiguous()
 

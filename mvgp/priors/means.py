@@ -1,4 +1,4 @@
-"""Prior means: none, a constant, a bias of each row, given entries, popularity."""
+"""Prior means: none, a constant, a bias of each row, given entries, popularity, functions of the inputs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ class MatrixMean(gpytorch.Module):
     r""":math:`b_{mn} = a_m + c_n`: the interface of a prior mean.
 
     A subclass overrides one or both parts, which are 0 here. Positions are ``None`` when they are not numbered rows or
-    columns of the prior but new inputs.
+    columns of the prior but new inputs. A mean that is a function of those sets ``uses_inputs``; its :meth:`at` and
+    :meth:`block` are then given them, as :class:`InputMean` shows, and :meth:`bind` tells it the prior's own.
     """
 
     zero: Tensor
+    uses_inputs = False
 
     def __init__(self, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
@@ -38,6 +40,9 @@ class MatrixMean(gpytorch.Module):
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse a prior of a shape (M, N) that this is no mean of; every shape will do here."""
         check_shape(shape)
+
+    def bind(self, row_axis: Any, col_axis: Any) -> None:
+        """Become the mean of a prior with these axes (``axis.inputs`` (n, d)); nothing to be done here."""
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """(Q,) or (): :math:`a_m` at ``rows`` (Q,)."""
@@ -212,15 +217,120 @@ class BiasedMean(MatrixMean):
         row, col = _positions(rows, "rows", len(self.row_bias)), _positions(cols, "cols", len(self.col_bias))
         return self.zero if row is None else self.row_bias[row], self.zero if col is None else self.col_bias[col]
 
-    def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
-        """See :class:`MatrixMean`."""
-        row, col = self._biases(rows, cols)
-        return self.base.block(rows, cols) + row.unsqueeze(-1) + col
+    @property
+    def uses_inputs(self) -> bool:  # type: ignore[override]
+        """Whether the mean inside does."""
+        return self.base.uses_inputs
 
-    def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
+    def bind(self, row_axis: Any, col_axis: Any) -> None:
+        """See :class:`MatrixMean`."""
+        self.base.bind(row_axis, col_axis)
+
+    def block(self, rows: Tensor | None, cols: Tensor | None, **inputs: Any) -> Tensor:
         """See :class:`MatrixMean`."""
         row, col = self._biases(rows, cols)
-        return self.base.at(rows, cols) + row + col
+        return self.base.block(rows, cols, **inputs) + row.unsqueeze(-1) + col
+
+    def at(self, rows: Tensor | None, cols: Tensor | None, **inputs: Any) -> Tensor:
+        """See :class:`MatrixMean`."""
+        row, col = self._biases(rows, cols)
+        return self.base.at(rows, cols, **inputs) + row + col
+
+
+class InputMean(MatrixMean):
+    r""":math:`b_{mn} = a(x_m) + c(y_n)`: gpytorch means of the inputs of the rows, of the columns, or of both.
+
+    They are trained with the prior, have their values at new inputs too, and carry gradients to them. Inputs that are
+    whole numbers are taken as real ones.
+
+    :param row: a ``gpytorch.means.Mean`` of the row inputs (n, d); None for 0.
+    :param col: the same for the columns.
+
+    Example:
+        >>> import gpytorch, mvgp, torch
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.priors import InputMean
+        >>> kernel, x = gpytorch.kernels.RBFKernel(), torch.rand(5, 2)
+        >>> mean = InputMean(col=gpytorch.means.LinearMean(2))
+        >>> prior = mvgp.MatrixGP(DiffusionKernel(Graph([(0, 1), (1, 2)], 3)), kernel, col_inputs=x, mean=mean)
+        >>> prior.mean_matrix().shape, [name for name, _ in mean.named_parameters()]
+        (torch.Size([3, 5]), ['col.weights', 'col.bias'])
+
+    """
+
+    uses_inputs = True
+    _axes: tuple[Any, ...] = ()  # of the prior; in a tuple, which hides their parameters from this module
+
+    def __init__(
+        self,
+        row: gpytorch.means.Mean | None = None,
+        col: gpytorch.means.Mean | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__(dtype)
+        if row is None and col is None:
+            raise InputError("row, col: expected a gpytorch mean for one of the axes at least, got none")
+        for mean, name in ((row, "row"), (col, "col")):
+            if mean is not None:
+                check_instance(mean, name, gpytorch.means.Mean, "a gpytorch mean (gpytorch.means)")
+        self.row, self.col = row, col
+        self.to(dtype)
+
+    def bind(self, row_axis: Any, col_axis: Any) -> None:
+        """See :class:`MatrixMean`; the mean of one prior is not that of another one."""
+        if self._axes and (self._axes[0] is not row_axis or self._axes[1] is not col_axis):
+            raise InputError("mean: this InputMean belongs to another prior; make one of its own for each")
+        self._axes = (row_axis, col_axis)
+
+    def row_part(self, rows: Tensor | None, inputs: Tensor | None = None) -> Tensor:
+        """(Q,): a(x) at rows (Q,) of the prior, or at new ``inputs`` (Q, d)."""
+        return self._part(self.row, 0, _positions(rows, "rows"), inputs)
+
+    def col_part(self, cols: Tensor | None, inputs: Tensor | None = None) -> Tensor:
+        """(Q,): c(y) at columns (Q,) of the prior, or at new ``inputs`` (Q, d)."""
+        return self._part(self.col, 1, _positions(cols, "cols"), inputs)
+
+    def block(
+        self,
+        rows: Tensor | None,
+        cols: Tensor | None,
+        row_inputs: Tensor | None = None,
+        col_inputs: Tensor | None = None,
+    ) -> Tensor:
+        """(R, C), or broadcastable to it: the mean at all of the rows and columns, known or new ones."""
+        return self.row_part(rows, row_inputs).unsqueeze(-1) + self.col_part(cols, col_inputs)
+
+    def at(
+        self,
+        rows: Tensor | None,
+        cols: Tensor | None,
+        row_inputs: Tensor | None = None,
+        col_inputs: Tensor | None = None,
+    ) -> Tensor:
+        """(Q,): the mean at pairs of rows and columns, known or new ones."""
+        _check_pairs(rows, cols)
+        return self.row_part(rows, row_inputs) + self.col_part(cols, col_inputs)
+
+    def _part(self, mean: Any, axis: int, positions: Tensor | None, inputs: Tensor | None) -> Tensor:
+        if mean is None:
+            return self.zero
+        if positions is not None:
+            if not self._axes:
+                raise InputError("mean: an InputMean has values once it is the mean of a prior")
+            distinct, back = torch.unique(positions, return_inverse=True)
+            return self._values(mean, self._axes[axis].inputs[distinct])[back]
+        if inputs is None:
+            raise InputError("mean: an InputMean needs the new inputs, not their absence (None) alone")
+        return self._values(mean, inputs)
+
+    def _values(self, mean: Any, inputs: Tensor) -> Tensor:
+        values: Tensor = mean(inputs.to(self.zero.dtype))
+        if values.shape != inputs.shape[:1]:
+            raise InputError(
+                f"mean: expected one number for each of {len(inputs)} inputs of {type(mean).__name__}, got shape "
+                f"{tuple(values.shape)}"
+            )
+        return values
 
 
 class PopularityMean(MatrixMean):

@@ -6,19 +6,29 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import gpytorch
 import gpytorch.kernels as theirs
 import torch
 from gpytorch.kernels import Kernel
 from scipy import sparse
 
 from .. import kernels as ours
-from ..errors import InputError
+from ..errors import InputError, StorageError
 from ..linalg.spectra import check_covariance
 from ..priors.matrix_gp import Axis, MatrixGP
-from ..priors.means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
+from ..priors.means import (
+    BiasedMean,
+    ConstantMean,
+    GivenMean,
+    InputMean,
+    MatrixMean,
+    PopularityMean,
+    RowBiasMean,
+    ZeroMean,
+)
 from .archive import Tree
 from .fields import Fields, Spending
-from .registry import RestoreContext, check_starts, describe_part, describe_sparse, register
+from .registry import MAX_COLUMNS, RestoreContext, check_starts, describe_part, describe_sparse, register
 
 BIASED = ("base", "row_bias", "col_bias")  # parts of a BiasedMean
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -71,7 +81,13 @@ def restore_prior(parts: Fields, spending: Spending) -> MatrixGP:
         kernels.append(context.kernel(side.fields("kernel")))
         axes.append(inputs)
     prior = MatrixGP(*kernels, *axes, dtype=dtype)
-    prior.mean_module = RestoreContext(dtype, spending, shape=prior.shape).mean(parts.fields("mean"))
+    prior.mean_module = mean = RestoreContext(dtype, spending, shape=prior.shape).mean(parts.fields("mean"))
+    mean.bind(prior.row_axis, prior.col_axis)
+    if mean.uses_inputs:
+        try:
+            mean.block(torch.tensor([0]), torch.tensor([0]))
+        except (InputError, RuntimeError) as error:
+            raise StorageError(f"{parts.where}.mean: does not fit the inputs: {error}") from error
     return prior
 
 
@@ -136,6 +152,28 @@ def _restore_biased(parts: Fields, context: RestoreContext) -> MatrixMean:
     return BiasedMean(context.mean(parts.fields("base")), *biases)
 
 
+def _restore_input_mean(parts: Fields, context: RestoreContext) -> MatrixMean:
+    parts.only("row", "col")
+    means = {name: parts.fields(name) for name in ("row", "col") if parts.has(name)}
+    return InputMean(**{name: context.input_mean(inner) for name, inner in means.items()}, dtype=context.dtype)
+
+
+def _restore_linear_mean(parts: Fields, context: RestoreContext) -> gpytorch.means.Mean:
+    parts.only("width", "bias")
+    return gpytorch.means.LinearMean(parts.whole("width", 1, MAX_COLUMNS), bias=parts.flag("bias"))
+
+
+def _describe_linear_mean(mean: gpytorch.means.LinearMean) -> Tree:
+    if mean.weights.dim() != 2:
+        raise InputError("mean: expected a LinearMean without batch dimensions")
+    return {"width": int(mean.weights.shape[0]), "bias": mean.bias is not None}
+
+
+def _restore_their_mean(kind: type, parts: Fields, context: RestoreContext) -> gpytorch.means.Mean:
+    parts.only()
+    return kind()
+
+
 def _describe_features(kernel: ours.FeatureKernel) -> Tree:
     features, arrays = kernel.features, dict.fromkeys(("dense", "starts", "ends", "values"))
     arrays |= describe_sparse(features.source) if features.is_sparse else {"dense": features.source}
@@ -184,3 +222,7 @@ register(RowBiasMean, lambda mean: {}, _restore_row_bias)
 _register(PopularityMean, counts=lambda parts, name, context: parts.finite(name, context.dtype, context.shape[1:]))
 _register(GivenMean, matrix=lambda parts, name, context: parts.finite(name, context.dtype, context.shape))
 register(BiasedMean, lambda mean: {name: getattr(mean, name) for name in BIASED}, _restore_biased)
+register(InputMean, lambda mean: {"row": mean.row, "col": mean.col}, _restore_input_mean)
+register(gpytorch.means.LinearMean, _describe_linear_mean, _restore_linear_mean, name="gpytorch.LinearMean")
+for _kind in (gpytorch.means.ConstantMean, gpytorch.means.ZeroMean):
+    register(_kind, lambda mean: {}, partial(_restore_their_mean, _kind), name=f"gpytorch.{_kind.__name__}")

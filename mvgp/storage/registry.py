@@ -1,4 +1,4 @@
-"""The registry of kernels and prior means that can be saved: how each class is taken apart and put together again.
+"""The registry of kernels and means that can be saved: how each class is taken apart and put together again.
 
 Every part of a prior goes through it, a user's own as well. A file names classes of the registry and can name no
 others. Parameters and their constraints are stored for every class alike; an entry adds what its constructor needs.
@@ -15,6 +15,7 @@ import gpytorch
 import torch
 from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
 from gpytorch.kernels import Kernel
+from gpytorch.means import Mean
 from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
 from scipy import sparse
 from torch import Tensor
@@ -93,6 +94,14 @@ class RestoreContext:
         mean.check_shape(self.shape)
         return mean
 
+    def input_mean(self, parts: Fields) -> Mean:
+        """A gpytorch mean of an axis's inputs from what :func:`describe_part` made of it."""
+        parts.only("kind", "parameters", "own")
+        mean: Mean = _restore(_entry(parts, Mean), parts, self)
+        mean.to(self.dtype)
+        restore_parameters(mean, parts.fields("parameters"), self.dtype)
+        return mean
+
     def graph(self, parts: Fields) -> Graph:
         """A graph; kernels that shared one share it again, and with it the eigenpairs it keeps."""
         parts.only("starts", "ends", "weights")
@@ -144,12 +153,13 @@ _ENTRIES: dict[str, _Entry] = {}  # by the names that stand in files
 
 
 def register(kind: type, describe: Describe, restore: Restore, *, name: str | None = None) -> None:
-    """Let kernels or prior means of a class be saved and loaded.
+    """Let kernels or means of a class be saved and loaded.
 
     Call it before saving, and in every process before loading. A class is registered for itself and not for its
     subclasses; registering it again replaces the functions.
 
-    :param kind: a subclass of ``gpytorch.kernels.Kernel`` or of :class:`mvgp.priors.MatrixMean`.
+    :param kind: a subclass of ``gpytorch.kernels.Kernel``, of :class:`mvgp.priors.MatrixMean`, or, for an
+        :class:`mvgp.priors.InputMean`, of ``gpytorch.means.Mean``.
     :param describe: takes a part of that class; returns, by name, what the constructor needs beside the parameters that
         gpytorch registers: numbers, texts, flags, None, tensors, graphs, kernels, means, and lists and dictionaries.
     :param restore: takes that as :class:`~mvgp.storage.Fields`, and a :class:`~mvgp.storage.RestoreContext`; returns a
@@ -172,8 +182,11 @@ def register(kind: type, describe: Describe, restore: Restore, *, name: str | No
         ... )
 
     """
-    if not isinstance(kind, type) or not issubclass(kind, Kernel | MatrixMean):
-        raise InputError(f"kind: expected a class of gpytorch kernels or of mvgp.priors.MatrixMean, got {kind!r:.100}")
+    if not isinstance(kind, type) or not issubclass(kind, Kernel | MatrixMean | Mean):
+        raise InputError(
+            f"kind: expected a class of gpytorch kernels, of mvgp.priors.MatrixMean or of gpytorch means, got "
+            f"{kind!r:.100}"
+        )
     check_callable(describe, "describe")
     check_callable(restore, "restore")
     label = kind.__name__ if name is None else name
@@ -187,11 +200,12 @@ def register(kind: type, describe: Describe, restore: Restore, *, name: str | No
     _ENTRIES[label] = _Entry(kind, describe, restore)
 
 
-def describe_part(part: Kernel | MatrixMean, where: str) -> Tree:
+def describe_part(part: Kernel | MatrixMean | Mean, where: str) -> Tree:
     """A kernel or a mean with the parts inside it; ``where`` is for messages."""
     kind = next((name for name, entry in _ENTRIES.items() if entry.kind is type(part)), None)
     if kind is None:
-        base, plural = (Kernel, "kernels") if isinstance(part, Kernel) else (MatrixMean, "means")
+        kinds = ((Kernel, "kernels"), (MatrixMean, "means"), (Mean, "means of inputs"))
+        base, plural = next(pair for pair in kinds if isinstance(part, pair[0]))
         raise InputError(
             f"{where}: {_full_name(type(part))} cannot be saved; these {plural} can, exactly and not as subclasses: "
             f"{', '.join(_names(base))}; {_advice(type(part).__name__)}"
@@ -248,7 +262,7 @@ def _check_signs(kernel: Kernel, parts: Fields) -> None:
 
 def _describe_value(value: Any, where: str) -> Any:
     """Plain values and tensors, for whatever ``describe`` may return."""
-    if isinstance(value, Kernel | MatrixMean):
+    if isinstance(value, Kernel | MatrixMean | Mean):
         return describe_part(value, where)
     if isinstance(value, Graph):  # by the links from each node to later ones
         upper = sparse.csr_array(sparse.triu(value.adjacency(), k=1), dtype="float64")
