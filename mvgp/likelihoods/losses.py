@@ -44,6 +44,10 @@ class LossValue:
         """f*(scale theta), for scale in [0, 1]."""
         return scale**2 / 2 * self.quadratic + scale * self.linear
 
+    def conjugate_bound(self, scale: float) -> float:
+        """At least f*(scale theta), and cheap: what the best scale is searched with."""
+        return self.conjugate(scale)
+
 
 class Loss(Protocol):
     """A convex differentiable function of psi at the T observed pairs."""

@@ -211,12 +211,19 @@ class PointwiseLossValue(LossValue):
             return long_dot(self.gradient, self.at) - self.value
         return self.loss.conjugate(scale * self.gradient, self.at)
 
+    @override
+    def conjugate_bound(self, scale: float) -> float:
+        """At least f*(scale theta): f* is convex, and f*(0) = - inf f is at most 0."""
+        if scale < 1.0 and not self.loss.is_nonnegative:
+            return float("inf")
+        return scale * (long_dot(self.gradient, self.at) - self.value)
+
 
 class PointwiseLoss(Loss):
     r""":math:`f(\psi) = -\sum_t w_t E_{N(\psi_t + b_t, v_t)}[\ln p(y_t \mid z_t)]`.
 
-    For observations that are not discrete, less the smallest value of each term: so it is never negative, and a gap
-    relative to it makes sense.
+    It is counted from the smallest value of each term, where there is one. So it is not negative for densities either,
+    and a gap relative to it makes sense.
 
     :param density: of the T observations.
     :param weights: (T,) w, or None for 1.
@@ -243,7 +250,8 @@ class PointwiseLoss(Loss):
         self.offset = torch.zeros_like(density.values) if offset is None else offset
         self.low: Tensor | None = None
         self.high: Tensor | None = None
-        self.smallest: Tensor | None = None  # (T,) what is taken off, so that the loss is at least 0
+        self.smallest: Tensor | None = None  # (T,) what is taken off
+        self.is_nonnegative = density.discrete
         limit = density.curvature_limit(variance)
         if limit is None or not density.discrete:
             start = self.offset if centre is None else self.offset + check_psi(centre, self.length, "centre")
@@ -306,9 +314,9 @@ class PointwiseLoss(Loss):
         usual = here[here.isfinite()].mean() if bool(here.isfinite().any()) else here.new_ones(())
         unit = here.clamp(min=float(usual) * 1e-3, max=1e12).clamp_min(1e-12).rsqrt()
         best, found = self._minimisers(centre, unit)
-        if not self.density.discrete:
-            value = self.density.slopes(best, self.variance)[0]
-            self.smallest = torch.where(found, -self._weighted(value), 0.0)
+        value = self.density.slopes(best, self.variance)[0]
+        self.smallest = torch.where(found, -self._weighted(value), 0.0)
+        self.is_nonnegative |= bool(found.all())
         if limit is not None:
             return limit
         self.low, self.high, limit = self._interval(centre, unit, best, found, CAP * torch.maximum(here, usual))

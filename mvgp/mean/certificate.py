@@ -89,7 +89,7 @@ def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> fl
     scales.sort()
 
     def bound(scale: float) -> float:
-        return -loss.conjugate(scale) - penalty.conjugate(values, scale)
+        return -loss.conjugate_bound(scale) - penalty.conjugate(values, scale)
 
     bounds = [bound(scale) for scale in scales]
     best = max(range(len(bounds)), key=lambda i: bounds[i])
@@ -104,7 +104,8 @@ def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> fl
             low = a
         else:
             high = b
-    return highest
+    at_best = (low + high) / 2 if bound((low + high) / 2) >= bounds[best] else scales[best]
+    return max(highest, -loss.conjugate(at_best) - penalty.conjugate(values, at_best))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ from torch import Tensor
 from ..errors import ConvergenceError, NotPositiveSemidefiniteError, SizeError
 from ..likelihoods.densities import Density
 from ..likelihoods.losses import long_dot
+from ..likelihoods.pointwise import PointwiseLoss
 from ..linalg.cost import DEFAULT_LIMITS, Limits
+from .certificate import Certificate
+from .ridge import RidgeSolution
 
 SHORTEST = 2.0**-20  # step below which a line search gives up
 ROUNDING = 1e-12  # relative fall of the bound that counts as none
@@ -396,3 +399,50 @@ def laplace_approximation(problem: SiteProblem, alpha: Tensor, psi: Tensor, norm
         return Sites(precision, alpha, psi, None, None, report)
     factor = problem.factor(precision)
     return Sites(precision, alpha, psi, factor.variance(), value - (norm + factor.log_det) / 2, report)
+
+
+@torch.no_grad()
+def newton_mean(
+    problem: SiteProblem,
+    loss: PointwiseLoss,
+    l2: float,
+    *,
+    tolerance: float,
+    max_iterations: int = 100,
+    start: RidgeSolution | None = None,
+    rank: int = 0,
+) -> RidgeSolution:
+    r"""The mean with a Hilbert norm alone, by Newton's method, certified.
+
+    .. math:: \min_\alpha f(K_{TT} \alpha) + \tfrac{l_2}{2} \alpha^T K_{TT} \alpha
+
+    With :math:`\theta = \nabla f` the duality gap is :math:`\|\theta + l_2 \alpha\|_K^2 / (2 l_2)`, equation (11) at c = 1.
+
+    :param loss: f.
+    :param l2: weight of the squared norm, positive.
+    :param tolerance: on the relative duality gap.
+    :param rank: what the certificate states as the rank.
+    """
+    alpha = torch.zeros_like(problem.offset) if start is None else start.coefficients
+    psi = problem.times(alpha)
+    at, iteration = loss(psi), 0
+    while True:
+        missing = -at.gradient / l2 - alpha
+        image = problem.times(missing)
+        primal = at.value + l2 / 2 * long_dot(alpha, psi)
+        gap = l2 / 2 * long_dot(missing, image)
+        certificate = Certificate(primal, primal - gap, tolerance, iteration, rank, "newton")
+        if certificate.converged or iteration >= max_iterations:
+            return RidgeSolution(alpha, psi, certificate)
+        iteration += 1
+        direction = missing - problem.inverse(loss.second_derivatives(psi) / l2)(image)
+        along, step, moved = problem.times(direction), 1.0, False
+        while step >= SHORTEST and not moved:
+            there, coefficients = psi + step * along, alpha + step * direction
+            fresh = loss(there)
+            reached = fresh.value + l2 / 2 * long_dot(coefficients, there)
+            moved = reached <= primal + ROUNDING * abs(primal)
+            step /= 2
+        if not moved:
+            return RidgeSolution(alpha, psi, certificate)
+        alpha, psi, at = coefficients, there, fresh
