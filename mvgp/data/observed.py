@@ -76,6 +76,7 @@ class ObservedMatrix:
         weight = None if weights is None else check_weights(weights, len(row), number.dtype, keep_gradient=True)
         self._rows, self._cols, order = sort_cells(row, col, shape[1])
         self._values, self._weights = number[order], None if weight is None else weight[order]
+        self._reordered = bool((order.diff() < 0).any())  # whether the entries came in another order
         self._shape = shape
         self._row_names = check_names(row_names, shape[0], "row_names")
         self._col_names = check_names(col_names, shape[1], "col_names")

@@ -3,6 +3,7 @@
 from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists
 from .losses import BiasedSquaredLoss, Loss, LossValue, RetargetedLoss, SquaredLoss
+from .pointwise import LogisticLikelihood, LogPoissonLikelihood, PointwiseLoss
 from .projections import (
     LevelProjection,
     OrderProjection,
@@ -20,11 +21,14 @@ __all__ = [
     "GradedOrder",
     "GradedRankingLikelihood",
     "LevelProjection",
+    "LogPoissonLikelihood",
+    "LogisticLikelihood",
     "Loss",
     "LossValue",
     "OrderCone",
     "OrderProjection",
     "OrderedSimplex",
+    "PointwiseLoss",
     "RankedLabels",
     "RankedLevels",
     "RankingLikelihood",

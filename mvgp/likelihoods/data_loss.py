@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from torch import Tensor
 
@@ -34,7 +34,7 @@ def data_loss(
     :param row_bias: penalty of a bias of each row, Gaussian only; None for no bias.
     :param col_bias: penalty of a bias of each column, Gaussian only; None for no bias.
     """
-    is_gaussian = isinstance(likelihood, GaussianLikelihood)
+    is_gaussian = isinstance(likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood)
     if (row_bias, col_bias) != (None, None) and not (is_gaussian and isinstance(data, ObservedMatrix)):
         raise InputError(
             "row_bias, col_bias: only with a Gaussian likelihood on an ObservedMatrix; a ranking is blind to an offset "

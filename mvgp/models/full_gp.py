@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from torch import Tensor
 
 from ..checks import check_choice, check_flag, check_iterations, check_tolerance
@@ -12,6 +15,7 @@ from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.data_loss import observed_parts
 from ..likelihoods.losses import long_dot
+from ..likelihoods.pointwise import is_pointwise
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.solvers import Method
 from ..mean.penalties import SpectralElasticNet
@@ -19,19 +23,24 @@ from ..posteriors.fitted import FullPosterior
 from ..posteriors.query import SparseCoefficients
 from ..posteriors.whole_lists import condition
 from ..priors.matrix_gp import MatrixGP
-from .recipe import Recipe
+from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit
+from .recipe import Recipe, constant_copy
 from .trace_gp import trace_posterior, trace_problem
 
 
 class FullGP(Recipe):
     r"""The recipe prior x likelihood; :meth:`fit` returns the exact posterior under Gaussian noise.
 
-    The posterior is that of equations (2) and (3).
+    The posterior is that of equations (2) and (3). Under a pointwise likelihood (Bernoulli, Poisson, ...) it is the
+    Gaussian of largest evidence bound, or Laplace's approximation.
 
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``; its noise is the variance of an observation
-        with weight 1. Or a ranking likelihood: values are labels, rows are tasks.
-    :param tolerance: relative residual of every linear system; 1e-8 in double precision, 1e-5 in single.
+        with weight 1. Or ``FixedNoiseGaussianLikelihood``; or a ranking likelihood: values are labels, rows are tasks;
+        or a pointwise likelihood; or one with a method ``data_loss``.
+    :param approximation: under a pointwise likelihood, ``variational`` or ``laplace``.
+    :param tolerance: relative residual of every linear system; 1e-8 in double precision, 1e-5 in single. Under a
+        pointwise likelihood, of the equations of the posterior (1e-10 for Laplace's approximation).
     :param method: ``cholesky``, ``spectral``, ``cg``, or ``auto`` by size and structure.
     :param max_iterations: limit for conjugate gradients.
     :param strict: missing the tolerance is an error, for direct methods too; False to warn instead.
@@ -48,17 +57,21 @@ class FullGP(Recipe):
 
     """
 
+    takes_pointwise = True
+
     def __init__(
         self,
         prior: MatrixGP,
-        likelihood: GaussianLikelihood | RankingLikelihood,
+        likelihood: Any,
         *,
+        approximation: Approximation = "variational",
         tolerance: float | None = None,
         method: Method = "auto",
         max_iterations: int = 1000,
         strict: bool = True,
     ) -> None:
         super().__init__(prior, likelihood)
+        self.approximation: Approximation = check_choice(approximation, "approximation", APPROXIMATIONS)
         self.method: Method = check_choice(method, "method", ("auto", "cholesky", "spectral", "cg"))
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
@@ -70,11 +83,36 @@ class FullGP(Recipe):
         paper's "Hilbert" model, on one dual coefficient for each observed pair.
         """
         noise = self._noise_for(data)
+        if is_pointwise(self.likelihood):
+            return self._pointwise(data)
+        data = self._weighted(data)
         if isinstance(data, PositiveUnlabelled):
             raise InputError("data: the mean over whole lists is found at low rank; use TraceGP, or an ObservedMatrix")
-        is_gaussian = isinstance(self.likelihood, GaussianLikelihood)
+        is_gaussian = isinstance(self.likelihood, _GaussianLikelihoodBase)
         posterior = self._gaussian(data, noise) if is_gaussian else self._ranking(data, noise)
         posterior._noise = float(noise)
+        posterior.likelihood = constant_copy(self.likelihood, self.prior) if is_gaussian else None
+        return posterior
+
+    def _pointwise(self, data: Any) -> FullPosterior:
+        """SCIENCE 10: the sites of the observations, and a plain posterior with noise 1 / Lambda."""
+        variational, single = self.approximation == "variational", self.prior.dtype == torch.float32
+        fit = PointwiseFit(
+            self.prior,
+            data,
+            self.likelihood,
+            self.approximation,
+            tolerance=self._tolerance(1e-5, 1e-8),
+            method=self.method,
+            max_iterations=self.max_iterations,
+            strict=self.strict,
+        )
+        tolerance = self.tolerance or (1e-4 if single else 1e-8 if variational else 1e-10)
+        sites = fit.full(tolerance=tolerance, max_iterations=self.max_iterations)
+        sites.report.warn_or_raise(strict=self.strict, stacklevel=3)  # where fit is called
+        coefficients = SparseCoefficients(fit.data.pattern.to(sites.psi.device), sites.coefficients)
+        posterior = FullPosterior(fit.prior, fit.ops, coefficients, fit.conditional(sites))
+        posterior.likelihood, posterior.sites = fit.likelihood, sites
         return posterior
 
     def _tolerance(self, single: float, double: float) -> float:

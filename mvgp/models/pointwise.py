@@ -7,7 +7,6 @@ The covariance is that of a plain GP with noise :math:`1 / \Lambda_t` at each pa
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +34,7 @@ from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import ConditionalCovariance
 from ..posteriors.whole_lists import kernel_operators
 from ..priors.matrix_gp import MatrixGP
+from .recipe import constant_copy
 
 Approximation = Literal["variational", "laplace"]
 APPROXIMATIONS = ("variational", "laplace")
@@ -73,7 +73,7 @@ class PointwiseFit:
         if isinstance(data, PositiveUnlabelled):
             data = spelled_out(data)
         self.prior, self.data, self.approximation = prior.snapshot(), data, approximation
-        self.likelihood = copy.deepcopy(likelihood).to(self.prior.dtype).requires_grad_(False).eval()
+        self.likelihood = constant_copy(likelihood, self.prior)
         self.ops = kernel_operators(self.prior, data)
         self._system = {"method": method, "max_iterations": max_iterations, "strict": strict, "limits": limits}
         self._tolerance = tolerance
@@ -197,8 +197,8 @@ class PenalisedFit:
 
     solution: Solution
     sites: Sites
-    rounds: int
-    settled: bool
+    rounds: int = 0
+    settled: bool = False
 
 
 def squared_norm(solution: Solution) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gpytorch
+import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from torch import Tensor
 
 from ..checks import refuse_gradient
@@ -14,8 +16,10 @@ from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.data_loss import check_gaussian
+from ..likelihoods.pointwise import is_pointwise
 from ..likelihoods.ranking import RankingLikelihood
 from ..priors.matrix_gp import MatrixGP
+from ..tensor_checks import refuse_where
 
 
 class Recipe(gpytorch.Module):
@@ -23,17 +27,24 @@ class Recipe(gpytorch.Module):
 
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood of ours; its noise is the variance of
-        an observation (or of a score) with weight 1.
+        an observation (or of a score) with weight 1. ``FixedNoiseGaussianLikelihood`` counts as noise 1 and weights
+        1 / noise. A likelihood of one's own has a method ``data_loss``. Models that say so take pointwise ones.
     """
 
-    def __init__(self, prior: MatrixGP, likelihood: GaussianLikelihood | RankingLikelihood) -> None:
+    takes_pointwise = False
+
+    def __init__(self, prior: MatrixGP, likelihood: Any) -> None:
         super().__init__()
         if not isinstance(prior, MatrixGP):
             raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
-        if not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
+        known = isinstance(likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood | RankingLikelihood)
+        own = callable(getattr(likelihood, "data_loss", None))
+        if not (known or own or (is_pointwise(likelihood) and self.takes_pointwise)) or isinstance(likelihood, type):
+            pointwise = ", a pointwise likelihood such as BernoulliLikelihood" if self.takes_pointwise else ""
             raise InputError(
-                f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood or a ranking likelihood, "
-                f"got {type(likelihood).__name__} (for known noise of each entry, give the data weights)"
+                f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood, a ranking likelihood{pointwise}, "
+                f"or one with a method data_loss, got {type(likelihood).__name__} (for known noise of each entry, give the "
+                "data weights)"
             )
         if isinstance(likelihood, GaussianLikelihood):
             check_gaussian(likelihood, type(self).__name__)
@@ -49,7 +60,9 @@ class Recipe(gpytorch.Module):
             raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
         refuse_gradient(data, "data")
         self.prior.refuse_gradients()
-        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood) or not hasattr(self.likelihood, "noise"):
+            return torch.ones((), dtype=self.prior.dtype, device=self.prior.mean_module.zero.device)
+        noise = torch.as_tensor(self.likelihood.noise).detach().to(self.prior.dtype).reshape(-1)
         if noise.numel() != 1:
             raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
         if not 0 < float(noise) < float("inf"):
@@ -57,3 +70,44 @@ class Recipe(gpytorch.Module):
                 f"likelihood: expected a positive finite noise variance in {noise.dtype}, got {float(noise)!r}"
             )
         return noise[0]
+
+    def _weighted(self, data: Any) -> Any:
+        """The data; under a ``FixedNoiseGaussianLikelihood`` with the noise of each entry as its weight."""
+        return fixed_noise(self.likelihood, data) if isinstance(self.likelihood, FixedNoiseGaussianLikelihood) else data
+
+
+def fixed_noise(likelihood: FixedNoiseGaussianLikelihood, data: Any) -> ObservedMatrix:
+    """Noise variances as weights: noise 1, each weight divided by the noise of its entry.
+
+    The noise has one number for each entry of the data, in their order (row by row), or for each cell of the matrix.
+    """
+    if type(likelihood) is not FixedNoiseGaussianLikelihood:
+        raise InputError(
+            f"likelihood: {type(likelihood).__name__} may have another noise than the one it was given; use "
+            "FixedNoiseGaussianLikelihood itself, or give the data weights"
+        )
+    if not isinstance(data, ObservedMatrix):
+        raise InputError("data: FixedNoiseGaussianLikelihood takes an ObservedMatrix")
+    noise = likelihood.noise.detach().to(data.values)
+    if noise.dim() == 2 and tuple(noise.shape) == data.shape:
+        noise = noise[data.rows, data.cols]
+    elif noise.dim() != 1 or len(noise) not in (1, len(data)):
+        raise InputError(
+            f"likelihood: expected a noise variance for each of the {len(data)} entries, in the order of the data, or "
+            f"for each cell {data.shape}, got shape {tuple(noise.shape)}"
+        )
+    elif data._reordered and bool((noise != noise[:1]).any()):
+        raise InputError(
+            "likelihood: the noise of each entry goes by the order of the data, row by row, and the entries were given in "
+            "another order; sort them first, give the noise of every cell (M, N), or give the data weights"
+        )
+    refuse_where(~((noise > 0) & torch.isfinite(noise)), noise, "likelihood.noise", "a positive finite variance")
+    weights = 1 / noise.expand(len(data))
+    if data.weights is not None:
+        weights = weights * data.weights
+    return ObservedMatrix(data.rows, data.cols, data.values, data.shape, weights=weights)
+
+
+def constant_copy(likelihood: Any, prior: MatrixGP) -> Any:
+    """The likelihood as it is now, in the precision of the prior."""
+    return copy.deepcopy(likelihood).to(prior.dtype).requires_grad_(False).eval()

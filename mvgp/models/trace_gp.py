@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.likelihoods import Likelihood
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from torch import Tensor
 from tqdm import tqdm
 
@@ -29,7 +30,7 @@ from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.data_loss import Data, data_loss
 from ..likelihoods.losses import BiasedSquaredLoss, long_dot
-from ..likelihoods.ranking import RankingLikelihood
+from ..likelihoods.pointwise import PointwiseLoss, is_pointwise
 from ..linalg.patterns import Pattern
 from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_raise
 from ..mean.dense import solve_dense
@@ -38,6 +39,7 @@ from ..mean.penalties import Penalty, SpectralElasticNet, TraceBall
 from ..mean.problem import LowRank, MeanProblem
 from ..mean.proximal import solve_proximal
 from ..mean.ridge import RidgeSolution, solve_ridge
+from ..mean.sites import newton_mean
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import PosteriorCovariance
 from ..posteriors.fitted import TracePosterior
@@ -46,7 +48,8 @@ from ..posteriors.whole_lists import condition, kernel_operators, whole_list_con
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..tensor_checks import check_list
-from .recipe import Recipe
+from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit
+from .recipe import Recipe, constant_copy
 
 Solver = Literal["proximal", "dense", "hybrid"]
 
@@ -61,6 +64,8 @@ class TraceProblem:
     :param lam_max: largest singular value of the loss's gradient at B = 0.
     :param noise: variance of an observation with weight 1.
     :param flat: whether the prior has no variance at any observed cell, so that B = 0 is best.
+    :param pointwise: under a pointwise likelihood, where loss and covariance depend on each other.
+    :param likelihood: of single observations, for predictions; None if there is none.
     """
 
     prior: MatrixGP
@@ -69,6 +74,17 @@ class TraceProblem:
     lam_max: float
     noise: float
     flat: bool = False
+    pointwise: PointwiseFit | None = None
+    likelihood: Likelihood | None = None
+
+
+@torch.no_grad()
+def pointwise_problem(fit: PointwiseFit) -> TraceProblem:
+    """Under a pointwise likelihood: the loss and the covariance at the prior mean, to begin with."""
+    problem, sites = fit.first_problem, fit.at_prior_mean
+    gradient = problem.loss(torch.zeros_like(fit.sites.offset)).gradient
+    flat = fit.lam_max == 0 and bool((gradient != 0).any())
+    return TraceProblem(fit.prior, fit.conditional(sites), problem, fit.lam_max, 1.0, flat, fit, fit.likelihood)
 
 
 @torch.no_grad()
@@ -110,8 +126,22 @@ def trace_posterior(
     start: TracePosterior | None = None,
 ) -> TracePosterior:
     """The mean by a solver, and the posterior; a certificate that misses its tolerance warns, or raises if strict."""
-    problem, prior = setup.problem, setup.prior
-    solution = _solve(setup, penalty, solver, tolerance, max_iterations, start.solution if start else None)
+    problem, prior, conditional, sites = setup.problem, setup.prior, setup.conditional, None
+    before = start.solution if start else None
+    if setup.pointwise is None:
+        solution = _solve(setup, penalty, solver, tolerance, max_iterations, before)
+    else:
+        fit = setup.pointwise
+        first = None if start is None or before is None or start.sites is None else PenalisedFit(before, start.sites)
+        penalised = fit.penalised(
+            penalty,
+            lambda problem, at: _solve(replace(setup, problem=problem), penalty, solver, tolerance, max_iterations, at),
+            tolerance=1e-8 if problem.dtype == torch.float64 else 1e-4,
+            start=first,
+        )
+        solution, sites = penalised.solution, penalised.sites
+        conditional = fit.conditional(sites)
+        sites.report.warn_or_raise(strict=strict, stacklevel=5)
     advice = "allow more iterations, loosen the tolerance, use float64, or approach this strength along a path"
     warn_or_raise(solution.certificate, "the mean", advice, strict=strict, stacklevel=5)  # where fit is called
     if isinstance(problem.loss, BiasedSquaredLoss):
@@ -130,7 +160,7 @@ def trace_posterior(
         prior,
         (problem.row_op, problem.col_op),
         coefficients,
-        setup.conditional,
+        conditional,
         certificate=solution.certificate,
         penalty=penalty,
         mean_factors=mean,
@@ -138,7 +168,8 @@ def trace_posterior(
         # what is left of the data plus the squared Hilbert norm of the mean, for each observed cell
         evidence_scale=(2 * float(loss) / setup.noise + square) / max(len(problem.pattern), 1),
     )
-    posterior._noise = setup.noise
+    posterior._noise = setup.noise if sites is None else None
+    posterior.likelihood, posterior.sites = setup.likelihood, sites
     return posterior
 
 
@@ -160,6 +191,17 @@ def _solve(
         if penalty.ridge == 0:
             raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
         ridge_start = start if isinstance(start, RidgeSolution) else None
+        if isinstance(problem.loss, PointwiseLoss):
+            assert setup.pointwise is not None
+            return newton_mean(
+                setup.pointwise.sites,
+                problem.loss,
+                penalty.ridge,
+                tolerance=tolerance,
+                max_iterations=max_iterations,
+                start=ridge_start,
+                rank=min(problem.shape),
+            )
         return solve_ridge(
             problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=ridge_start
         )
@@ -203,13 +245,17 @@ class TraceGP(Recipe):
     that of the plain posterior, with the likelihood's own noise.
 
     :param prior: the matrix-variate prior.
-    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks).
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks), or a
+        pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. Under the last two the loss is the
+        negative log-likelihood, so that 1 takes the place of the noise: form (4) is
+        ``penalty=SpectralElasticNet.from_noise(1.0, mu)``.
     :param strength: of the penalty, relative to lam_max.
     :param trace_share: 1 for the trace norm alone, 0 for the Hilbert norm alone. With 0 the mean is that of the plain
         MV-GP, :class:`FullGP`, only if lam is the likelihood's noise: ``penalty=SpectralElasticNet(noise, 0.0)``.
     :param penalty: an absolute penalty instead: ``SpectralElasticNet`` or ``TraceBall``.
     :param row_bias: penalty of a bias of each row, estimated jointly; 0 is the paper's free bias, None for no bias.
     :param col_bias: penalty of a bias of each column (popularity of an item), positive; None for no bias.
+    :param approximation: under a pointwise likelihood, ``variational`` or ``laplace``.
     :param solver: ``proximal`` for any size, ``dense`` and ``hybrid`` for comparison.
     :param tolerance: relative duality gap; 1e-4 in double precision, 1e-3 in single.
     :param max_iterations: of the solver; 2,000 when left out, 20,000 for ``dense``, 200 for ``hybrid``.
@@ -228,16 +274,19 @@ class TraceGP(Recipe):
 
     """
 
+    takes_pointwise = True
+
     def __init__(
         self,
         prior: MatrixGP,
-        likelihood: GaussianLikelihood | RankingLikelihood,
+        likelihood: Any,
         *,
         strength: float | None = None,
         trace_share: float | None = None,
         penalty: SpectralElasticNet | TraceBall | None = None,
         row_bias: float | None = None,
         col_bias: float | None = None,
+        approximation: Approximation = "variational",
         solver: Solver = "proximal",
         tolerance: float | None = None,
         max_iterations: int | None = None,
@@ -253,6 +302,9 @@ class TraceGP(Recipe):
         self.trace_share = 1.0 if trace_share is None else check_share(trace_share, "trace_share")
         self.row_bias = None if row_bias is None else check_not_negative(row_bias, "row_bias")
         self.col_bias = None if col_bias is None else check_positive(col_bias, "col_bias")
+        self.approximation: Approximation = check_choice(approximation, "approximation", APPROXIMATIONS)
+        if is_pointwise(likelihood) and (row_bias, col_bias) != (None, None):
+            raise InputError("row_bias, col_bias: only with a Gaussian likelihood; give the prior a mean instead")
         self.solver: Solver = check_choice(solver, "solver", ("proximal", "dense", "hybrid"))
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         usual = {"proximal": 2000, "dense": 20_000, "hybrid": 200}[self.solver]
@@ -304,8 +356,16 @@ class TraceGP(Recipe):
         """The loss of the likelihood on the data, and the covariance."""
         noise = self._noise_for(data)
         tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
+        if is_pointwise(self.likelihood):
+            return pointwise_problem(
+                PointwiseFit(self.prior, data, self.likelihood, self.approximation, tolerance=tolerance)
+            )
+        data = self._weighted(data)
         biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
-        return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
+        setup = trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
+        if isinstance(self.likelihood, _GaussianLikelihoodBase):
+            return replace(setup, likelihood=constant_copy(self.likelihood, self.prior))
+        return setup
 
     def _penalty(self, setup: TraceProblem, strength: float) -> SpectralElasticNet:
         if setup.lam_max == 0 and not setup.flat:

@@ -28,9 +28,10 @@ from ..mean.problem import LowRank
 from ..mean.ridge import RidgeSolution
 from .covariance import NoCovariance, ScaledCovariance, unscaled
 from .gaussian import GaussianPosterior
+from .predictive import Predictions
 
 
-class ScalablePosterior(GaussianPosterior):
+class ScalablePosterior(Predictions, GaussianPosterior):
     r"""The posterior of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`.
 
     Its covariance can be given another scale, :math:`s S`; the mean does not depend on it.
@@ -51,6 +52,8 @@ class ScalablePosterior(GaussianPosterior):
     @property
     def evidence_scale(self) -> float:
         """The scale of largest evidence bound, relative to the prior as it was given."""
+        if self.sites is not None:
+            raise InputError("evidence_scale: a pointwise likelihood fixes the scale of the latent values; it is 1")
         if self._evidence_scale is None:
             raise InputError("evidence_scale: this posterior is from a file that was written without it; fit it again")
         return self._evidence_scale
