@@ -46,6 +46,7 @@ CAP = 4.0  # by how much the curvature inside the interval may exceed that at th
 SAFETY = 1.2  # on a largest curvature that is read off a grid
 STEPS = [2.0**k for k in range(-6, 21)]  # distances at which the curvature is measured, in units of 1 / its root
 NEWTON_STEPS = 60  # of the search for the conjugate; a few are usual
+FAR = 30.0  # log density below its largest value, beyond which an observation is all but impossible
 SEEN = 1000  # observations whose log-concavity is looked at
 
 
@@ -182,10 +183,11 @@ def _looks_log_concave(density: Density) -> bool:
     distances = torch.tensor([-d for d in reversed(STEPS)] + [0.0] + STEPS).to(density.values)
     distances = distances[distances.abs() <= 64].unsqueeze(1)
     for centre in (torch.zeros_like(density.values), density.values):
-        first, _ = density.derivatives(centre + distances)  # (G, T)
-        first = first[:, :SEEN]
-        rise = first.diff(dim=0)
-        if bool((rise > 1e-7 * first.abs().amax(0).clamp_min(1e-300)).any()):
+        z = centre + distances  # (G, T)
+        value, first = density.log_prob(z)[:, :SEEN], density.derivatives(z)[0][:, :SEEN]
+        seen = value > value.nan_to_num(nan=-torch.inf).amax(0) - FAR  # further out numbers have been rounded or clamped
+        rise = first.diff(dim=0)[seen[1:] & seen[:-1]]
+        if bool((rise > 1e-7 * first[seen].abs().max()).any()):
             return False
     return True
 
@@ -319,7 +321,8 @@ class PointwiseLoss(Loss):
         self.is_nonnegative |= bool(found.all())
         if limit is not None:
             return limit
-        self.low, self.high, limit = self._interval(centre, unit, best, found, CAP * torch.maximum(here, usual))
+        cap = CAP * torch.maximum(here, usual)
+        self.low, self.high, limit = self._interval(centre, unit, best, found, cap)
         return limit
 
     def _curved(self, at: Tensor) -> Tensor:
@@ -338,14 +341,16 @@ class PointwiseLoss(Loss):
         :param cap: (T,) on the second derivative.
         """
         cap = torch.where(found, torch.maximum(cap, CAP * self._curved(best)), cap)
+        lowest = self.density.slopes(centre, self.variance)[0] - FAR  # of E ln p
         ends, largest = [], self._curved(centre)
         for sign in (-1.0, 1.0):
             needed = torch.where(found, (sign * (best - centre)).clamp_min(0), 0.0)
             is_open, reach = torch.ones_like(found), torch.zeros_like(centre)
             for step in STEPS:
                 distance = step * unit
-                there = self._curved(centre + sign * distance)
-                is_open = is_open & (there <= cap)
+                value, _, second = self.density.slopes(centre + sign * distance, self.variance)
+                there = -second
+                is_open = is_open & (there <= cap) & (value >= lowest)
                 reach = torch.where(is_open, distance, reach)
                 largest = torch.where(is_open, torch.maximum(largest, there), largest)
             short = reach < needed

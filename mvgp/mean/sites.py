@@ -6,8 +6,8 @@ q(Z) is a Gaussian process with mean :math:`\psi = b + K_{*T} \alpha` and covari
 **Variational.** The evidence bound :math:`\sum_t w_t E_q[\ln p(y_t \mid z_t)] - KL(q \,\|\, p)` is largest where
 :math:`\alpha = w\, \partial_m E[\ln p]` and :math:`\Lambda = -2 w\, \partial_v E[\ln p]`. An update moves the natural
 parameters of the sites, :math:`\Lambda` and :math:`\alpha + \Lambda (\psi - b)`, towards these values: a natural-gradient
-step (Khan and Lin 2017). A step that lowers the bound is halved, so the bound never falls. Steps of full length are
-extrapolated from the last few (Anderson 1965), again if that does not lower the bound.
+step (Khan and Lin 2017). A step that lowers the bound is halved, so the bound never falls. First the last few steps are
+extrapolated to where they would vanish (Anderson 1965), which is taken if it does not lower the bound.
 
 **Laplace.** The mode by Newton's method with a line search; :math:`\Lambda` are the second derivatives there.
 """
@@ -33,6 +33,7 @@ from .ridge import RidgeSolution
 
 SHORTEST = 2.0**-20  # step below which a line search gives up
 ROUNDING = 1e-12  # relative fall of the bound that counts as none
+LARGEST = 1e10  # proposed precision times prior variance, at the start
 DEPTH = 5  # steps that an extrapolation looks back on
 
 
@@ -262,14 +263,11 @@ def variational_sites(
     while state.residual > tolerance and iteration < max_iterations:
         iteration += 1
         towards = torch.stack([state.slope + state.fresh * state.psi, state.fresh])
-        fresh = None
-        ahead = history.extrapolated(state.natural, towards) if step == 1.0 else None
-        if ahead is not None:
-            fresh = _improved(problem, state, ahead, fixed)
+        ahead = history.extrapolated(state.natural, towards)
+        fresh = None if ahead is None else _improved(problem, state, ahead, fixed)
         while fresh is None and step >= SHORTEST:
             fresh = _improved(problem, state, torch.lerp(state.natural, towards, step), fixed)
-            if fresh is None:
-                step, history = step / 2, _History()
+            step = step if fresh is not None else step / 2
         if fresh is None:
             break
         state = fresh
@@ -315,7 +313,7 @@ def _improved(
 
 
 def _first(problem: SiteProblem, fixed: tuple[Tensor, float] | None, start: Sites | None) -> _State:
-    """The prior, or a given start; with enough precision for the expectations to be finite."""
+    """The prior, or a given start; with enough precision for the expectations to be of ordinary size."""
     if start is not None:
         linear = start.coefficients + start.precision * start.psi
         state = _state(problem, torch.stack([linear, start.precision]), fixed)
@@ -323,7 +321,7 @@ def _first(problem: SiteProblem, fixed: tuple[Tensor, float] | None, start: Site
             return state
     zero = torch.zeros_like(problem.offset)
     state, share = _state(problem, torch.stack([zero, zero]), fixed), 1e-3
-    while not state.bound > -float("inf"):
+    while not _is_ordinary(problem, state):
         if share > 1e12:
             raise ConvergenceError(
                 "the expected log-likelihood at the prior mean is not finite, however small the variance"
@@ -331,6 +329,11 @@ def _first(problem: SiteProblem, fixed: tuple[Tensor, float] | None, start: Site
         precision = share / problem.prior_variance.clamp_min(1e-300)
         state, share = _state(problem, torch.stack([zero, precision]), fixed), 10 * share
     return state
+
+
+def _is_ordinary(problem: SiteProblem, state: _State) -> bool:
+    """Whether the numbers are such that a step keeps its digits; a rate of exp(1000) is not."""
+    return state.bound > -float("inf") and float((state.fresh * problem.prior_variance).max()) < LARGEST
 
 
 def _state(problem: SiteProblem, natural: Tensor, fixed: tuple[Tensor, float] | None) -> _State:
