@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from ..checks import real, shown
 from ..errors import InputError
-from ..linalg.patterns import Pattern
+from ..linalg.pairs import Pattern, sort_cells
 from ..tensor_checks import (
     EXACT,
     as_reals,
@@ -26,19 +27,16 @@ from ..tensor_checks import (
     check_weights,
 )
 
-# Entries out of other sources ---------------------------------------------------------------------
-
 Entries = tuple[Tensor, Tensor, Tensor, tuple[int, int]]  # rows, columns and values, (T,) each, and the shape
 
 
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class ObservedMatrix:
     r"""T observed entries :math:`r_{mn}` of an M x N matrix; each pair at most once.
 
-    The entries are checked, sorted row by row, and never change afterwards. A weight ``w`` says that
-    an entry was measured with noise variance :math:`\sigma^2 / w`.
-
-    Values and weights may require gradients (warped targets, a learned noise of each row): the marginal likelihoods of
-    :mod:`mvgp.hyperparameters` carry them. A fit, whose posterior is constant, refuses such data; give it
+    The entries are checked, sorted row by row, and never change afterwards. A weight ``w`` says that an entry was
+    measured with noise variance :math:`\sigma^2 / w`. Values and weights may require gradients, which the marginal
+    likelihoods of :mod:`mvgp.hyperparameters` carry. A fit, whose posterior is constant, refuses such data; give it
     :meth:`detach`.
 
     :param rows: (T,) row of each entry, in [0, M).
@@ -57,6 +55,14 @@ class ObservedMatrix:
 
     """
 
+    rows: Tensor
+    cols: Tensor
+    values: Tensor
+    weights: Tensor | None
+    shape: tuple[int, int]
+    row_names: tuple[str, ...] | None
+    col_names: tuple[str, ...] | None
+
     def __init__(
         self,
         rows: Any,
@@ -74,221 +80,133 @@ class ObservedMatrix:
             raise InputError(f"no observations: expected at least one entry of the {shape[0]} x {shape[1]} matrix")
         number = check_values(values, len(row), "values", keep_gradient=True)
         weight = None if weights is None else check_weights(weights, len(row), number.dtype, keep_gradient=True)
-        self._rows, self._cols, order = sort_cells(row, col, shape[1])
-        self._values, self._weights = number[order], None if weight is None else weight[order]
-        self._reordered = bool((order.diff() < 0).any())  # whether the entries came in another order
-        self._shape = shape
-        self._row_names = check_names(row_names, shape[0], "row_names")
-        self._col_names = check_names(col_names, shape[1], "col_names")
-
-    # Other sources ------------------------------------------------------------------------------
+        row, col, order = sort_cells(row, col, shape[1])
+        self.__dict__.update(  # it is frozen from here on
+            rows=row,
+            cols=col,
+            values=number[order],
+            weights=None if weight is None else weight[order],
+            shape=shape,
+            row_names=check_names(row_names, shape[0], "row_names"),
+            col_names=check_names(col_names, shape[1], "col_names"),
+            _reordered=bool((order.diff() < 0).any()),  # whether the entries came in another order
+        )
 
     @classmethod
     def from_dense(cls, matrix: Any, **options: Any) -> ObservedMatrix:
-        """The entries of a dense (M, N) array or tensor that are not NaN."""
-        return cls(*dense_entries(matrix), **options)
+        """The entries of a dense (M, N) array or tensor that are neither NaN nor masked by numpy."""
+        dense, missing = _dense(matrix)
+        return cls(*_entries(dense, ~(torch.isnan(dense) | missing)), **options)
 
     @classmethod
     def from_mask(cls, matrix: Any, mask: Any, **options: Any) -> ObservedMatrix:
         """The entries of a dense (M, N) matrix where the boolean ``mask`` (M, N) is true."""
-        return cls(*masked_entries(matrix, mask), **options)
+        (dense, missing), chosen = _dense(matrix), as_tensor(mask, "mask")
+        if chosen.dtype != torch.bool:
+            raise InputError(f"mask: expected booleans, got {chosen.dtype}")
+        if chosen.shape != dense.shape:
+            raise InputError(f"mask: expected the matrix's shape {tuple(dense.shape)}, got {tuple(chosen.shape)}")
+        return cls(*_entries(dense, chosen.to(dense.device) & ~missing), **options)
 
     @classmethod
     def from_scipy(cls, matrix: Any, **options: Any) -> ObservedMatrix:
         """The stored entries of a scipy sparse matrix (stored zeros count as observed)."""
-        return cls(*scipy_entries(matrix), **options)
+        from scipy import sparse
+
+        if not sparse.issparse(matrix):
+            raise InputError(f"matrix: expected a scipy sparse matrix, got {type(matrix).__name__}")
+        array: Any = matrix
+        if array.ndim != 2:
+            raise InputError(f"matrix: expected two dimensions, got shape {array.shape}")
+        coo = array.tocoo()
+        rows, cols = (torch.from_numpy(part.astype(np.int64)) for part in (coo.row, coo.col))
+        return cls(rows, cols, as_tensor(coo.data, "matrix"), tuple(coo.shape), **options)
 
     @classmethod
     def from_frame(
-        cls,
-        frame: Any,
-        *,
-        row: str | None = None,
-        col: str | None = None,
-        value: str | None = None,
-        **options: Any,
+        cls, frame: Any, *, row: str | None = None, col: str | None = None, value: str | None = None, **options: Any
     ) -> ObservedMatrix:
         """A pandas frame: wide (index and columns are the names, NaN is missing), or long.
 
-        A long frame has one line for each entry; ``row``, ``col`` and ``value`` say which columns
-        hold the row name, the column name and the number. Names are numbered in order of appearance.
+        A long frame has one line for each entry; ``row``, ``col`` and ``value`` say which columns hold the row name,
+        the column name and the number. Names are numbered in order of appearance.
         """
-        entries, row_names, col_names = frame_entries(frame, row, col, value)
-        return cls(*entries, row_names=row_names, col_names=col_names, **options)
-
-    # What it holds ------------------------------------------------------------------------------
-
-    @property
-    def rows(self) -> Tensor:
-        """(T,) int64, ascending."""
-        return self._rows
-
-    @property
-    def cols(self) -> Tensor:
-        """(T,) int64, ascending within a row."""
-        return self._cols
-
-    @property
-    def values(self) -> Tensor:
-        """(T,)"""
-        return self._values
-
-    @property
-    def weights(self) -> Tensor | None:
-        """(T,), or None when all weights are 1."""
-        return self._weights
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)"""
-        return self._shape
-
-    @property
-    def row_names(self) -> tuple[str, ...] | None:
-        """M names, or None."""
-        return self._row_names
-
-    @property
-    def col_names(self) -> tuple[str, ...] | None:
-        """N names, or None."""
-        return self._col_names
+        if not all(hasattr(frame, part) for part in ("to_numpy", "columns", "index", "dtypes")):
+            raise InputError(f"frame: expected a pandas DataFrame, got {shown(frame)}")
+        chosen = {"row": row, "col": col, "value": value}
+        missing = [name for name, column in chosen.items() if column is None]
+        if len(missing) == 3:
+            columns = [_numbers(frame.iloc[:, at], f"frame column {name!r}") for at, name in enumerate(frame.columns)]
+            dense = np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
+            row_names = [check_name(name, f"frame.index[{at}]") for at, name in enumerate(frame.index)]
+            col_names = [check_name(name, f"frame.columns[{at}]") for at, name in enumerate(frame.columns)]
+            return cls.from_dense(dense, row_names=row_names, col_names=col_names, **options)
+        if missing:
+            raise InputError(f"a long frame needs row, col and value; missing: {', '.join(missing)}")
+        known = [str(column) for column in frame.columns]
+        for name, column in chosen.items():
+            if not isinstance(column, str | int) or isinstance(column, bool) or column not in frame.columns:
+                raise InputError(f"{name}={shown(column)}: the frame's columns are {known}")
+            if list(frame.columns).count(column) > 1:
+                raise InputError(f"{name}={column!r}: the frame has several columns of this name, {known}")
+        rows, row_names = _numbered(frame[row], "row")
+        cols, col_names = _numbered(frame[col], "col")
+        values = as_tensor(_numbers(frame[value], f"value={value!r}"), "value")
+        shape = (max(len(row_names), 1), max(len(col_names), 1))
+        return cls(rows, cols, values, shape, row_names=row_names, col_names=col_names, **options)
 
     @property
     def requires_grad(self) -> bool:
         """Whether values or weights require a gradient."""
-        return bool(self._values.requires_grad or (self._weights is not None and self._weights.requires_grad))
+        return bool(self.values.requires_grad or (self.weights is not None and self.weights.requires_grad))
 
     def detach(self) -> ObservedMatrix:
         """The same entries as constants."""
         constant = copy.copy(self)
-        constant._values = self._values.detach()
-        constant._weights = None if self._weights is None else self._weights.detach()
+        weights = None if self.weights is None else self.weights.detach()
+        constant.__dict__.update(values=self.values.detach(), weights=weights)
         return constant
 
     @cached_property
     def pattern(self) -> Pattern:
         """Where the entries are, in CSR form with its transpose, ready for ``sampled_addmm``."""
-        return Pattern(self._rows, self._cols, self._shape)
+        return Pattern(self.rows, self.cols, self.shape)
 
     @property
     def is_complete(self) -> bool:
         """Whether every entry of the matrix is observed."""
-        return len(self) == self._shape[0] * self._shape[1]
+        return len(self) == self.shape[0] * self.shape[1]
 
     def to_dense(self) -> Tensor:
         """(M, N) with NaN where nothing was observed; for small matrices."""
-        dense = torch.full(self._shape, torch.nan, dtype=self._values.dtype, device=self._values.device)
-        dense[self._rows, self._cols] = self._values
+        dense = torch.full(self.shape, torch.nan, dtype=self.values.dtype, device=self.values.device)
+        dense[self.rows, self.cols] = self.values
         return dense
 
     def with_values(self, values: Any) -> ObservedMatrix:
         """The same entries with other ``values`` (T,), given in this object's sorted order."""
-        return ObservedMatrix(
-            self._rows,
-            self._cols,
-            values,
-            self._shape,
-            weights=self._weights,
-            row_names=self._row_names,
-            col_names=self._col_names,
-        )
+        names = {"row_names": self.row_names, "col_names": self.col_names}
+        return ObservedMatrix(self.rows, self.cols, values, self.shape, weights=self.weights, **names)
 
     def __len__(self) -> int:
-        return int(self._rows.numel())
+        return int(self.rows.numel())
 
     def __repr__(self) -> str:
-        share = len(self) / (self._shape[0] * self._shape[1])
-        weighted = ", weighted" if self._weights is not None else ""
-        return f"ObservedMatrix({self._shape[0]} x {self._shape[1]}, {len(self)} observed ({share:.1%}){weighted})"
+        share = len(self) / (self.shape[0] * self.shape[1])
+        weighted = ", weighted" if self.weights is not None else ""
+        return f"ObservedMatrix({self.shape[0]} x {self.shape[1]}, {len(self)} observed ({share:.1%}){weighted})"
 
 
-def sort_cells(rows: Tensor, cols: Tensor, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(T,) each: rows and columns, row-major sorted, and where each stood before; a repeated cell is an error."""
-    key, order = torch.sort(rows * num_cols + cols, stable=True)
-    same = key[1:] == key[:-1]
-    if same.any():
-        # of all repeated entries, name the one that comes first in the user's own order
-        later = order[1:][same]
-        pick = int(later.argmin())
-        at = int(same.nonzero()[pick])
-        pair = (int(key[at]) // num_cols, int(key[at]) % num_cols)
-        first, second = sorted((int(order[at]), int(order[at + 1])))
-        raise InputError(f"duplicate pair {pair}: entry {second} repeats entry {first}; observe each pair once")
-    return rows[order], cols[order], order
-
-
-def dense_entries(matrix: Any) -> Entries:
-    """The entries of a dense matrix (M, N) that are neither NaN nor masked."""
-    dense, missing = _dense(matrix, "matrix")
-    return _entries(dense, ~(torch.isnan(dense) | missing))
-
-
-def masked_entries(matrix: Any, mask: Any) -> Entries:
-    """The entries of a dense matrix (M, N) where ``mask`` (M, N) is true; what numpy has masked is missing anyway."""
-    (dense, missing), chosen = _dense(matrix, "matrix"), as_tensor(mask, "mask")
-    if chosen.dtype != torch.bool:
-        raise InputError(f"mask: expected booleans, got {chosen.dtype}")
-    if chosen.shape != dense.shape:
-        raise InputError(f"mask: expected the matrix's shape {tuple(dense.shape)}, got {tuple(chosen.shape)}")
-    return _entries(dense, chosen.to(dense.device) & ~missing)
-
-
-def scipy_entries(matrix: Any) -> Entries:
-    """The stored entries of a scipy sparse matrix."""
-    from scipy import sparse
-
-    if not sparse.issparse(matrix):
-        raise InputError(f"matrix: expected a scipy sparse matrix, got {type(matrix).__name__}")
-    array: Any = matrix
-    if array.ndim != 2:
-        raise InputError(f"matrix: expected two dimensions, got shape {array.shape}")
-    coo = array.tocoo()
-    rows = torch.from_numpy(coo.row.astype(np.int64))
-    cols = torch.from_numpy(coo.col.astype(np.int64))
-    return rows, cols, as_tensor(coo.data, "matrix"), tuple(coo.shape)
-
-
-def frame_entries(
-    frame: Any, row: str | None, col: str | None, value: str | None
-) -> tuple[Entries, list[str], list[str]]:
-    """A wide frame (all of row, col, value None) or a long one (none of them None), with the names."""
-    if not all(hasattr(frame, part) for part in ("to_numpy", "columns", "index", "dtypes")):
-        raise InputError(f"frame: expected a pandas DataFrame, got {shown(frame)}")
-    chosen = {"row": row, "col": col, "value": value}
-    missing = [name for name, column in chosen.items() if column is None]
-    if len(missing) == 3:
-        numbers = [_numbers(frame.iloc[:, at], f"frame column {frame.columns[at]!r}") for at in range(frame.shape[1])]
-        dense = np.stack(numbers, axis=1) if numbers else np.zeros((len(frame), 0))
-        names = [
-            [check_name(name, f"{side}[{at}]") for at, name in enumerate(labels)]
-            for side, labels in (("frame.index", frame.index), ("frame.columns", frame.columns))
-        ]
-        return dense_entries(dense), names[0], names[1]
-    if missing:
-        raise InputError(f"a long frame needs row, col and value; missing: {', '.join(missing)}")
-    for name, column in chosen.items():
-        known = [str(c) for c in frame.columns]
-        if not isinstance(column, str | int) or isinstance(column, bool) or column not in frame.columns:
-            raise InputError(f"{name}={shown(column)}: the frame's columns are {known}")
-        if list(frame.columns).count(column) > 1:
-            raise InputError(f"{name}={column!r}: the frame has several columns of this name, {known}")
-    rows, row_names = _numbered(frame[row], "row")
-    cols, col_names = _numbered(frame[col], "col")
-    values = _numbers(frame[value], f"value={value!r}")
-    shape = (max(len(row_names), 1), max(len(col_names), 1))
-    return (rows, cols, as_tensor(values, "value"), shape), row_names, col_names
-
-
-def _dense(matrix: Any, name: str) -> tuple[Tensor, Tensor]:
+def _dense(matrix: Any) -> tuple[Tensor, Tensor]:
     """(M, N) the numbers, NaN included, and (M, N) where numpy has masked them; a mask says that they are missing."""
     missing = None
     if isinstance(matrix, np.ma.MaskedArray):
         missing = torch.from_numpy(np.ma.getmaskarray(matrix).copy())
         matrix = matrix.data
-    dense = as_tensor(matrix, name, keep_gradient=True)
+    dense = as_tensor(matrix, "matrix", keep_gradient=True)
     if dense.dim() != 2:
-        raise InputError(f"{name}: expected two dimensions (M, N), got shape {tuple(dense.shape)}")
-    dense = dense if dense.is_floating_point() else as_reals(dense, name, keep_gradient=True)
+        raise InputError(f"matrix: expected two dimensions (M, N), got shape {tuple(dense.shape)}")
+    dense = dense if dense.is_floating_point() else as_reals(dense, "matrix", keep_gradient=True)
     return dense, torch.zeros(dense.shape, dtype=torch.bool, device=dense.device) if missing is None else missing
 
 

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ..checks import check_part
+from ..checks import check_choice, check_part
 from ..errors import InputError
-from ..linalg.patterns import CompleteRows
+from ..linalg.pairs import CompleteRows, sort_cells
 from ..tensor_checks import check_cells, check_index, check_names, check_shape
-from .observed import sort_cells
 
 
 class PositiveUnlabelled:
-    """Positive pairs of an M x N matrix; every other item of a row that has a positive is in its list, unlabelled.
+    """Positive pairs of an M x N matrix; every other item of a row is in its list, unlabelled.
 
-    No negatives are sampled: the whole list enters with weight ``weight``, the positives with weight 1. Rows
-    without a positive say nothing and are left out.
+    No negatives are sampled: the whole list enters with weight ``weight``, the positives with weight 1. A row without
+    a positive says nothing about the order of its items, and has no list unless ``lists="all"`` asks for it: under a
+    Gaussian likelihood its items then count as observed zeros.
 
     :param rows: (P,) row of each positive, in [0, M).
     :param cols: (P,) column of each positive, in [0, N).
     :param shape: (M, N).
     :param weight: of an unlabelled item, in (0, 1].
+    :param lists: ``linked``: only rows with a positive have a list; ``all``: every row has one.
     :param row_names: M distinct names, optional.
     :param col_names: N distinct names, optional.
 
@@ -43,6 +44,7 @@ class PositiveUnlabelled:
         shape: Any,
         weight: float = 0.05,
         *,
+        lists: Literal["linked", "all"] = "linked",
         row_names: Any = None,
         col_names: Any = None,
     ) -> None:
@@ -52,6 +54,7 @@ class PositiveUnlabelled:
             raise InputError(f"expected as many rows as cols, at least one, got {len(row)} and {len(col)}")
         self.rows, self.cols, _ = sort_cells(row, col, self.shape[1])
         self.weight = check_part(weight, "weight")
+        self.lists: Literal["linked", "all"] = check_choice(lists, "lists", ("linked", "all"))
         self.row_names = check_names(row_names, self.shape[0], "row_names")
         self.col_names = check_names(col_names, self.shape[1], "col_names")
 
@@ -59,12 +62,15 @@ class PositiveUnlabelled:
         return int(self.rows.numel())
 
     def __repr__(self) -> str:
-        return f"PositiveUnlabelled({len(self)} positives of {self.shape[0]} x {self.shape[1]}, weight {self.weight:g})"
+        size = f"{self.shape[0]} x {self.shape[1]}"
+        every = ", every row has a list" if self.lists == "all" else ""
+        return f"PositiveUnlabelled({len(self)} positives of {size}, weight {self.weight:g}{every})"
 
     @cached_property
     def pattern(self) -> CompleteRows:
-        """Every cell of the rows that have a positive."""
-        return CompleteRows(self.rows.unique(), self.shape)
+        """Every cell of the rows that have a list."""
+        listed = self.rows.unique() if self.lists == "linked" else torch.arange(self.shape[0])
+        return CompleteRows(listed, self.shape)
 
     @property
     def num_cells(self) -> int:
@@ -78,28 +84,20 @@ class PositiveUnlabelled:
 
 
 def positive_pairs(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:
-    """(P,) rows and (P,) columns of distinct pairs, on the CPU, row-major sorted.
+    """(P,) rows and (P,) columns of distinct pairs of an M x N matrix, on the CPU, row-major sorted.
 
     :param pairs: an ``ObservedMatrix``, whose entries above 0 count, anything else with ``rows`` and ``cols``, or a
         pair (rows, cols) of vectors (P,); ``None`` for no pairs.
-    :param shape: (M, N).
-    :param name: for messages.
     """
-    rows, cols = check_cells(*_parts(pairs, shape, name), shape, name)
-    sorted_rows, sorted_cols, _ = sort_cells(rows.cpu(), cols.cpu(), shape[1])
-    return sorted_rows, sorted_cols
-
-
-def _parts(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Any, Any]:
+    values: Any = getattr(pairs, "values", None)
     if pairs is None:
-        return (), ()
-    if hasattr(pairs, "rows") and hasattr(pairs, "cols"):
+        pairs = (), ()
+    elif hasattr(pairs, "rows") and hasattr(pairs, "cols"):
         if tuple(getattr(pairs, "shape", shape)) != shape:
             raise InputError(f"{name}: expected shape {shape} as in the scores, got {tuple(pairs.shape)}")
-        values = getattr(pairs, "values", None)
-        if isinstance(values, Tensor):
-            return pairs.rows[values > 0], pairs.cols[values > 0]
-        return pairs.rows, pairs.cols
-    if isinstance(pairs, tuple | list) and len(pairs) == 2:
-        return pairs[0], pairs[1]
-    raise InputError(f"{name}: expected an ObservedMatrix or a pair (rows, cols), got {type(pairs).__name__}")
+        known = isinstance(values, Tensor)
+        pairs = (pairs.rows[values > 0], pairs.cols[values > 0]) if known else (pairs.rows, pairs.cols)
+    elif not isinstance(pairs, tuple | list) or len(pairs) != 2:
+        raise InputError(f"{name}: expected an ObservedMatrix or a pair (rows, cols), got {type(pairs).__name__}")
+    rows, cols = check_cells(pairs[0], pairs[1], shape, name)
+    return sort_cells(rows.cpu(), cols.cpu(), shape[1])[:2]

@@ -31,17 +31,17 @@ from ..checks import (
 )
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
-from ..likelihoods.data_loss import observed_parts
+from ..likelihoods.losses import observed_parts
 from ..likelihoods.pointwise import density_of, is_pointwise
-from ..mean.penalties import SpectralElasticNet
-from ..mean.problem import LowRank
+from ..mean.low_rank import LowRank
+from ..mean.problem import SpectralElasticNet
 from ..models.full_gp import FullGP
 from ..models.trace_gp import TraceGP
-from ..posteriors.fitted import FullPosterior, TracePosterior
+from ..posteriors.gaussian import FullPosterior, TracePosterior
 from ..priors.matrix_gp import MatrixGP
-from .derivative import first_order
-from .marginal import MarginalSettings, pair_log_marginal
-from .parameters import LearningResult, Objective, ParameterVector
+from .learning import LearningResult, Objective, ParameterVector
+from .marginal import MarginalSettings, check_problem, pair_log_marginal
+from .probes import with_gradients
 
 MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part counts as 1
 
@@ -91,8 +91,7 @@ def evidence_bound(
         torch.Size([1, 1])
 
     """
-    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
-    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
+    check_problem(prior, data)
     check_instance(posterior, "posterior", (FullPosterior, TracePosterior), "that of mvgp.FullGP or mvgp.TraceGP")
     refuse_gradient(data, "data")
     sites = posterior.sites
@@ -103,8 +102,6 @@ def evidence_bound(
         )
     if sites.report.approximation != "variational":
         raise InputError("posterior: Laplace's approximation is no bound; fit with approximation='variational'")
-    if data.shape != prior.shape:
-        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
     rows, cols, values, weights = observed_parts(data, prior.mean_module)
     joint = prior(rows, cols)
     density = density_of(likelihood, values)
@@ -126,9 +123,10 @@ def evidence_bound(
     rest = pair_log_marginal(
         joint.lazy_covariance_matrix, torch.zeros_like(latent), noise, MarginalSettings(**options)
     )
-    value = torch.as_tensor(sites.bound, dtype=latent.dtype) + first_order(moving + expected)
+    moving = moving + expected + rest.value
+    value = with_gradients(latent.new_tensor(sites.bound), [(moving, torch.ones_like(moving))])
     trace_norm = None if low_rank is None else float(low_rank.values.double().sum())
-    return EvidenceBound(value + first_order(rest.value), rest.standard_error, trace_norm)
+    return EvidenceBound(value, rest.standard_error, trace_norm)
 
 
 def _low_rank_part(prior: MatrixGP, data: ObservedMatrix, mean: LowRank, slope: Tensor) -> Tensor:
@@ -199,10 +197,18 @@ def learn_evidence(
     progress = check_flag(progress, "progress")
     likelihood.to(prior.dtype)
     vector = ParameterVector({"": prior, "likelihood": likelihood})
-    objective = _EvidenceObjective(prior, likelihood, data, mu, vector, options)
+    fitted: list[FullPosterior | TracePosterior] = []
+
+    def evaluate() -> Tensor:
+        with torch.no_grad():
+            fitted[:] = [_fit(prior, likelihood, data, mu)]
+        bound = evidence_bound(prior, likelihood, data, fitted[0], **options)
+        return bound.value - mu * (bound.trace_norm or 0.0)
+
+    objective = Objective(vector, evaluate)
     objective.maximise(
-        max_steps=max_steps,
-        goal=tolerance * len(data) ** 0.5,
+        max_steps,
+        tolerance * len(data) ** 0.5,
         unit=len(data) ** 0.5,
         precision=1e-12,
         searches=30,
@@ -210,8 +216,7 @@ def learn_evidence(
         progress=progress,
     )
     fields = objective.result_fields(tolerance, len(data))
-    assert objective.posterior is not None
-    result = LearnedEvidence(**fields, posterior=objective.posterior)
+    result = LearnedEvidence(**fields, posterior=fitted[0])
     result.warn_unless_converged("allow more steps")
     return result
 
@@ -226,32 +231,9 @@ class LearnedEvidence(LearningResult):
     posterior: FullPosterior | TracePosterior
 
 
-class _EvidenceObjective(Objective):
-    """The bound less its penalty; every evaluation is a fit."""
-
-    def __init__(
-        self,
-        prior: MatrixGP,
-        likelihood: Any,
-        data: ObservedMatrix,
-        mu: float,
-        vector: ParameterVector,
-        options: dict[str, Any],
-    ) -> None:
-        super().__init__(vector)
-        self.prior, self.likelihood, self.data, self.mu, self.options = prior, likelihood, data, mu, options
-        self.posterior: FullPosterior | TracePosterior | None = None
-
-    def evaluate(self) -> tuple[Tensor, float]:
-        """See :class:`Objective`."""
-        with torch.no_grad():
-            if self.mu == 0:
-                model: Any = FullGP(self.prior, self.likelihood)
-                self.posterior = model.fit(self.data)
-            else:
-                penalty = SpectralElasticNet.from_noise(1.0, self.mu)
-                model = TraceGP(self.prior, self.likelihood, penalty=penalty, tolerance=1e-8, max_iterations=5000)
-                self.posterior = model.fit(self.data)
-        bound = evidence_bound(self.prior, self.likelihood, self.data, self.posterior, **self.options)
-        objective = float(bound.value.detach()) - self.mu * (bound.trace_norm or 0.0)
-        return bound.value, objective
+def _fit(prior: MatrixGP, likelihood: Any, data: ObservedMatrix, mu: float) -> FullPosterior | TracePosterior:
+    """The posterior at the parameters as they are."""
+    if mu == 0:
+        return FullGP(prior, likelihood).fit(data)
+    penalty = SpectralElasticNet.from_noise(1.0, mu)
+    return TraceGP(prior, likelihood, penalty=penalty, tolerance=1e-8, max_iterations=5000).fit(data)

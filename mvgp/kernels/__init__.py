@@ -3,10 +3,8 @@
 Any gpytorch kernel works beside them, and they work inside gpytorch's sums, products and ScaleKernel.
 """
 
-from .feature import FeatureKernel
-from .graph import Graph
-from .graph_kernels import DiffusionKernel, GraphKernel, GraphMaternKernel, RegularizedLaplacianKernel
-from .precomputed import PrecomputedKernel
+from .feature import FeatureKernel, PrecomputedKernel
+from .graph import DiffusionKernel, Graph, GraphKernel, GraphMaternKernel, RegularizedLaplacianKernel
 
 __all__ = [
     "DiffusionKernel",

@@ -1,4 +1,4 @@
-"""BoundedParameters: parameters under a constraint, and one rule for the ends of it."""
+"""What our kernels share: parameters under a constraint, with one rule for the ends of it, and numbered items."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from gpytorch.constraints import Interval, Positive
 from gpytorch.module import RandomModuleMixin
 from torch import Tensor
 
-from ..checks import check_instance
+from ..checks import check_flag, check_instance, check_whole_number
 from ..errors import InputError
-from ..tensor_checks import as_reals, refuse_where
+from ..tensor_checks import as_reals, as_tensor, check_list, refuse_where
 
 
 class BoundedParameters(gpytorch.Module):
     """What kernels and likelihoods of ours share: parameters ``raw_<name>`` under a constraint.
 
     A value at an end of its constraint (0, if it has to be positive) has an infinite raw number, from where nothing is
-    learned. So it is a constant: the parameter does not require a gradient, and the value is the end. A value
-    inside that replaces it makes the parameter learnable again. That holds however the value is given: to the
-    constructor, by assignment, by ``initialize``, by ``load_state_dict``. Assigning inside the constraint leaves
-    ``requires_grad`` as it is.
+    learned. So it is a constant that does not require a gradient, until a value inside replaces it, however that is
+    given (constructor, assignment, ``initialize``, ``load_state_dict``). Otherwise ``requires_grad`` stays as it is.
     """
 
     _parameter_dtype: torch.dtype = torch.float64
@@ -89,10 +87,7 @@ class BoundedParameters(gpytorch.Module):
 
 
 def bounded_parameter(name: str, meaning: str, *, may_be_zero: bool = False) -> Any:
-    """A property of :class:`BoundedParameters`: the value of ``raw_<name>``, with a setter that checks.
-
-    :param meaning: its docstring.
-    """
+    """A property of :class:`BoundedParameters`: the value of ``raw_<name>``, with a setter that checks."""
 
     def get(self: BoundedParameters) -> Tensor:
         return self._get_parameter(name)
@@ -132,3 +127,56 @@ def _side_of_bound(values: Tensor, bound: Tensor) -> Tensor:
     rounded = values.to(bound.dtype)
     exact = torch.sign(values - bound.to(values.dtype))
     return torch.where((rounded == bound) & (bound != 0) & torch.isfinite(bound), 0.0, exact)
+
+
+def check_options(batch_shape: Any, active_dims: Any, **constraints: Any) -> None:
+    """What gpytorch's kernels are made with: sizes, numbers of input columns, and constraints; each may be None."""
+    for name, option in (("batch_shape", batch_shape), ("active_dims", active_dims)):
+        for size in [] if option is None else check_list(option, name, "whole numbers"):
+            check_whole_number(size, name, 0)
+    for name, option in constraints.items():
+        if option is not None:
+            check_instance(option, name, Interval, "a constraint of gpytorch")
+
+
+def both_node_numbers(
+    x1: Any, x2: Any, count: int, diag: Any, params: dict[str, Any], kind: str = "items"
+) -> tuple[Tensor, Tensor]:
+    """The nodes of both arguments of a kernel, which fit together; further arguments of ``forward`` are refused."""
+    if params.pop("last_dim_is_batch", False):
+        raise InputError(f"a kernel on {kind} has one input column: last_dim_is_batch does not apply")
+    if params:
+        raise InputError(f"expected no further arguments of a kernel on {kind}, got {', '.join(params)}")
+    first, second = node_numbers(x1, count, "x1"), node_numbers(x2, count, "x2")
+    if check_flag(diag, "diag") and first.shape[-1] != second.shape[-1]:
+        raise InputError(f"x2: expected {first.shape[-1]} nodes as in x1, for the diagonal, got {second.shape[-1]}")
+    try:
+        torch.broadcast_shapes(first.shape[:-1], second.shape[:-1])
+    except RuntimeError:
+        shapes = f"{tuple(first.shape[:-1])} and {tuple(second.shape[:-1])}"
+        raise InputError(f"x1, x2: expected batches that fit together, got {shapes}") from None
+    return first, second
+
+
+def node_numbers(inputs: Any, count: int, name: str = "inputs") -> Tensor:
+    """(..., n) int64 node numbers from kernel inputs (..., n, 1), which gpytorch may hold as floats."""
+    if not isinstance(inputs, Tensor):
+        raise InputError(f"{name}: expected a tensor of node numbers, got {type(inputs).__name__}")
+    inputs = as_tensor(inputs, name)
+    if inputs.dim() < 2 or inputs.dtype == torch.bool:
+        came = f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+        raise InputError(f"{name}: expected node numbers of shape (..., n, 1), got {came}")
+    if inputs.shape[-1] != 1:
+        raise InputError(f"a kernel on nodes takes one input column, the node's number, got {inputs.shape[-1]}")
+    numbers = inputs.squeeze(-1)
+    nodes = numbers.round().long() if numbers.is_floating_point() else numbers.long()
+    bad = (nodes != numbers) | (nodes < 0) | (nodes >= count)
+    if bad.any():
+        raise InputError(f"expected node numbers in [0, {count}), got {numbers[bad][0].item()}")
+    return nodes
+
+
+def is_everything(numbers: Tensor, count: int) -> bool:
+    """Whether the node numbers are 0, ..., count - 1 in order."""
+    everything = torch.arange(count, device=numbers.device)
+    return numbers.dim() == 1 and len(numbers) == count and torch.equal(numbers, everything)

@@ -1,7 +1,8 @@
-"""A kernel from features of the items: their inner products."""
+"""Kernels from given numbers: the inner products of features of the items, or the kernel matrix itself."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,18 @@ from torch import Tensor
 
 from ..checks import check_dtype, check_positive
 from ..errors import InputError
+from ..linalg.spectra import check_covariance
 from ..linalg.stacked import Features, GramLinearOperator
-from ..tensor_checks import as_reals
-from .bounded import BoundedParameters, bounded_parameter
-from .graph_kernels import both_node_numbers, check_options, is_everything
+from ..tensor_checks import as_reals, check_matrix
+from .bounded import BoundedParameters, both_node_numbers, bounded_parameter, check_options, is_everything
 
 
 class FeatureKernel(BoundedParameters, Kernel):
     r"""The kernel on items 0, ..., N - 1 with features :math:`F \in R^{N \times D}`: :math:`K = v F F^T`.
 
-    Products go through F, sparse or dense, and nothing N x N is stored. Two uses, both inside a sum with another
-    kernel: a column of ones on the rows gives every column a level of its own that all rows share (popularity);
-    the known links of the other axis give co-association.
-
-    The features are data, not parameters: they are not in the ``state_dict`` and are not learned; v is.
+    Products go through F, and nothing N x N is stored. Two uses, both inside a sum with another kernel: a column of 1
+    on the rows gives every column a level of its own that all rows share (popularity); the known links of the other
+    axis give co-association. The features are data, not in the ``state_dict`` and not learned; v is.
 
     :param features: (N, D) or (N,), a tensor, an array, or a scipy sparse array; finite.
     :param variance: v, where it starts.
@@ -88,22 +87,80 @@ class FeatureKernel(BoundedParameters, Kernel):
 
 def _checked(features: Any, dtype: torch.dtype) -> Any:
     """(N, D): a scipy sparse array or a tensor, all finite."""
-    matrix = _sparse(features, dtype) if sparse.issparse(features) else _dense(features, dtype)
-    shape = tuple(matrix.shape)
-    if len(shape) != 2 or 0 in shape:
-        raise InputError(f"features: expected shape (N, D) with N and D at least 1, got {shape}")
+    matrix: Any
+    is_sparse: bool = sparse.issparse(features)
+    if is_sparse:
+        matrix = sparse.csr_array(features if features.ndim == 2 else np.zeros((0, 0)))
+        as_reals(matrix.data, "features: stored entries", dtype, booleans=True)
+        matrix = matrix.astype(np.float32 if dtype == torch.float32 else np.float64)
+        matrix.sum_duplicates()
+        as_reals(matrix.data, "features: summed entries", dtype)
+    else:
+        matrix = as_reals(features, "features", dtype, booleans=True).clone()
+        matrix = matrix.unsqueeze(1) if matrix.dim() == 1 else matrix
+    if len(matrix.shape) != 2 or 0 in matrix.shape:
+        raise InputError(f"features: expected shape (N, D) with N and D at least 1, got {tuple(matrix.shape)}")
     return matrix
 
 
-def _sparse(features: Any, dtype: torch.dtype) -> Any:
-    csr = sparse.csr_array(features) if features.ndim == 2 else sparse.csr_array(np.zeros((0, 0)))
-    as_reals(csr.data, "features: stored entries", dtype, booleans=True)
-    csr = csr.astype(np.float32 if dtype == torch.float32 else np.float64)
-    csr.sum_duplicates()
-    as_reals(csr.data, "features: summed entries", dtype)
-    return csr
+class PrecomputedKernel(Kernel):
+    r"""The kernel on items 0, ..., N - 1 whose matrix is known: :math:`k(i, j) = K_{ij}`.
 
+    It is data, not a parameter: it moves with ``.to()``, but is not in the ``state_dict`` and is not learned (wrap the
+    kernel in gpytorch's ``ScaleKernel`` to learn a factor).
 
-def _dense(features: Any, dtype: torch.dtype) -> Tensor:
-    matrix = as_reals(features, "features", dtype, booleans=True).clone()
-    return matrix.unsqueeze(1) if matrix.dim() == 1 else matrix
+    :param matrix: (N, N), an array or a tensor; finite, symmetric, positive semi-definite.
+    """
+
+    def __init__(
+        self, matrix: Any, *, batch_shape: torch.Size | None = None, active_dims: tuple[int, ...] | None = None
+    ) -> None:
+        check_options(batch_shape, active_dims)
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
+        checked = check_matrix(matrix, "matrix").clone()
+        check_covariance(checked, "matrix")
+        checked = (checked + checked.mT) / 2  # takes out the rounding that the check lets through
+        self.register_buffer("matrix", checked.expand(*self.batch_shape, *checked.shape), persistent=False)
+
+    @property
+    def num_nodes(self) -> int:
+        """N: valid inputs are 0, ..., N - 1."""
+        return int(self.matrix.shape[-1])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the matrix; gpytorch would guess it from parameters, of which there are none."""
+        dtypes = {self.matrix.dtype, *(p.dtype for p in self.parameters())}
+        if len(dtypes) > 1:
+            raise RuntimeError(f"The kernel's parameters have multiple dtypes: {dtypes}.")
+        return dtypes.pop()
+
+    @property
+    def device(self) -> torch.device:
+        """Of the matrix."""
+        device: torch.device = self.matrix.device
+        return device
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor | LinearOperator:
+        """The entries at items ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag, params)
+        if not diag and is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
+            return self.matrix
+        rows, cols = (first, second) if diag else (first.unsqueeze(-1), second.unsqueeze(-2))
+        if not self.batch_shape:
+            return self.matrix[rows, cols]
+        batch = torch.broadcast_shapes(self.batch_shape, first.shape[:-1], second.shape[:-1])
+        matrix = self.matrix.expand(*batch, *self.matrix.shape[-2:])
+        places = []  # a position for each batch dimension, broadcast against the dimensions of the entries
+        for at, size in enumerate(batch):
+            shape = [1] * (len(batch) + (1 if diag else 2))
+            shape[at] = size
+            places.append(torch.arange(size, device=rows.device).reshape(shape))
+        return matrix[(*places, rows, cols)]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrecomputedKernel:
+        memo[id(self.matrix)] = self.matrix.detach()  # constant and possibly large: copies share its memory
+        fresh = type(self).__new__(type(self))
+        memo[id(self)] = fresh
+        fresh.__dict__.update({key: copy.deepcopy(value, memo) for key, value in self.__dict__.items()})
+        return fresh

@@ -1,18 +1,27 @@
-"""Graph: nodes and weighted links, with the normalised Laplacian that graph kernels are functions of."""
+"""Graph: nodes and weighted links, and the kernels that are functions of its normalised Laplacian."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import Kernel
+from linear_operator import LinearOperator
+from linear_operator.operators import InterpolatedLinearOperator
 from scipy import sparse
 from torch import Tensor
 
-from ..checks import check_device, check_dtype, check_whole_number
+from ..checks import check_choice, check_device, check_dtype, check_instance, check_tolerance, check_whole_number
 from ..errors import InputError, SizeError
-from ..linalg.patterns import SymmetricCSR
-from ..tensor_checks import as_reals, as_tensor, check_matrix, refuse_where
+from ..linalg import chebyshev
+from ..linalg.chebyshev import ChebyshevLinearOperator
+from ..linalg.pairs import SymmetricCSR
+from ..linalg.spectra import SpectralLinearOperator
+from ..tensor_checks import as_reals, as_tensor, check_float_tensor, check_matrix, refuse_where
+from .bounded import BoundedParameters, both_node_numbers, bounded_parameter, check_options, is_everything
 
 EIGEN_LIMIT = 16384  # nodes up to which dense eigenpairs are computed
 
@@ -20,10 +29,9 @@ EIGEN_LIMIT = 16384  # nodes up to which dense eigenpairs are computed
 class Graph:
     r"""An undirected graph on nodes 0, ..., N - 1. Immutable.
 
-    Links that are listed more than once, in either direction, are merged by adding their weights;
-    links from a node to itself are dropped. The normalised Laplacian is :math:`L = I - D^{-1/2} W D^{-1/2}`
-    on nodes that have links, and its row and column are 0 for a node without (Chung 1997). Its spectrum
-    lies in [0, 2].
+    Links that are listed more than once, in either direction, are merged by adding their weights; links from a node to
+    itself are dropped. The normalised Laplacian is :math:`L = I - D^{-1/2} W D^{-1/2}` on nodes that have links, and
+    its row and column are 0 for a node without (Chung 1997). Its spectrum lies in [0, 2].
 
     :param edges: (E, 2) pairs of nodes.
     :param num_nodes: N.
@@ -40,8 +48,29 @@ class Graph:
         count = check_whole_number(num_nodes, "num_nodes", maximum=2**31 - 1)
         ends = _edge_array(edges, count)  # (E, 2)
         each = _edge_weights(weights, len(ends))  # (E,)
-        adjacency = sparse.coo_array((each, (ends[:, 0], ends[:, 1])), shape=(count, count))
-        self._build(adjacency.tocsr())
+        directed = sparse.coo_array((each, (ends[:, 0], ends[:, 1])), shape=(count, count)).tocsr()
+        directed.setdiag(0)
+        with np.errstate(over="ignore"):  # seen below
+            adjacency = (directed + directed.T).tocsr()
+            adjacency.eliminate_zeros()
+            adjacency.sort_indices()
+            degree = np.asarray(adjacency.sum(axis=1)).ravel()
+        if not np.isfinite(degree).all():
+            at = int((~np.isfinite(degree)).argmax())
+            raise InputError(f"weights: expected a finite sum over the links of node {at}, got weights that overflow")
+        scale = np.zeros_like(degree)
+        scale[degree > 0] = 1.0 / np.sqrt(degree[degree > 0])
+        # S = L - I has its spectrum in [-1, 1]: minus the normalised weights, and -1 for isolated nodes
+        normalised = sparse.diags_array(scale) @ adjacency @ sparse.diags_array(scale)
+        shifted = (-normalised - sparse.diags_array((degree == 0).astype(np.float64))).tocsr()
+        shifted.eliminate_zeros()
+        shifted.sort_indices()
+        self._adjacency = adjacency
+        self._isolated = int((degree == 0).sum())
+        starts, stored = (torch.from_numpy(part.astype(np.int64)) for part in (shifted.indptr, shifted.indices))
+        self._shifted = SymmetricCSR(starts, stored, torch.from_numpy(shifted.data.astype(np.float64)))
+        self._converted: dict[tuple[torch.dtype, torch.device], SymmetricCSR] = {}
+        self._eigen: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
     @classmethod
     def from_adjacency(cls, adjacency: Any) -> Graph:
@@ -63,38 +92,10 @@ class Graph:
         if skew.nnz and skew.data.max() > 1e-12 * max(abs(coo.data).max(), 1e-300):
             at = int(skew.data.argmax())
             i, j = int(skew.row[at]), int(skew.col[at])
-            raise InputError(
-                f"adjacency[{i}, {j}]: expected a symmetric matrix, got {weights[i, j]} against {weights[j, i]}"
-            )
+            pair = f"{weights[i, j]} against {weights[j, i]}"
+            raise InputError(f"adjacency[{i}, {j}]: expected a symmetric matrix, got {pair}")
         upper = sparse.triu(coo, k=1)
         return cls(np.stack([upper.row, upper.col], axis=1), weights.shape[0], upper.data)
-
-    def _build(self, directed: Any) -> None:
-        directed.setdiag(0)
-        with np.errstate(over="ignore"):  # seen below
-            adjacency = (directed + directed.T).tocsr()
-            adjacency.eliminate_zeros()
-            adjacency.sort_indices()
-            degree = np.asarray(adjacency.sum(axis=1)).ravel()
-        if not np.isfinite(degree).all():
-            at = int((~np.isfinite(degree)).argmax())
-            raise InputError(f"weights: expected a finite sum over the links of node {at}, got weights that overflow")
-        scale = np.zeros_like(degree)
-        scale[degree > 0] = 1.0 / np.sqrt(degree[degree > 0])
-        # S = L - I has its spectrum in [-1, 1]: minus the normalised weights, and -1 for isolated nodes
-        normalised = sparse.diags_array(scale) @ adjacency @ sparse.diags_array(scale)
-        shifted = (-normalised - sparse.diags_array((degree == 0).astype(np.float64))).tocsr()
-        shifted.eliminate_zeros()
-        shifted.sort_indices()
-        self._adjacency = adjacency
-        self._isolated = int((degree == 0).sum())
-        self._shifted = SymmetricCSR(
-            torch.from_numpy(shifted.indptr.astype(np.int64)),
-            torch.from_numpy(shifted.indices.astype(np.int64)),
-            torch.from_numpy(shifted.data.astype(np.float64)),
-        )
-        self._converted: dict[tuple[torch.dtype, torch.device], SymmetricCSR] = {}
-        self._eigen: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
     @property
     def num_nodes(self) -> int:
@@ -177,3 +178,205 @@ def _edge_weights(weights: Any, count: int) -> np.ndarray:
     reals = as_reals(tensor, "weights", torch.float64)
     refuse_where(reals < 0, reals, "weights", "a finite number that is not negative")
     return reals.cpu().numpy()
+
+
+EIGEN_SIZE = 1500  # nodes up to which eigenpairs are computed once and kept
+
+
+class GraphKernel(BoundedParameters, Kernel):
+    r"""A gpytorch kernel :math:`K = f(L) + \text{shift}\, I` on the nodes of a graph. Inputs are node numbers.
+
+    A subclass gives f on the spectrum [0, 2] of the normalised Laplacian. The kernel over all nodes is an operator:
+    eigenpairs for small graphs, a Chebyshev polynomial of the sparse Laplacian for large ones.
+
+    :param graph: the nodes and links.
+    :param shift: weight of the identity, at least 0. At 0 it is a constant and not learned, until it is set to another
+        value; the same holds for any parameter at an end of its constraint.
+    :param method: ``eigen``, ``chebyshev``, or ``auto`` by the size of the graph.
+    :param tolerance: relative error of the Chebyshev series; 1e-10 in double precision, 1e-6 in single.
+    :param dtype: of the parameters, double by default.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        shift: float = 0.0,
+        shift_constraint: Interval | None = None,
+        method: Literal["auto", "eigen", "chebyshev"] = "auto",
+        tolerance: float | None = None,
+        dtype: torch.dtype = torch.float64,
+        batch_shape: torch.Size | None = None,
+        active_dims: tuple[int, ...] | None = None,
+    ) -> None:
+        check_options(batch_shape, active_dims, shift_constraint=shift_constraint)
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
+        self.graph = check_instance(graph, "graph", Graph, "mvgp.kernels.Graph")
+        self.method = check_choice(method, "method", ("auto", "eigen", "chebyshev"))
+        self.tolerance = None if tolerance is None else check_tolerance(tolerance)
+        self._parameter_dtype = check_dtype(dtype)
+        self._add_parameter("shift", shift, shift_constraint, may_be_zero=True)
+
+    shift = bounded_parameter("shift", "(...,) weight of the identity.", may_be_zero=True)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes: valid inputs are 0, ..., num_nodes - 1."""
+        return self.graph.num_nodes
+
+    @abstractmethod
+    def spectrum(self, eigenvalues: Tensor) -> Tensor:
+        """F at Laplacian eigenvalues (n,) in [0, 2]: (..., n), differentiable in the parameters."""
+
+    def _function(self, eigenvalues: Tensor) -> Tensor:
+        return self.spectrum(eigenvalues) + self.shift.unsqueeze(-1)
+
+    @property
+    def uses_eigenpairs(self) -> bool:
+        """Whether products go through cached eigenpairs."""
+        return self.method == "eigen" or (self.method == "auto" and self.num_nodes <= EIGEN_SIZE)
+
+    def operator(self) -> LinearOperator:
+        """K over all nodes, (..., N, N), lazy."""
+        dtype, device = self.raw_shift.dtype, self.raw_shift.device
+        if self.uses_eigenpairs:
+            values, vectors = self.graph.eigenpairs(dtype, device)
+            return SpectralLinearOperator(self._function(values), vectors)
+        finest = 8 * torch.finfo(dtype).eps  # what rounding leaves of any tolerance
+        tolerance = max(self.tolerance or (1e-10 if dtype == torch.float64 else 1e-6), finest)
+        # the spectrum [0, 2] of L is [-1, 1] for S = L - I; the degree is found in double precision
+        count = chebyshev.count_for(lambda x: self._function(x + 1), tolerance)
+        values = self._function(chebyshev.nodes(count, dtype, device) + 1)
+        return ChebyshevLinearOperator(values, self.graph.shifted_laplacian(dtype, device), tolerance)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor | LinearOperator:
+        """The kernel between nodes ``x1`` (..., n, 1) and ``x2`` (..., m, 1)."""
+        first, second = both_node_numbers(x1, x2, self.num_nodes, diag, params, "nodes")
+        op = self.operator()
+        batch = torch.broadcast_shapes(op.batch_shape, first.shape[:-1], second.shape[:-1])
+        if diag:
+            return _entries(op, first.expand(*batch, -1), second.expand(*batch, -1))
+        if is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
+            return op
+        if isinstance(op, SpectralLinearOperator):
+            return (op.vectors[first] * op.spectrum.unsqueeze(-2)) @ op.vectors[second].mT
+        return InterpolatedLinearOperator(
+            op._expand_batch(batch) if batch != op.batch_shape else op,
+            first.expand(*batch, -1).unsqueeze(-1),
+            None,
+            second.expand(*batch, -1).unsqueeze(-1),
+            None,
+        )
+
+
+class DiffusionKernel(GraphKernel):
+    r"""Heat flow along the links: :math:`K = e^{-\text{time}\, L} + \text{shift}\, I`.
+
+    With time and shift 1 it is the kernel of the paper; its spectrum then lies in [1 + e^-2, 2].
+
+    :param graph: the nodes and links.
+    :param time: how far the heat spreads, positive; ``raw_time``.
+    :param shift: weight of the identity, at least 0; ``raw_shift``.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> kernel = DiffusionKernel(Graph([(0, 1)], 3), time=1.0, shift=1.0)
+        >>> kernel(torch.arange(3)).to_dense().diagonal().detach()
+        tensor([1.5677, 1.5677, 2.0000], dtype=torch.float64)
+
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        time: float = 1.0,
+        shift: float = 1.0,
+        time_constraint: Interval | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(graph, shift=shift, **options)
+        self._add_parameter("time", time, time_constraint)
+
+    time = bounded_parameter("time", "(...,) diffusion time.")
+
+    def spectrum(self, eigenvalues: Tensor) -> Tensor:
+        """exp(-time x)"""
+        return torch.exp(-self.time.unsqueeze(-1) * check_eigenvalues(eigenvalues))
+
+
+class GraphMaternKernel(GraphKernel):
+    r""":math:`K = \left(I + \frac{\kappa^2}{2 \nu} L\right)^{-\nu} + \text{shift}\, I` (Borovitskiy et al. 2021).
+
+    It is 1 at Laplacian eigenvalue 0; for large smoothness the diffusion kernel with time :math:`\kappa^2 / 2`.
+
+    :param graph: the nodes and links.
+    :param nu: smoothness, positive; ``raw_nu``.
+    :param reach: :math:`\kappa`, the lengthscale in steps along links, positive; ``raw_reach``.
+    :param shift: weight of the identity, at least 0; ``raw_shift``.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        nu: float = 1.5,
+        reach: float = 1.0,
+        shift: float = 0.0,
+        nu_constraint: Interval | None = None,
+        reach_constraint: Interval | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(graph, shift=shift, **options)
+        self._add_parameter("nu", nu, nu_constraint)
+        self._add_parameter("reach", reach, reach_constraint)
+
+    nu = bounded_parameter("nu", "(...,) smoothness.")
+
+    reach = bounded_parameter("reach", "(...,) lengthscale along links.")
+
+    def spectrum(self, eigenvalues: Tensor) -> Tensor:
+        """(1 + reach^2 x / (2 nu))^-nu"""
+        nu, reach = self.nu.unsqueeze(-1), self.reach.unsqueeze(-1)
+        return (1 + reach.square() * check_eigenvalues(eigenvalues) / (2 * nu)).pow(-nu)
+
+
+class RegularizedLaplacianKernel(GraphKernel):
+    r""":math:`K = (I + \text{scale}\, L)^{-1} + \text{shift}\, I` (Smola and Kondor 2003).
+
+    :param graph: the nodes and links.
+    :param scale: strength of the smoothing, positive; ``raw_scale``.
+    :param shift: weight of the identity, at least 0; ``raw_shift``.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        scale: float = 1.0,
+        shift: float = 0.0,
+        scale_constraint: Interval | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(graph, shift=shift, **options)
+        self._add_parameter("scale", scale, scale_constraint)
+
+    scale = bounded_parameter("scale", "(...,) strength of the smoothing.")
+
+    def spectrum(self, eigenvalues: Tensor) -> Tensor:
+        """1 / (1 + scale x)"""
+        return 1 / (1 + self.scale.unsqueeze(-1) * check_eigenvalues(eigenvalues))
+
+
+def _entries(op: LinearOperator, first: Tensor, second: Tensor) -> Tensor:
+    """(..., n): entries of ``op`` at pairs of nodes, one by one."""
+    batch = first.shape[:-1]
+    if not op.batch_shape:
+        return op._get_indices(first, second)
+    op = op._expand_batch(batch) if batch != op.batch_shape else op
+    where = torch.meshgrid(*[torch.arange(n, device=first.device) for n in batch], indexing="ij")
+    return op._get_indices(first, second, *[w.unsqueeze(-1).expand(first.shape) for w in where])
+
+
+def check_eigenvalues(eigenvalues: Any) -> Tensor:
+    """(n,) eigenvalues of a Laplacian: a tensor of float32 or float64."""
+    check_instance(eigenvalues, "eigenvalues", Tensor, "a tensor")
+    return check_float_tensor(eigenvalues, "eigenvalues", (None,) * eigenvalues.dim(), finite=True)

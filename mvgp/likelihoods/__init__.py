@@ -1,23 +1,28 @@
-"""Ranking likelihoods: exact projections onto ordered scores, and the likelihoods that retarget by them."""
+"""Likelihoods and losses: rankings by exact projections, pointwise likelihoods, and losses of one's own."""
 
 from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists
-from .losses import BiasedSquaredLoss, Loss, LossValue, RetargetedLoss, SquaredLoss
+from .loss import ConvexValue, Loss, LossValue
+from .losses import BiasedSquaredLoss, RetargetedLoss, SquaredLoss
 from .pointwise import LogisticLikelihood, LogPoissonLikelihood, PointwiseLoss
 from .projections import (
+    GradedOrder,
     LevelProjection,
+    OrderCone,
+    OrderedSimplex,
     OrderProjection,
     SimplexProjection,
+    TargetSet,
     project_levels,
     project_order,
     project_ordered_simplex,
 )
 from .ranking import BipartiteRankingLikelihood, GradedRankingLikelihood, RankingLikelihood
-from .targets import GradedOrder, OrderCone, OrderedSimplex, TargetSet
 
 __all__ = [
     "BiasedSquaredLoss",
     "BipartiteRankingLikelihood",
+    "ConvexValue",
     "GradedOrder",
     "GradedRankingLikelihood",
     "LevelProjection",

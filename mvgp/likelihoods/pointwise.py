@@ -12,7 +12,6 @@ place they are at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gpytorch
@@ -40,7 +39,8 @@ from .densities import (
     ProbitDensity,
     StudentDensity,
 )
-from .losses import Loss, LossValue, check_psi, long_dot
+from .loss import ConvexValue, Loss, check_psi, long_dot
+from .losses import most_derived, overridden
 
 CAP = 4.0  # by how much the curvature inside the interval may exceed that at the centre
 SAFETY = 1.2  # on a largest curvature that is read off a grid
@@ -103,7 +103,7 @@ def density_of(likelihood: Any, values: Tensor) -> Density:
     rule = getattr(likelihood, "quadrature", None)
     nodes = int(getattr(rule, "num_locs", nodes))
     for kind, make in KNOWN.items():
-        if isinstance(likelihood, kind) and not _overridden(likelihood, kind, "forward", "expected_log_prob"):
+        if isinstance(likelihood, kind) and not overridden(likelihood, kind, "forward", "expected_log_prob"):
             return make(likelihood, values, nodes)
     refuse_where(
         ~_in_support(likelihood, values),
@@ -111,7 +111,7 @@ def density_of(likelihood: Any, values: Tensor) -> Density:
         "values",
         f"an observation that {type(likelihood).__name__} can have",
     )
-    own = _most_derived(likelihood, "expected_log_prob", "forward")
+    own = most_derived(likelihood, "expected_log_prob", "forward")
     density = (ExpectedDensity if own == "expected_log_prob" else ForwardDensity)(likelihood, values, nodes)
     said = getattr(likelihood, "log_concave", None)
     density.log_concave = said if isinstance(said, bool) else _looks_log_concave(density)
@@ -154,19 +154,6 @@ KNOWN = {
 }
 
 
-def _overridden(instance: Any, base: type, *names: str) -> bool:
-    own = vars(instance)
-    return any(name in own or getattr(type(instance), name) is not getattr(base, name) for name in names)
-
-
-def _most_derived(instance: Any, *names: str) -> str:
-    for members in (vars(instance), *(vars(cls) for cls in type(instance).__mro__)):
-        for name in names:
-            if name in members:
-                return name
-    return names[0]
-
-
 @torch.no_grad()
 def _in_support(likelihood: Any, values: Tensor) -> Tensor:
     """(T,): whether an observation is possible; its support must not depend on the latent value."""
@@ -193,32 +180,6 @@ def _looks_log_concave(density: Density) -> bool:
 
 
 # The loss ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PointwiseLossValue(LossValue):
-    """A pointwise loss at one psi.
-
-    :param loss: the loss.
-    :param at: (T,) psi.
-    """
-
-    loss: PointwiseLoss
-    at: Tensor
-
-    @override
-    def conjugate(self, scale: float) -> float:
-        """f*(scale theta); at scale 1 by the Fenchel-Young equation, elsewhere by a root for each observation."""
-        if scale == 1.0:
-            return long_dot(self.gradient, self.at) - self.value
-        return self.loss.conjugate(scale * self.gradient, self.at)
-
-    @override
-    def conjugate_bound(self, scale: float) -> float:
-        """At least f*(scale theta): f* is convex, and f*(0) = - inf f is at most 0."""
-        if scale < 1.0 and not self.loss.is_nonnegative:
-            return float("inf")
-        return scale * (long_dot(self.gradient, self.at) - self.value)
 
 
 class PointwiseLoss(Loss):
@@ -274,10 +235,11 @@ class PointwiseLoss(Loss):
         return long_dot(step, self._limit * step)
 
     @override
-    def __call__(self, psi: Tensor) -> PointwiseLossValue:
+    def __call__(self, psi: Tensor) -> ConvexValue:
         value, slope, _ = self._parts(check_psi(psi, self.length) + self.offset)
-        nothing = float("nan")  # the conjugate is not quadratic along a ray
-        return PointwiseLossValue(float(value.double().sum()), slope, nothing, nothing, self, psi)
+        lowest = 0.0 if self.is_nonnegative else -float("inf")
+        total = float(value.double().sum())
+        return ConvexValue(total, slope, psi=psi, lowest=lowest, exact=lambda theta: self.conjugate(theta, psi))
 
     def second_derivatives(self, psi: Tensor) -> Tensor:
         """(T,): of the loss, at psi (T,)."""

@@ -4,12 +4,6 @@ from .conjugate_gradients import SolveReport
 from .kronecker import KroneckerLinearOperator
 from .pair_operator import PairLinearOperator
 from .pairs import PairIndex
-from .roots import root
+from .spectra import root
 
-__all__ = [
-    "KroneckerLinearOperator",
-    "PairIndex",
-    "PairLinearOperator",
-    "SolveReport",
-    "root",
-]
+__all__ = ["KroneckerLinearOperator", "PairIndex", "PairLinearOperator", "SolveReport", "root"]

@@ -19,6 +19,7 @@ from ..checks import check_callable, check_tolerance, check_whole_number, shown
 from ..errors import ConvergenceError, InputError
 from ..tensor_checks import check_float_tensor
 
+Map = Callable[[Tensor], Tensor]  # (T, C) to (T, C)
 RESTARTS = 4  # times the recurrence is begun anew from the true residual
 
 
@@ -56,12 +57,7 @@ class Solution:
     solve_report: SolveReport
 
     def checked(self, *, strict: bool = True) -> Solution:
-        """Itself, if the tolerance was met.
-
-        A miss raises :class:`~mvgp.errors.ConvergenceError`, whatever the method.
-
-        :param strict: False to warn instead.
-        """
+        """Itself; a missed tolerance raises :class:`~mvgp.errors.ConvergenceError`, or warns if not ``strict``."""
         report = self.solve_report
         if report.converged:
             return self
@@ -77,12 +73,7 @@ class Solution:
 
 
 def conjugate_gradients(
-    matmul: Callable[[Tensor], Tensor],
-    rhs: Tensor,
-    *,
-    tolerance: float,
-    max_iterations: int = 1000,
-    preconditioner: Callable[[Tensor], Tensor] | None = None,
+    matmul: Map, rhs: Tensor, *, tolerance: float, max_iterations: int = 1000, preconditioner: Map | None = None
 ) -> Solution:
     """Solve A x = b for a positive definite A.
 
@@ -119,9 +110,8 @@ def conjugate_gradients(
         open_ = (relative > tolerance).nonzero().squeeze(1)
         if len(open_) == 0 or products >= max_iterations:
             break
-        step, used = _run(
-            matmul, residual[:, open_], tolerance * safe[open_], max_iterations - products, preconditioner
-        )
+        target, left = tolerance * safe[open_], max_iterations - products
+        step, used = _run(matmul, residual[:, open_], target, left, preconditioner)
         answer[:, open_] += step
         products += used + 1
         residual[:, open_] = rhs[:, open_] - matmul(answer[:, open_])
@@ -133,11 +123,7 @@ def conjugate_gradients(
 
 
 def _run(
-    matmul: Callable[[Tensor], Tensor],
-    rhs: Tensor,
-    target: Tensor,
-    max_iterations: int,
-    preconditioner: Callable[[Tensor], Tensor] | None,
+    matmul: Map, rhs: Tensor, target: Tensor, max_iterations: int, preconditioner: Map | None
 ) -> tuple[Tensor, int]:
     """The textbook recurrence from zero; columns leave when their residual norm is at ``target`` (C,)."""
     answer = torch.zeros_like(rhs)
@@ -187,12 +173,12 @@ class FormBounds:
 
 
 def quadratic_form(
-    matmul: Callable[[Tensor], Tensor],
+    matmul: Map,
     rhs: Tensor,
     *,
     lowest_eigenvalue: float,
     allowed: Callable[[Tensor, Tensor], Tensor],
-    preconditioner: Callable[[Tensor], Tensor] | None = None,
+    preconditioner: Map | None = None,
     max_iterations: int = 1000,
 ) -> FormBounds:
     r"""Bounds on :math:`b^T A^{-1} b` for every column b of ``rhs``, as close as asked.

@@ -9,17 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from linear_operator import LinearOperator
-from linear_operator.operators import (
-    ConstantMulLinearOperator,
-    DiagLinearOperator,
-    InterpolatedLinearOperator,
-    SumLinearOperator,
-)
-
-from .chebyshev import ChebyshevLinearOperator
-from .spectra import SpectralLinearOperator
-
 GEMM = 50e9  # dense matrix times dense matrix
 GEMV = 5e9  # dense matrix times one vector: bound by memory
 SPARSE = 4e9  # sparse matrix times dense matrix, a block of columns at a time
@@ -38,6 +27,7 @@ class Limits:
     :param cholesky: observed pairs up to which :math:`K_{TT} + D` is factored densely.
     :param dense: observed pairs up to which it is factored if there are many right-hand sides.
     :param eigenpairs: rows or columns of a Kronecker factor up to which all its eigenpairs are computed.
+    :param rows_eigenpairs: rows of whole lists whose kernel is taken apart into eigenpairs, for a mean of full rank.
     :param sketch: number of eigenpairs that are approximated above it.
     :param nearest: observations that the bounds of a variance begin with.
     :param joint_cells: cells whose joint covariance is formed.
@@ -51,6 +41,7 @@ class Limits:
     cholesky: int = 3000
     dense: int = 12_000
     eigenpairs: int = 3072
+    rows_eigenpairs: int = 12_000
     sketch: int = 384
     nearest: int = 4096
     joint_cells: int = 20_000
@@ -62,27 +53,3 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-
-
-def product_seconds(op: LinearOperator, columns: int) -> float:
-    """Time of one product of ``op`` with a dense matrix of so many columns."""
-    rows, cols = op.shape[-2:]
-    if isinstance(op, ChebyshevLinearOperator):
-        passes = op.degree * (op.matrix.nnz / SPARSE + 2 * rows / MOVE / 8)
-        return passes * columns + CALL
-    if isinstance(op, SpectralLinearOperator):
-        return 2 * rows * op.vectors.shape[-1] * columns / GEMM + CALL
-    if isinstance(op, DiagLinearOperator):
-        return rows * columns / MOVE + CALL
-    if isinstance(op, SumLinearOperator):
-        return sum(product_seconds(term, columns) for term in op.linear_ops)
-    if isinstance(op, ConstantMulLinearOperator):
-        return product_seconds(op.base_linear_op, columns)
-    if isinstance(op, InterpolatedLinearOperator):
-        return product_seconds(op.base_linear_op, columns) + 2 * (rows + cols) * columns / MOVE
-    return rows * cols * columns / (GEMM if columns > 8 else GEMV) + CALL
-
-
-def itemsize(op: LinearOperator) -> int:
-    """Bytes of one entry."""
-    return 4 if str(op.dtype) == "torch.float32" else 8

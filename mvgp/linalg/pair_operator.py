@@ -12,7 +12,7 @@ second, K_M X at left    dense or lazy product, gather    ``sampled_addmm`` of K
 =======================  ===============================  ================================
 
 Together with the order (columns first or rows first) and, for few pairs, the dense matrix of all pairs, that is a small
-set of plans; :func:`best_plan` takes the cheapest by the cost model.
+set of plans; :attr:`PairProduct.plan` is the cheapest by the cost model.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ from torch import Tensor
 
 from ..checks import check_instance
 from ..errors import InputError
+from ..tensor_checks import check_operator, check_right, check_samples
 from . import cost
-from .checks import check_operator, check_right, check_samples
-from .pairs import PairIndex
-from .patterns import BLOCK
-from .roots import block, diagonal_at, root
-from .spectra import SpectralLinearOperator
+from .pairs import BLOCK, PairIndex
+from .spectra import SpectralLinearOperator, block, diagonal_at, product_seconds, root
 
 First = Literal["dense", "lazy", "sparse"]
 Second = Literal["dense", "lazy", "sampled"]
@@ -44,8 +42,8 @@ Second = Literal["dense", "lazy", "sampled"]
 class PairLinearOperator(LinearOperator):
     r""":math:`P_L (K_M \otimes K_N) P_R^T`: entry (q, t) is K_M[m_q, m_t] K_N[n_q, n_t].
 
-    With both lists the observed pairs it is :math:`K_{TT}` of equations (2) and (3). Rows and columns
-    without a pair are dropped, and the product runs by the plan that the cost model finds cheapest.
+    With both lists the observed pairs it is :math:`K_{TT}` of equations (2) and (3). Rows and columns without a pair
+    are dropped, and the product runs by the plan that the cost model finds cheapest.
 
     :param row_op: K_M (M1, M2), tensor or operator.
     :param col_op: K_N (N1, N2), tensor or operator.
@@ -192,29 +190,19 @@ class PairLinearOperator(LinearOperator):
 
 
 class PairProduct:
-    """Both factors of one operator together with the cells it reads and writes.
+    """Both factors (M1, M2) and (N1, N2) of one operator together with the cells it reads and writes.
 
-    :param row_op: (M1, M2).
-    :param col_op: (N1, N2).
-    :param left: cells (of M1 x N1) of the result.
-    :param right: cells (of M2 x N2) of the right-hand side.
     :param grid_bytes: memory for the intermediate matrices of one batch of right-hand sides.
     """
 
     def __init__(
-        self,
-        row_op: LinearOperator,
-        col_op: LinearOperator,
-        left: PairIndex,
-        right: PairIndex,
-        *,
-        grid_bytes: int = 512 * 2**20,
+        self, row_op: LinearOperator, col_op: LinearOperator, left: PairIndex, right: PairIndex, grid_bytes: int = 2**29
     ) -> None:
         self.left, self.right, self.grid_bytes = left, right, grid_bytes
         same = left is right
         self.row = Factor(row_op, left.active_rows, left.active_rows if same else right.active_rows)
         self.col = Factor(col_op, left.active_cols, left.active_cols if same else right.active_cols)
-        self.itemsize = cost.itemsize(row_op)
+        self.itemsize = row_op.dtype.itemsize
 
     @cached_property
     def pairwise(self) -> Tensor:
@@ -224,8 +212,20 @@ class PairProduct:
 
     @cached_property
     def plan(self) -> Plan:
-        """The cheapest plan."""
-        return best_plan(self)
+        """The plan with the least estimated time for one right-hand side."""
+        left, right, cells = self.left, self.right, len(self.left) * len(self.right)
+        plans = []
+        if cells * self.itemsize <= cost.MEMORY // 8 and self.row.dense_fits and self.col.dense_fits:
+            setup = 2 * cells / cost.MOVE + self.row.setup_seconds + self.col.setup_seconds
+            plans.append(Plan(cells / cost.GEMV + setup / cost.REUSE, pairwise=True))
+        for rows_first in (False, True):
+            inner, outer = (self.row, self.col) if rows_first else (self.col, self.row)
+            height = right.active_shape[1 if rows_first else 0]
+            first = _cheapest_first(inner, len(right), height)
+            second = _cheapest_second(outer, len(left), inner.out_size, height)
+            move = height * (inner.out_size + inner.into_size) / cost.MOVE / 4
+            plans.append(Plan(first[0] + second[0] + move, False, rows_first, first[1], second[1]))
+        return min(plans, key=lambda plan: plan.seconds)
 
     def __call__(self, rhs: Tensor, plan: Plan | None = None) -> Tensor:
         """(Q, C) from ``rhs`` (T, C)."""
@@ -254,33 +254,8 @@ class Plan:
     second: Second = "dense"
 
 
-def best_plan(product: PairProduct) -> Plan:
-    """The plan with the least estimated time for one right-hand side."""
-    left, right = product.left, product.right
-    cells = len(left) * len(right)
-    plans = []
-    if cells * product.itemsize <= cost.MEMORY // 8 and product.row.dense_fits and product.col.dense_fits:
-        setup = 2 * cells / cost.MOVE + product.row.setup_seconds + product.col.setup_seconds
-        plans.append(Plan(cells / cost.GEMV + setup / cost.REUSE, pairwise=True))
-    for rows_first in (False, True):
-        inner, outer = (product.row, product.col) if rows_first else (product.col, product.row)
-        height = right.active_shape[1 if rows_first else 0]
-        first = _cheapest_first(inner, len(right), height)
-        second = _cheapest_second(outer, len(left), inner.out_size, height)
-        move = height * (inner.out_size + inner.into_size) / cost.MOVE / 4
-        plans.append(
-            Plan(first[0] + second[0] + move, rows_first=rows_first, first=first[1], second=second[1])  # type: ignore[arg-type]
-        )
-    return min(plans, key=lambda plan: plan.seconds)
-
-
 class Factor:
-    """The block of ``op`` at ``out`` (A,) x ``into`` (B,), applied densely or lazily.
-
-    :param op: (R, C).
-    :param out: (A,) rows kept.
-    :param into: (B,) columns kept.
-    """
+    """The block of ``op`` (R, C) at ``out`` (A,) x ``into`` (B,), applied densely or lazily."""
 
     def __init__(self, op: LinearOperator, out: Tensor, into: Tensor) -> None:
         self.out_size, self.into_size = len(out), len(into)
@@ -292,14 +267,14 @@ class Factor:
         else:
             self._out = None if len(out) == op.shape[-2] else out
             self._into = None if len(into) == op.shape[-1] else into
-        self._op, self._rows, self._cols = op, out, into
+        self.op, self._rows, self._cols = op, out, into
 
     @cached_property
     def dense(self) -> Tensor:
         """(A, B), kept once computed."""
         if self._out is None and self._into is None:
-            return self._op.to_dense()
-        return block(self._op, self._rows, self._cols)
+            return self.op.to_dense()
+        return block(self.op, self._rows, self._cols)
 
     @cached_property
     def dense_t(self) -> Tensor:
@@ -309,16 +284,16 @@ class Factor:
     @property
     def dense_fits(self) -> bool:
         """Whether the dense block stays within the memory meant for one operator."""
-        return self.out_size * self.into_size * cost.itemsize(self._op) <= cost.MEMORY
+        return self.out_size * self.into_size * self.op.dtype.itemsize <= cost.MEMORY
 
     @property
     def setup_seconds(self) -> float:
         """Estimated time to compute the dense block."""
         if "dense" in self.__dict__:
             return 0.0
-        if isinstance(self._op, DenseLinearOperator):
+        if isinstance(self.op, DenseLinearOperator):
             return self.out_size * self.into_size / cost.MOVE
-        return cost.product_seconds(self._op, min(self.out_size, self.into_size))
+        return product_seconds(self.op, min(self.out_size, self.into_size))
 
     def dense_seconds(self, columns: int) -> float:
         """Estimated time of a product by the dense block, its set-up spread over many products."""
@@ -329,35 +304,19 @@ class Factor:
 
     def lazy_seconds(self, columns: int) -> float:
         """Estimated time of a product by the operator itself."""
-        if isinstance(self._op, DenseLinearOperator):
+        if isinstance(self.op, DenseLinearOperator):
             return float("inf")
-        return cost.product_seconds(self._op, columns)
-
-    def cheapest_seconds(self, columns: int) -> float:
-        """Estimated time of a product by the better of the two."""
-        return min(self.dense_seconds(columns), self.lazy_seconds(columns))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the entries."""
-        dtype: torch.dtype = self._op.dtype
-        return dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Of the entries."""
-        device: torch.device = self._op.device
-        return device
+        return product_seconds(self.op, columns)
 
     def apply(self, rhs: Tensor, lazily: bool) -> Tensor:
         """(A, C): the block times ``rhs`` (B, C)."""
         if not lazily:
             return self.dense @ rhs
         if self._into is not None:
-            padded = rhs.new_zeros(self._op.shape[-1], rhs.shape[1])
+            padded = rhs.new_zeros(self.op.shape[-1], rhs.shape[1])
             padded[self._into] = rhs
             rhs = padded
-        out = self._op._matmul(rhs)
+        out = self.op._matmul(rhs)
         return out if self._out is None else out[self._out]
 
 
@@ -390,33 +349,28 @@ def _second_stage(outer: Factor, left: PairIndex, middle: Tensor, how: Second) -
     return left.gather(grid.permute(1, 0, 2))
 
 
-def _cheapest_first(inner: Factor, entries: int, height: int) -> tuple[float, str]:
+def _cheapest_first(inner: Factor, entries: int, height: int) -> tuple[float, First]:
     """Seconds and name of the cheapest first stage: V (height, B) with so many entries."""
     sparse = float("inf")
     if inner.dense_fits:
         blocks = -(-inner.out_size // BLOCK)
         sparse = entries * inner.out_size / cost.SPARSE + blocks * cost.CALL + inner.setup_seconds / cost.REUSE
         sparse += inner.out_size * inner.into_size / cost.MOVE / 4  # blocks are copied to be contiguous
-    options = {"dense": inner.dense_seconds(height), "lazy": inner.lazy_seconds(height), "sparse": sparse}
-    name = min(options, key=lambda key: options[key])
-    return options[name], name
+    dense, lazy = inner.dense_seconds(height), inner.lazy_seconds(height)
+    options: list[tuple[float, First]] = [(dense, "dense"), (lazy, "lazy"), (sparse, "sparse")]
+    return min(options)
 
 
-def _cheapest_second(outer: Factor, entries: int, width: int, height: int) -> tuple[float, str]:
+def _cheapest_second(outer: Factor, entries: int, width: int, height: int) -> tuple[float, Second]:
     """Seconds and name of the cheapest second stage: so many entries of K_M X, X (height, width)."""
     sampled = float("inf")
     if outer.dense_fits:
         blocks = -(-height // BLOCK)
         sampled = entries * height / cost.SAMPLED + blocks * cost.CALL + outer.setup_seconds / cost.REUSE
         sampled += height * width / cost.MOVE / 4
-    gather = entries / cost.MOVE
-    options = {
-        "dense": outer.dense_seconds(width) + gather,
-        "lazy": outer.lazy_seconds(width) + gather,
-        "sampled": sampled,
-    }
-    name = min(options, key=lambda key: options[key])
-    return options[name], name
+    dense, lazy = (seconds + entries / cost.MOVE for seconds in (outer.dense_seconds(width), outer.lazy_seconds(width)))
+    options: list[tuple[float, Second]] = [(dense, "dense"), (lazy, "lazy"), (sampled, "sampled")]
+    return min(options)
 
 
 def _pad(grids: Tensor, active: Tensor, size: int) -> Tensor:

@@ -1,10 +1,9 @@
-"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, conjugate gradients otherwise."""
+"""Solvers of :math:`(K_{TT} + D) x = b`: direct when that is cheap, preconditioned conjugate gradients otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from linear_operator import LinearOperator
@@ -12,27 +11,18 @@ from torch import Tensor
 
 from ..errors import InputError, NotPositiveSemidefiniteError
 from . import cost
-from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
-from .pair_operator import PairLinearOperator
+from .conjugate_gradients import Map, Solution, SolveReport, conjugate_gradients
+from .pair_operator import Factor, PairLinearOperator
 from .pairs import PairIndex
-from .preconditioner import WoodburyPreconditioner, leading_eigenpairs
-from .spectra import SpectralLinearOperator, eigenpairs, spectral_bounds
+from .spectra import SpectralLinearOperator, eigenpairs, product_seconds, spectral_bounds
 
 Method = Literal["auto", "cholesky", "spectral", "cg"]
-Map = Callable[[Tensor], Tensor]  # (T, C) to (T, C)
 Eigenpairs = tuple[Tensor, Tensor]  # values (R,) and vectors (N, R)
 PLAIN_CONDITION = 100.0  # condition number up to which plain conjugate gradients are quick
 REFINEMENTS = 4  # rounds of iterative refinement after a direct method that misses its tolerance
-
-
-class Solver(Protocol):
-    """Solves with :math:`K_{TT} + D`, time and again."""
-
-    method: str
-
-    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
-        ...
+GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
+MAX_RANK = 4096  # columns of F
+PAIR_BATCH = 8192  # observed pairs whose rows of F are formed at a time
 
 
 def make_solver(
@@ -59,11 +49,9 @@ def make_solver(
     closed_form = complete and noise.dim() == 0
     if method == "spectral" and not closed_form:
         raise InputError("method='spectral' needs every cell observed, with equal weights")
-    small = max(pairs.active_shape) <= limits.eigenpairs
+    small, most = max(pairs.active_shape) <= limits.eigenpairs, limits.eigenpairs
     if method == "spectral" and not small:
-        raise InputError(
-            f"method='spectral' needs at most {limits.eigenpairs} rows and columns, got {pairs.active_shape}"
-        )
+        raise InputError(f"method='spectral' needs at most {most} rows and columns, got {pairs.active_shape}")
     if method == "spectral" or (method == "auto" and closed_form and small):
         return SpectralSolver(op, *_both_eigenpairs(op, limits), noise)
     if method == "cholesky" or (method == "auto" and len(pairs) <= limits.cholesky):
@@ -81,10 +69,7 @@ def make_solver(
 
 
 class CholeskySolver:
-    """Dense factorisation, for few observed pairs.
-
-    An answer that misses its tolerance is refined, and in single precision computed once more in double precision.
-    """
+    """Dense factorisation, for few observed pairs."""
 
     method = "cholesky"
 
@@ -110,25 +95,21 @@ class CholeskySolver:
         return chol
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`."""
-        value, residual = refine(
-            lambda b: torch.cholesky_solve(b, self.chol), lambda x: self.matrix @ x, rhs, tolerance
-        )
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual.
+
+        One that misses its tolerance is refined, and in single precision computed once more in double precision.
+        """
+        value, residual = refine(lambda b: torch.cholesky_solve(b, self.chol), self.matrix.matmul, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
-            wide = self.matrix.double()
-            precise, _ = refine(
-                lambda b: torch.cholesky_solve(b, self._double_chol), lambda x: wide @ x, rhs.double(), tolerance
-            )
+            wide, chol = self.matrix.double(), self._double_chol
+            precise, _ = refine(lambda b: torch.cholesky_solve(b, chol), wide.matmul, rhs.double(), tolerance)
             value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide @ x.double(), rhs.double())
         return Solution(value, SolveReport(self.method, residual, tolerance))
 
     def half(self, rhs: Tensor, tolerance: float, *, strict: bool = True) -> Tensor:
         """(T, C): L^-1 times (T, C), whose squares add up to b^T (K_TT + D)^-1 b.
 
-        The factor's accuracy is measured on the first right-hand side it is used for.
-
-        :param tolerance: relative residual that solutions from this factor are to have.
-        :param strict: whether missing it is an error rather than a warning.
+        The relative residual of the factor's solutions is measured on the first right-hand side.
         """
         if self._is_accurate is None and rhs.shape[1]:
             first = rhs[:, :1]
@@ -151,15 +132,8 @@ class SpectralSolver:
 
     method = "spectral"
 
-    def __init__(
-        self,
-        op: PairLinearOperator,
-        row_pairs: Eigenpairs,
-        col_pairs: Eigenpairs,
-        noise: Tensor,
-    ) -> None:
-        self.op, self.row_pairs, self.col_pairs = op, row_pairs, col_pairs
-        self.noise = noise  # ()
+    def __init__(self, op: PairLinearOperator, row_pairs: Eigenpairs, col_pairs: Eigenpairs, noise: Tensor) -> None:
+        self.op, self.row_pairs, self.col_pairs, self.noise = op, row_pairs, col_pairs, noise  # noise ()
         self.products = row_pairs[0].unsqueeze(1) * col_pairs[0]  # (R, S)
         self.shrink = self.products / (self.products + noise)  # (R, S)
 
@@ -186,7 +160,7 @@ class SpectralSolver:
         return (rhs - self.op.left.gather(u @ (self.shrink * inner) @ v.mT)) / self.noise
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`. An answer that misses its tolerance is refined, and computed in double precision."""
+        """(T, C) answers for (T, C) right-hand sides; see :meth:`CholeskySolver.solve`."""
         value, residual = refine(self._inverse_times, self._times, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
             wide = self._double
@@ -201,32 +175,27 @@ class ConjugateGradientSolver:
     method = "cg"
 
     def __init__(
-        self,
-        op: PairLinearOperator,
-        noise: Tensor,
-        preconditioner: WoodburyPreconditioner | None,
-        max_iterations: int,
+        self, op: PairLinearOperator, noise: Tensor, preconditioner: WoodburyPreconditioner | None, max_iterations: int
     ) -> None:
         self.op, self.noise = op, noise.unsqueeze(1)  # (T, 1)
         self.preconditioner, self.max_iterations = preconditioner, max_iterations
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`."""
-        return conjugate_gradients(
-            lambda x: self.op._matmul(x) + self.noise * x,
-            rhs,
-            tolerance=tolerance,
-            max_iterations=self.max_iterations,
-            preconditioner=self.preconditioner,
-        )
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
+
+        def times(x: Tensor) -> Tensor:
+            return self.op._matmul(x) + self.noise * x
+
+        most, conditioner = self.max_iterations, self.preconditioner
+        return conjugate_gradients(times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner)
+
+
+Solver = CholeskySolver | SpectralSolver | ConjugateGradientSolver
 
 
 def _both_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:
-    product = op.product
-    return (
-        leading_eigenpairs(product.row, "row kernel", limits),
-        leading_eigenpairs(product.col, "column kernel", limits),
-    )
+    row, col = op.product.row, op.product.col
+    return leading_eigenpairs(row, "row kernel", limits), leading_eigenpairs(col, "column kernel", limits)
 
 
 def _compressed(
@@ -237,7 +206,9 @@ def _compressed(
     factors: list[LinearOperator | Tensor] = []
     for factor, (values, vectors) in ((op.product.row, row_pairs), (op.product.col, col_pairs)):
         exact = factor.out_size <= limits.eigenpairs
-        low_rank = cost.product_seconds(SpectralLinearOperator(values, vectors), 64) < factor.cheapest_seconds(64)
+        low_rank = product_seconds(SpectralLinearOperator(values, vectors), 64) < min(
+            factor.dense_seconds(64), factor.lazy_seconds(64)
+        )
         if not exact and not factor.dense_fits:
             return op
         factors.append(SpectralLinearOperator(values, vectors) if exact and low_rank else factor.dense)
@@ -245,12 +216,7 @@ def _compressed(
 
 
 def refine(solve: Map, times: Map, rhs: Tensor, tolerance: float) -> tuple[Tensor, float]:
-    """The answer of a direct method, corrected for its residual as long as that helps; and its relative residual.
-
-    :param solve: A^-1 times (T, C), approximately.
-    :param times: A times (T, C).
-    :param rhs: (T, C).
-    """
+    """(T, C): the answer of a direct method, corrected for its residual as long as that helps; and its residual."""
     value = solve(rhs)
     back = times(value)
     residual = relative_residual(back, rhs)
@@ -278,3 +244,115 @@ def relative_residual(product: Tensor, rhs: Tensor) -> float:
     scale = rhs.norm(dim=0)
     gap = (rhs - product).norm(dim=0)
     return float(torch.where(scale > 0, gap / scale.clamp_min(torch.finfo(rhs.dtype).tiny), gap).max())
+
+
+def leading_eigenpairs(factor: Factor, name: str, limits: cost.Limits = cost.DEFAULT_LIMITS) -> Eigenpairs:
+    """Eigenvalues (R,), descending, and orthonormal vectors (N, R) of a square factor.
+
+    All that are not zero up to ``limits.eigenpairs``; beyond that the best approximation in a random Krylov subspace.
+    """
+    if factor.out_size <= limits.eigenpairs:
+        return eigenpairs(factor.dense, name)
+    lazily = not factor.dense_fits
+    generator = torch.Generator().manual_seed(0)  # the same preconditioner every time
+    start = torch.randn(factor.out_size, limits.sketch, generator=generator, dtype=torch.float64)
+    basis = start.to(dtype=factor.op.dtype, device=factor.op.device)
+    for _ in range(3):
+        basis = torch.linalg.qr(factor.apply(basis, lazily)).Q
+    small = basis.mT @ factor.apply(basis, lazily)
+    values, vectors = eigenpairs((small + small.mT) / 2, name)
+    return values, basis @ vectors
+
+
+class WoodburyPreconditioner:
+    r"""A preconditioner for :math:`K_{TT} + D` from the leading eigenpairs of its Kronecker factors.
+
+    With :math:`K_M \approx U \Lambda U^T` and :math:`K_N \approx V \Omega V^T`, the k largest products
+    :math:`\lambda_i \omega_j` give :math:`K_{TT} \approx F F^T` with F (T, k) the observed entries of
+    :math:`\sqrt{\lambda_i \omega_j}\, u_i v_j^T`, and
+
+    .. math:: (F F^T + D)^{-1} = D^{-1} - D^{-1} F (I + F^T D^{-1} F)^{-1} F^T D^{-1}.
+
+    What is left out has norm at most :math:`\lambda_i \omega_j` of the first product dropped, so the preconditioned
+    condition number is at most one plus that over the smallest noise. F is never stored.
+
+    :param row_pairs: eigenvalues (R,) and vectors (M', R) of K_M on the active rows.
+    :param col_pairs: eigenvalues (S,) and vectors (N', S) of K_N on the active columns.
+    :param pairs: the T observed cells.
+    :param noise: (T,) diagonal of D, positive.
+    :param cutoff: products of eigenvalues below this times the noise are left out; they do not slow convergence.
+    :param gram_entries: largest intermediate matrix on the way to F^T D^-1 F.
+    """
+
+    def __init__(
+        self,
+        row_pairs: Eigenpairs,
+        col_pairs: Eigenpairs,
+        pairs: PairIndex,
+        noise: Tensor,
+        *,
+        cutoff: float = 0.1,
+        gram_entries: int = 5 * 10**7,
+    ) -> None:
+        (row_values, row_vectors), (col_values, col_vectors) = row_pairs, col_pairs
+        products = row_values.unsqueeze(1) * col_values  # (R, S)
+        affordable = max(1, int((GRAM_SECONDS * cost.GEMM / len(pairs)) ** 0.5))
+        values, order = products.flatten().topk(min(MAX_RANK, products.numel(), affordable))
+        order = order[values > cutoff * noise.min()]
+        self.i, self.j = order // len(col_values), order % len(col_values)  # (k,)
+        used_rows, used_cols = int(self.i.max()) + 1 if len(order) else 1, int(self.j.max()) + 1 if len(order) else 1
+        self.u = row_vectors[:, :used_rows] * row_values[:used_rows].sqrt()  # (M', R')
+        self.v = col_vectors[:, :used_cols] * col_values[:used_cols].sqrt()  # (N', S')
+        self.pairs, self.noise = pairs, noise.unsqueeze(1)
+        self.rank = len(order)
+        gram = self._gram(gram_entries)
+        gram.diagonal().add_(1)
+        self.chol, info = torch.linalg.cholesky_ex(gram)
+        if info > 0:
+            raise NotPositiveSemidefiniteError(
+                f"the preconditioner I + F^T F / noise is not positive definite in {gram.dtype} (pivot {int(info)} of "
+                f"{self.rank}); the smallest noise variance is {noise.min().item():.3g}: raise it, or use float64"
+            )
+
+    def _gram(self, entries: int) -> Tensor:
+        r"""(k, k): F^T D^-1 F, by the cheaper of two ways.
+
+        On the grid, with W the observed 1 / noise, entry ((i, j), (i', j')) is
+        :math:`\sum_{mn} u_{mi} u_{mi'} W_{mn} v_{nj} v_{nj'}`: two products with the squares of U and V.
+        """
+        (height, r), (width, s) = self.u.shape, self.v.shape
+        on_grid = height * s**2 * (width + r**2)
+        largest = max(r**2 * s**2, height * r**2, (height + width) * s**2)  # of the matrices below
+        if on_grid < len(self.pairs) * self.rank**2 and largest < entries:
+            u_squares = (self.u.unsqueeze(2) * self.u.unsqueeze(1)).flatten(1)  # (M', r^2)
+            v_squares = (self.v.unsqueeze(2) * self.v.unsqueeze(1)).flatten(1)  # (N', s^2)
+            weight = self.pairs.scatter(1 / self.noise).squeeze(0)  # (M', N')
+            gram = u_squares.mT @ (weight @ v_squares)  # (r^2, s^2)
+            rows = self.i.unsqueeze(1) * r + self.i
+            return gram[rows, self.j.unsqueeze(1) * s + self.j]
+        gram = self.noise.new_zeros(self.rank, self.rank)
+        for start in range(0, len(self.pairs), PAIR_BATCH):
+            part = slice(start, start + PAIR_BATCH)
+            rows = self.u[self.pairs.local_rows[part]][:, self.i] * self.v[self.pairs.local_cols[part]][:, self.j]
+            rows /= self.noise[part].sqrt()
+            gram.addmm_(rows.mT, rows)
+        return gram
+
+    def _down(self, dense: Tensor) -> Tensor:
+        """(k, C): F^T times (T, C)."""
+        grid = self.u.mT @ self.pairs.scatter(dense) @ self.v  # (C, R', S')
+        return grid[:, self.i, self.j].mT
+
+    def up(self, small: Tensor) -> Tensor:
+        """(T, C): F times (k, C)."""
+        grid = small.new_zeros(small.shape[1], self.u.shape[1], self.v.shape[1])
+        grid[:, self.i, self.j] = small.mT
+        return self.pairs.gather(self.u @ grid @ self.v.mT)
+
+    def __call__(self, dense: Tensor) -> Tensor:
+        """(T, C) to an approximation of (K_TT + D)^-1 times it."""
+        scaled = dense / self.noise
+        if self.rank == 0:
+            return scaled
+        inner = torch.cholesky_solve(self._down(scaled), self.chol)
+        return scaled - self.up(inner) / self.noise

@@ -1,4 +1,4 @@
-"""Spectra: an operator given by its eigenpairs, eigenpairs of a matrix, bounds, and a check of covariances."""
+"""What the structure of an operator gives: eigenpairs, bounds of its spectrum, a root, dense pieces, its cost."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from linear_operator.operators import (
     ConstantMulLinearOperator,
     DenseLinearOperator,
     DiagLinearOperator,
+    InterpolatedLinearOperator,
+    KroneckerProductLinearOperator,
+    RootLinearOperator,
     SumLinearOperator,
+    TriangularLinearOperator,
 )
 from torch import Tensor
 
-from ..checks import shown
-from ..errors import InputError, NotPositiveSemidefiniteError
-from ..tensor_checks import check_float_tensor
-from . import chebyshev
+from ..checks import check_instance, shown
+from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
+from ..tensor_checks import check_float_tensor, check_positions
+from . import chebyshev, cost
 from .chebyshev import ChebyshevLinearOperator
-from .checks import check_positions
+from .pairs import SymmetricLinearOperator
+from .stacked import GramLinearOperator, StackedLinearOperator
 
 
-class SpectralLinearOperator(LinearOperator):
+class SpectralLinearOperator(SymmetricLinearOperator):
     r""":math:`U \operatorname{diag}(s) U^T` with U (N, R) and s (..., R).
 
-    One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the
-    family, so that no structure is lost.
+    One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the family.
 
     :param vectors: (N, R).
     :param spectrum: (..., R).
@@ -44,14 +48,8 @@ class SpectralLinearOperator(LinearOperator):
         count = self.vectors.shape[0]
         return torch.Size((*self.spectrum.shape[:-1], count, count))
 
-    def _transpose_nonbatch(self) -> SpectralLinearOperator:
-        return self
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        is_vector = rhs.dim() == 1
-        rhs = rhs.unsqueeze(-1) if is_vector else rhs
-        out = self.vectors @ (self.spectrum.unsqueeze(-1) * (self.vectors.mT @ rhs))
-        return out.squeeze(-1) if is_vector else out
+    def _times(self, rhs: Tensor) -> Tensor:
+        return self.vectors @ (self.spectrum.unsqueeze(-1) * (self.vectors.mT @ rhs))
 
     def _diagonal(self) -> Tensor:
         return self.spectrum @ self.vectors.square().mT
@@ -96,10 +94,7 @@ def eigenpairs(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 
 def spectral_bounds(op: LinearOperator) -> tuple[float, float]:
-    """(low, high) with every eigenvalue of the positive semi-definite ``op`` (N, N) between them.
-
-    They hold for every principal submatrix too, since its spectrum interlaces.
-    """
+    """(low, high): bounds of the eigenvalues of a covariance (N, N), and of every principal submatrix of it."""
     op = op.detach()
     if isinstance(op, ChebyshevLinearOperator):
         grid = torch.cos(torch.linspace(0, torch.pi, 513, dtype=op.dtype, device=op.device))
@@ -150,3 +145,118 @@ def check_covariance(matrix: Tensor, name: str) -> None:
 def tolerance(matrix: Tensor) -> float:
     """How far below zero rounding alone can push an eigenvalue, relative to the largest."""
     return 10 * matrix.shape[-1] * torch.finfo(matrix.dtype).eps
+
+
+def root(op: LinearOperator, *, max_size: int = 8192) -> LinearOperator:
+    """G (N, D) with G G^T = ``op`` (N, N). D may be larger or smaller than N.
+
+    A graph kernel gives the Chebyshev series of its square root; a sum gives the roots of its terms side by side; an
+    operator without structure gives its eigenpairs, if it is small enough.
+
+    :param op: (N, N), symmetric and positive semi-definite.
+    :param max_size: largest N of an operator without structure, whose dense eigenpairs are computed.
+
+    Example:
+        >>> import torch
+        >>> from linear_operator import to_linear_operator
+        >>> from mvgp.linalg import root
+        >>> half = root(to_linear_operator(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))).to_dense()
+        >>> (half @ half.T).round(decimals=4).tolist()
+        [[2.0, 1.0], [1.0, 2.0]]
+
+    """
+    check_instance(op, "op", LinearOperator, "a LinearOperator")
+    if isinstance(op, ChebyshevLinearOperator | SpectralLinearOperator):
+        return op.root()
+    if isinstance(op, GramLinearOperator):
+        return op.root(max_size**2)
+    if isinstance(op, DiagLinearOperator):
+        return op.sqrt()
+    if isinstance(op, RootLinearOperator):
+        return op.root
+    if isinstance(op, ConstantMulLinearOperator) and op.expanded_constant.numel() == 1:
+        return root(op.base_linear_op, max_size=max_size) * op.expanded_constant.sqrt().reshape(())
+    if isinstance(op, KroneckerProductLinearOperator) and not isinstance(op, TriangularLinearOperator):
+        return KroneckerProductLinearOperator(*[root(factor, max_size=max_size) for factor in op.linear_ops])
+    if isinstance(op, SumLinearOperator):
+        return StackedLinearOperator(*[root(term, max_size=max_size) for term in op.linear_ops])
+    if op.shape[-1] > max_size:
+        raise SizeError(
+            f"the root of a {type(op).__name__} of size {op.shape[-1]} needs dense eigenpairs, which are computed up "
+            f"to size {max_size}; use a graph kernel, a low-rank kernel, or fewer inputs"
+        )
+    dense = op.to_dense()
+    values, vectors = eigenpairs(dense.detach(), "kernel matrix")
+    if torch.is_grad_enabled() and dense.requires_grad:  # eigenvectors have no derivative where eigenvalues meet
+        return DenseLinearOperator(_SymmetricRoot.apply(dense, values, vectors))
+    return DenseLinearOperator(vectors * values.sqrt())
+
+
+class _SymmetricRoot(torch.autograd.Function):
+    r"""The symmetric root :math:`G = K^{1/2}` of K (N, N) from its eigenpairs, those of zero left out.
+
+    From :math:`dG\, G + G\, dG = dK`: in the eigenvectors entry (i, j) of dK is divided by
+    :math:`\lambda_i^{1/2} + \lambda_j^{1/2}`. Where both are zero nothing is assumed to change.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, values: Tensor, vectors: Tensor) -> Tensor:
+        ctx.save_for_backward(values.sqrt(), vectors)
+        return (vectors * values.sqrt()) @ vectors.mT
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        halves, vectors = ctx.saved_tensors
+        both = (upstream[0] + upstream[0].mT) / 2
+        seen = vectors.mT @ both  # (R, N)
+        inner = (seen @ vectors) / (halves.unsqueeze(1) + halves)  # (R, R)
+        mixed = (seen - (seen @ vectors) @ vectors.mT) / halves.unsqueeze(1)  # (R, N): one eigenvalue of the two zero
+        half = vectors @ mixed
+        return vectors @ inner @ vectors.mT + half + half.mT, None, None
+
+
+def columns(op: LinearOperator, which: Tensor) -> Tensor:
+    """(R, Q): the columns ``which`` (Q,) of an operator (R, C)."""
+    if isinstance(op, DenseLinearOperator):
+        return op.tensor[:, which]
+    if isinstance(op, SpectralLinearOperator):
+        return op.block(slice(None), which)
+    picked = torch.zeros(op.shape[-1], len(which), dtype=op.dtype, device=op.device).scatter_(
+        0, which.unsqueeze(0), 1.0
+    )
+    return op._matmul(picked)
+
+
+def block(op: LinearOperator, rows: Tensor, cols: Tensor) -> Tensor:
+    """(Q, P): the entries of an operator at ``rows`` (Q,) x ``cols`` (P,)."""
+    if isinstance(op, SpectralLinearOperator):
+        return op.block(rows, cols)
+    if len(rows) < len(cols) and not isinstance(op, DenseLinearOperator):
+        return columns(op.mT, rows).mT[:, cols]
+    return columns(op, cols)[rows]
+
+
+def diagonal_at(op: LinearOperator, which: Tensor) -> Tensor:
+    """(Q,): the diagonal entries of a square operator at ``which`` (Q,); repeats are computed once."""
+    distinct, back = torch.unique(which, return_inverse=True)
+    return op._get_indices(distinct, distinct)[back]
+
+
+def product_seconds(op: LinearOperator, columns: int) -> float:
+    """Time of one product of ``op`` with a dense matrix of so many columns."""
+    rows, cols = op.shape[-2:]
+    if isinstance(op, ChebyshevLinearOperator):
+        passes = op.degree * (op.matrix.nnz / cost.SPARSE + 2 * rows / cost.MOVE / 8)
+        return passes * columns + cost.CALL
+    if isinstance(op, SpectralLinearOperator):
+        return 2 * rows * op.vectors.shape[-1] * columns / cost.GEMM + cost.CALL
+    if isinstance(op, DiagLinearOperator):
+        return rows * columns / cost.MOVE + cost.CALL
+    if isinstance(op, SumLinearOperator):
+        return sum(product_seconds(term, columns) for term in op.linear_ops)
+    if isinstance(op, ConstantMulLinearOperator):
+        return product_seconds(op.base_linear_op, columns)
+    if isinstance(op, InterpolatedLinearOperator):
+        return product_seconds(op.base_linear_op, columns) + 2 * (rows + cols) * columns / cost.MOVE
+    return rows * cols * columns / (cost.GEMM if columns > 8 else cost.GEMV) + cost.CALL

@@ -15,10 +15,10 @@ from ..checks import check_instance, check_whole_number
 from ..errors import SizeError
 from ..tensor_checks import check_float_tensor
 from .chebyshev import batch_into_columns, columns_into_batch
-from .patterns import BLOCK, csr_tensor
+from .pairs import BLOCK, SymmetricLinearOperator, csr_tensor
 
 
-class GramLinearOperator(LinearOperator):
+class GramLinearOperator(SymmetricLinearOperator):
     r""":math:`s F F^T`, (..., N, N), from constant features F (N, D); nothing N x N is stored.
 
     :param scale: (...,) s, not negative; gradients flow to it.
@@ -35,24 +35,14 @@ class GramLinearOperator(LinearOperator):
     def _size(self) -> torch.Size:
         return torch.Size((*self.scale.shape, self.features.shape[0], self.features.shape[0]))
 
-    def _transpose_nonbatch(self) -> GramLinearOperator:
-        return self
-
-    def type(self, dtype: torch.dtype) -> LinearOperator:
-        """In another precision; ``double``, ``float`` and ``half`` call it. The constant matrix goes with it."""
-        return self.to(dtype)
-
     def _plain(self, rhs: Tensor) -> Tensor:
         """(..., N, C): F F^T rhs."""
         flat = batch_into_columns(rhs)
         product = self.features.times(self.features.transposed_times(flat))
         return columns_into_batch(product, rhs.shape[:-2], rhs.shape[-1])
 
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        is_vector = rhs.dim() == 1
-        rhs = rhs.unsqueeze(-1) if is_vector else rhs
-        out = self.scale[..., None, None] * self._plain(rhs)
-        return out.squeeze(-1) if is_vector else out
+    def _times(self, rhs: Tensor) -> Tensor:
+        return self.scale[..., None, None] * self._plain(rhs)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         left = left_vecs.unsqueeze(-1) if left_vecs.dim() == 1 else left_vecs
@@ -100,7 +90,7 @@ class Features:
     """
 
     def __init__(self, matrix: Any) -> None:
-        self._source = matrix
+        self.source = matrix
         self.is_sparse = bool(sparse.issparse(matrix))
         self.shape = (int(matrix.shape[0]), int(matrix.shape[1]))
         if self.is_sparse:
@@ -130,7 +120,7 @@ class Features:
         """(..., D): dense rows of F."""
         if not self.is_sparse:
             return self._forward[chosen]
-        flat = self._source[chosen.reshape(-1).cpu().numpy()].toarray()
+        flat = self.source[chosen.reshape(-1).cpu().numpy()].toarray()
         dense = torch.from_numpy(flat).to(self._forward)
         return dense.reshape(*chosen.shape, self.shape[1])
 
@@ -138,7 +128,7 @@ class Features:
         """(N,): the squared length of each row."""
         if not self.is_sparse:
             return self._forward.square().sum(-1)
-        total = np.asarray(self._source.multiply(self._source).sum(axis=1)).ravel()
+        total = np.asarray(self.source.multiply(self.source).sum(axis=1)).ravel()
         return torch.from_numpy(total).to(self._forward)
 
     def to(self, dtype: torch.dtype, device: torch.device) -> Features:
@@ -147,83 +137,54 @@ class Features:
             return self
         if not self.is_sparse:
             return Features(self._forward.to(dtype=dtype, device=device))
-        converted = Features(self._source.astype(np.float32 if dtype == torch.float32 else np.float64))
+        converted = Features(self.source.astype(np.float32 if dtype == torch.float32 else np.float64))
         converted._forward, converted._backward = converted._forward.to(device), converted._backward.to(device)
         return converted
-
-    @property
-    def source(self) -> Any:
-        """What it was made from."""
-        return self._source
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Features:
         return self  # immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Features, (self._source,)
+        return Features, (self.source,)
 
 
 def _csr(matrix: Any) -> Tensor:
     csr = sparse.csr_array(matrix)
     csr.sort_indices()
     starts, ends = (torch.from_numpy(part.astype(np.int64)) for part in (csr.indptr, csr.indices))
-    shape = (int(csr.shape[0]), int(csr.shape[1]))
-    return csr_tensor(starts, ends, torch.from_numpy(csr.data.copy()), shape)
-
-
-class HorizontalStackLinearOperator(LinearOperator):
-    """[A, B, ...], (..., N, D_A + D_B + ...), from operators (..., N, D).
-
-    :param parts: at least one, of the same batch shape and number of rows.
-    """
-
-    def __init__(self, *parts: LinearOperator) -> None:
-        super().__init__(*parts)
-        self.parts = parts
-
-    def _size(self) -> torch.Size:
-        first = self.parts[0].shape
-        return torch.Size((*first[:-1], sum(part.shape[-1] for part in self.parts)))
-
-    def _transpose_nonbatch(self) -> LinearOperator:
-        return StackedLinearOperator(*(part._transpose_nonbatch() for part in self.parts))
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        pieces = rhs.split([part.shape[-1] for part in self.parts], dim=-1 if rhs.dim() == 1 else -2)
-        products = [part._matmul(piece) for part, piece in zip(self.parts, pieces, strict=True)]
-        return torch.stack(torch.broadcast_tensors(*products)).sum(0)
-
-    def _expand_batch(self, batch_shape: Any) -> HorizontalStackLinearOperator:
-        return HorizontalStackLinearOperator(*(part._expand_batch(batch_shape) for part in self.parts))
-
-    def to_dense(self) -> Tensor:
-        """(..., N, D)"""
-        return torch.cat([part.to_dense() for part in self.parts], dim=-1)
+    return csr_tensor(starts, ends, torch.from_numpy(csr.data.copy()), tuple(csr.shape))
 
 
 class StackedLinearOperator(LinearOperator):
-    """The transpose: operators (..., D, N) below one another.
+    """Operators of the same batch shape next to one another, (..., N, D_A + D_B + ...), or below one another.
 
-    :param parts: at least one, of the same batch shape and number of columns.
+    :param parts: at least one.
+    :param axis: -1 for [A, B, ...], -2 for its transpose.
     """
 
-    def __init__(self, *parts: LinearOperator) -> None:
-        super().__init__(*parts)
-        self.parts = parts
+    def __init__(self, *parts: LinearOperator, axis: int = -1) -> None:
+        super().__init__(*parts, axis=axis)
+        self.parts, self.axis = parts, axis
 
     def _size(self) -> torch.Size:
-        first = self.parts[0].shape
-        return torch.Size((*first[:-2], sum(part.shape[-2] for part in self.parts), first[-1]))
+        size = list(self.parts[0].shape)
+        size[self.axis] = sum(part.shape[self.axis] for part in self.parts)
+        return torch.Size(size)
 
-    def _transpose_nonbatch(self) -> LinearOperator:
-        return HorizontalStackLinearOperator(*(part._transpose_nonbatch() for part in self.parts))
+    def _transpose_nonbatch(self) -> StackedLinearOperator:
+        return StackedLinearOperator(*(part._transpose_nonbatch() for part in self.parts), axis=-3 - self.axis)
 
     def _matmul(self, rhs: Tensor) -> Tensor:
-        return torch.cat([part._matmul(rhs) for part in self.parts], dim=-1 if rhs.dim() == 1 else -2)
+        along = -1 if rhs.dim() == 1 else -2
+        if self.axis == -2:
+            return torch.cat([part._matmul(rhs) for part in self.parts], dim=along)
+        pieces = rhs.split([part.shape[-1] for part in self.parts], dim=along)
+        products = [part._matmul(piece) for part, piece in zip(self.parts, pieces, strict=True)]
+        return torch.stack(torch.broadcast_tensors(*products)).sum(0)
 
     def _expand_batch(self, batch_shape: Any) -> StackedLinearOperator:
-        return StackedLinearOperator(*(part._expand_batch(batch_shape) for part in self.parts))
+        return StackedLinearOperator(*(part._expand_batch(batch_shape) for part in self.parts), axis=self.axis)
 
     def to_dense(self) -> Tensor:
-        """(..., D, N)"""
-        return torch.cat([part.to_dense() for part in self.parts], dim=-2)
+        """(..., N, D)"""
+        return torch.cat([part.to_dense() for part in self.parts], dim=self.axis)

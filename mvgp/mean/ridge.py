@@ -6,20 +6,22 @@ With :math:`h(B) = \tfrac{l_2}{2} \|B\|_F^2` the dual coordinates of the solutio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..checks import check_instance, check_positive
-from ..likelihoods.losses import SquaredLoss, long_dot
+from ..likelihoods.losses import SquaredLoss, WholeListSquaredLoss, long_dot
+from ..linalg.complete_rows import CompleteRowsSystem
+from ..linalg.conjugate_gradients import Solution
 from ..linalg.pair_operator import PairLinearOperator
-from ..linalg.pairs import PairIndex
+from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.solvers import make_solver
-from .certificate import Certificate
-from .problem import MeanProblem, Requirements, check_requirements, check_solve
+from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
-REQUIRES = Requirements(loss=("__call__", "curvature"))
+REQUIRES = {"loss": ("__call__", "curvature")}
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,7 @@ class RidgeSolution:
 
 
 def solve_ridge(
-    problem: MeanProblem,
-    l2: float,
-    *,
-    tolerance: float,
-    max_iterations: int = 1000,
-    start: RidgeSolution | None = None,
+    problem: MeanProblem, l2: float, *, tolerance: float, max_iterations: int = 1000, start: RidgeSolution | None = None
 ) -> RidgeSolution:
     r"""The squared loss is a linear system; any other loss goes by accelerated gradients in alpha.
 
@@ -59,43 +56,62 @@ def solve_ridge(
     l2 = check_positive(l2, "l2")
     if start is not None:
         check_instance(start, "start", RidgeSolution, "a RidgeSolution")
-    pattern = problem.pattern
-    pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
-    op = PairLinearOperator(problem.row_op, problem.col_op, pairs)
-    if type(problem.loss) is SquaredLoss:  # a subclass may have another value
-        weights = problem.loss.weights
-        noise = torch.tensor(l2, dtype=problem.dtype, device=problem.device)
-        solver = make_solver(problem.row_op, problem.col_op, pairs, noise if weights is None else noise / weights)
-        target = problem.loss.targets.unsqueeze(1)
-        # how good the answer is, is for the duality gap to say
-        solution = solver.solve(target, min(tolerance, 1e-6) if problem.dtype == torch.float64 else 1e-5)
-        alpha = solution.value.squeeze(1)
-        psi, iterations = op._matmul(alpha), solution.solve_report.iterations
-        return RidgeSolution(alpha, psi, _certify(problem, op, psi, alpha, l2, tolerance, iterations))
+    product = _kernel_product(problem)
+    # how good the answer is, is for the duality gap to say
+    accuracy = min(tolerance, 1e-6) if problem.dtype == torch.float64 else 1e-5
+    solution = _linear_system(problem, l2, accuracy)
+    if solution is not None:
+        alpha, iterations = solution.value.reshape(-1), solution.solve_report.iterations
+        psi = product(alpha)
+        return RidgeSolution(alpha, psi, _certify(problem, product, psi, alpha, l2, tolerance, iterations))
 
     lipschitz = problem.lipschitz()
-    now = start.coefficients if start else torch.zeros(len(pattern), dtype=problem.dtype, device=problem.device)
-    psi = start.psi if start else op._matmul(now)
+    now = start.coefficients if start else torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)
+    psi = start.psi if start else product(now)
     before, psi_before = now, psi
     # strongly convex in B: constant momentum, step 1 / (L + l2)
     root = (l2 / (lipschitz + l2)) ** 0.5
     beta = (1 - root) / (1 + root)
-    certificate = _certify(problem, op, psi, now, l2, tolerance, 0)
+    certificate = _certify(problem, product, psi, now, l2, tolerance, 0)
     for iteration in range(1, max_iterations + 1):
         if certificate.converged:
             break
         ahead, psi_ahead = now + beta * (now - before), psi + beta * (psi - psi_before)
         before, psi_before = now, psi
         now = ahead - (problem.loss(psi_ahead).gradient + l2 * ahead) / (lipschitz + l2)
-        psi = op._matmul(now)
+        psi = product(now)
         if iteration % 5 == 0 or iteration == max_iterations:
-            certificate = _certify(problem, op, psi, now, l2, tolerance, iteration)
+            certificate = _certify(problem, product, psi, now, l2, tolerance, iteration)
     return RidgeSolution(now, psi, certificate)
+
+
+def _kernel_product(problem: MeanProblem) -> Callable[[Tensor], Tensor]:
+    """K_TT times (T,)."""
+    pattern = problem.pattern
+    if isinstance(pattern, CompleteRows):
+        system = CompleteRowsSystem(problem.row_op, problem.col_op, pattern.chosen, 0.0)
+        return lambda x: system.product(x.view(system.shape)).reshape(-1)
+    pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
+    return PairLinearOperator(problem.row_op, problem.col_op, pairs)._matmul
+
+
+def _linear_system(problem: MeanProblem, l2: float, accuracy: float) -> Solution | None:
+    r""":math:`(K_{TT} + l_2 / w) \alpha = r` for a squared loss; None for any other, subclasses included."""
+    loss, ops, pattern = problem.loss, (problem.row_op, problem.col_op), problem.pattern
+    if type(loss) is WholeListSquaredLoss and isinstance(pattern, CompleteRows):
+        system = CompleteRowsSystem(*ops, pattern.chosen, l2 / loss.weight, loss.positions, l2)
+        return system.solve(loss.targets(problem.dtype, len(pattern)).view(system.shape), accuracy)
+    if type(loss) is SquaredLoss and isinstance(pattern, Pattern):
+        noise = torch.tensor(l2, dtype=problem.dtype, device=problem.device)
+        each = noise if loss.weights is None else noise / loss.weights
+        solver = make_solver(*ops, PairIndex(pattern.rows, pattern.cols, pattern.shape), each)
+        return solver.solve(loss.targets.unsqueeze(1), accuracy)
+    return None
 
 
 def _certify(
     problem: MeanProblem,
-    op: PairLinearOperator,
+    product: Callable[[Tensor], Tensor],
     psi: Tensor,
     alpha: Tensor,
     l2: float,
@@ -105,8 +121,8 @@ def _certify(
     """Equation (11) with h*(Y) = ||Y||_F^2 / (2 l2) and ||Y||_F^2 = theta^T K_TT theta."""
     at = problem.loss(psi)
     primal = at.value + l2 / 2 * long_dot(alpha, psi)
-    square = at.quadratic + long_dot(at.gradient, op._matmul(at.gradient)) / l2
-    # the bound -c^2/2 square - c linear is best at
-    best = min(max(-at.linear / max(square, 1e-300), 0.0), 1.0)
-    dual = -(best**2) / 2 * square - best * at.linear
+    norm = long_dot(at.gradient, product(at.gradient)) / l2
+    # the bound -c^2/2 (quadratic + norm) - c linear is best at c; any other conjugate is known best at c = 1
+    best = min(max(-at.linear / max(at.quadratic + norm, 1e-300), 0.0), 1.0) if at.linear == at.linear else 1.0
+    dual = -(best**2) / 2 * norm - at.conjugate(best)
     return Certificate(primal, dual, tolerance, iterations, min(problem.shape), "ridge")

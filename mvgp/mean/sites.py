@@ -25,10 +25,10 @@ from torch import Tensor
 
 from ..errors import ConvergenceError, NotPositiveSemidefiniteError, SizeError
 from ..likelihoods.densities import Density
-from ..likelihoods.losses import long_dot
+from ..likelihoods.loss import long_dot
 from ..likelihoods.pointwise import PointwiseLoss
 from ..linalg.cost import DEFAULT_LIMITS, Limits
-from .certificate import Certificate
+from .problem import Certificate
 from .ridge import RidgeSolution
 
 SHORTEST = 2.0**-20  # step below which a line search gives up

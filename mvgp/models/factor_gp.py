@@ -8,17 +8,29 @@ from torch import Tensor
 
 from ..checks import check_iterations, check_seed, check_whole_number
 from ..data.observed import ObservedMatrix
-from ..data.positive_unlabelled import PositiveUnlabelled
-from ..errors import InputError
-from ..likelihoods.data_loss import data_loss, observed_parts
+from ..errors import SizeError
+from ..likelihoods.losses import Data, data_loss, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
+from ..linalg.cost import DEFAULT_LIMITS
 from ..mean.factored import FactoredProblem, svd_of_product
-from ..mean.problem import MeanProblem
+from ..mean.problem import MeanProblem, SpectralElasticNet
+from ..posteriors.covariance import (
+    NoCovariance,
+    PosteriorCovariance,
+    WholeListCovariance,
+    condition,
+    kernel_operators,
+)
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
-from ..posteriors.whole_lists import condition
 from ..priors.matrix_gp import MatrixGP
 from .recipe import Recipe
+from .trace_gp import known_links, low_rank_duals
+
+TOO_LONG = (
+    f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "
+    "lists; its mean is available at any size, for variances use FullGP or TraceGP"
+)
 
 
 class FactorGP(Recipe):
@@ -60,27 +72,27 @@ class FactorGP(Recipe):
         self.rank, self.restarts = check_whole_number(rank, "rank"), check_whole_number(restarts, "restarts")
         self.max_iterations, self.seed = check_iterations(max_iterations), check_seed(seed)
 
-    def fit(self, data: ObservedMatrix) -> FactorPosterior:
+    def fit(self, data: Data) -> FactorPosterior:
         """The best of several maxima a posteriori."""
-        noise = self._noise_for(data)
-        if isinstance(data, PositiveUnlabelled):
-            raise InputError("data: FactorGP takes an ObservedMatrix; for whole lists use TraceGP")
-        return self._fit(data, noise)
+        return self._fit(data, self._noise_for(data))
 
     @torch.no_grad()
-    def _fit(self, data: ObservedMatrix, noise: Tensor) -> FactorPosterior:
+    def _fit(self, data: Data, noise: Tensor) -> FactorPosterior:
         r"""Equation (7) times noise / 2.
 
         :math:`\tfrac12 \sum w (r - u \cdot v)^2 + \tfrac{\sigma^2}{2} (\|X\|^2 + \|Z\|^2)` in whitened factors. At
         sufficient rank its global optimum is that of the trace norm with lam = noise and alpha = 1.
         """
         prior = self.prior.snapshot()
-        conditional = condition(prior, data, noise, tolerance=1e-8)
+        ops = kernel_operators(prior, data)
+        conditional = condition(ops, data, noise, tolerance=1e-8)
         loss = data_loss(self.likelihood, data, prior.mean_module)
-        factored = FactoredProblem(MeanProblem(*conditional.ops, data.pattern.to(noise.device), loss))
-        rows, cols, values, _ = observed_parts(data, prior.mean_module)
-        size = (values - prior.mean_module(rows, cols)).square().mean().sqrt().clamp_min(1e-6)
-        scale = float(size / self.rank**0.5) ** 0.5 / max(factored.sizes) ** 0.25
+        factored = FactoredProblem(MeanProblem(*ops, data.pattern.to(noise.device), loss))
+        size = 1.0  # of the targets: links are 1 on whole lists
+        if isinstance(data, ObservedMatrix):
+            rows, cols, values, _ = observed_parts(data, prior.mean_module)
+            size = float((values - prior.mean_module(rows, cols)).square().mean().sqrt().clamp_min(1e-6))
+        scale = (size / self.rank**0.5) ** 0.5 / max(factored.sizes) ** 0.25
         generator = torch.Generator().manual_seed(self.seed)
         solutions = []
         for _ in range(self.restarts):
@@ -90,17 +102,20 @@ class FactorGP(Recipe):
         solutions.sort(key=lambda solution: solution[0])
         u, s, v = svd_of_product(*solutions[0][1:])
         mean = factored.from_svd(u, s, v)
-        laplace = LaplaceCovariance(
-            factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), conditional.pairs, conditional.noise
-        )
+        laplace: PosteriorCovariance
+        if isinstance(conditional, WholeListCovariance):
+            laplace = NoCovariance(conditional.pairs, TOO_LONG, SizeError)
+        else:
+            laplace = LaplaceCovariance(
+                factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), conditional.pairs, conditional.noise
+            )
+        coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
+        objectives = [solution[0] for solution in solutions]
         posterior = FactorPosterior(
-            prior,
-            conditional.ops,
-            LowRankCoefficients(mean.left * mean.values, mean.right),
-            laplace,
-            objective=solutions[0][0],
-            restarts=[solution[0] for solution in solutions],
-            rank=mean.rank,
+            prior, ops, coefficients, laplace, objective=objectives[0], restarts=objectives, rank=mean.rank
         )
+        at = loss(mean.psi(factored.problem))
+        penalty = SpectralElasticNet(float(noise), 1.0)  # stationary factors are stationary for the trace norm, too
+        posterior._duals = low_rank_duals(factored.problem, mean, -at.gradient, penalty, known_links(data))
         posterior._noise = float(noise)
         return posterior

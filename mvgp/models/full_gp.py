@@ -5,27 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 
 from ..checks import check_choice, check_flag, check_iterations, check_tolerance
-from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import observed_parts
-from ..likelihoods.losses import long_dot
+from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, long_dot, observed_parts
 from ..likelihoods.pointwise import is_pointwise
-from ..likelihoods.ranking import RankingLikelihood
+from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.solvers import Method
-from ..mean.penalties import SpectralElasticNet
-from ..posteriors.fitted import FullPosterior
+from ..mean.problem import SpectralElasticNet
+from ..posteriors.covariance import ConditionalCovariance, condition, kernel_operators
+from ..posteriors.explain import Duals
+from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
-from ..posteriors.whole_lists import condition
 from ..priors.matrix_gp import MatrixGP
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit
 from .recipe import Recipe, constant_copy
-from .trace_gp import trace_posterior, trace_problem
+from .trace_gp import known_links, trace_posterior, trace_problem
 
 
 class FullGP(Recipe):
@@ -76,27 +74,27 @@ class FullGP(Recipe):
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
 
-    def fit(self, data: ObservedMatrix) -> FullPosterior:
+    def fit(self, data: Data) -> FullPosterior:
         """The posterior given ``data``, with the hyperparameters as they are now.
 
         With a ranking likelihood it is the posterior of :class:`TraceGP` without a trace norm, lam the noise: the
         paper's "Hilbert" model, on one dual coefficient for each observed pair.
+
+        On whole lists (``PositiveUnlabelled``) every cell of a list is observed, a link with value 1 and an unlabelled
+        cell with value 0 and its weight; see :mod:`mvgp.linalg.complete_rows` for how that is solved.
         """
         noise = self._noise_for(data)
         if is_pointwise(self.likelihood):
             return self._pointwise(data)
         data = self._weighted(data)
-        if isinstance(data, PositiveUnlabelled):
-            raise InputError("data: the mean over whole lists is found at low rank; use TraceGP, or an ObservedMatrix")
         is_gaussian = isinstance(self.likelihood, _GaussianLikelihoodBase)
         posterior = self._gaussian(data, noise) if is_gaussian else self._ranking(data, noise)
         posterior._noise = float(noise)
         posterior.likelihood = constant_copy(self.likelihood, self.prior) if is_gaussian else None
         return posterior
 
-    def _pointwise(self, data: Any) -> FullPosterior:
+    def _pointwise(self, data: Data) -> FullPosterior:
         """SCIENCE 10: the sites of the observations, and a plain posterior with noise 1 / Lambda."""
-        variational, single = self.approximation == "variational", self.prior.dtype == torch.float32
         fit = PointwiseFit(
             self.prior,
             data,
@@ -107,59 +105,60 @@ class FullGP(Recipe):
             max_iterations=self.max_iterations,
             strict=self.strict,
         )
-        tolerance = self.tolerance or (1e-4 if single else 1e-8 if variational else 1e-10)
-        sites = fit.full(tolerance=tolerance, max_iterations=self.max_iterations)
+        usual = 1e-8 if self.approximation == "variational" else 1e-10
+        sites = fit.full(tolerance=self._tolerance(1e-4, usual), max_iterations=self.max_iterations)
         sites.report.warn_or_raise(strict=self.strict, stacklevel=3)  # where fit is called
         coefficients = SparseCoefficients(fit.data.pattern.to(sites.psi.device), sites.coefficients)
         posterior = FullPosterior(fit.prior, fit.ops, coefficients, fit.conditional(sites))
         posterior.likelihood, posterior.sites = fit.likelihood, sites
+        posterior._duals = Duals(coefficients.pattern, sites.coefficients, known_links(data))
         return posterior
 
     def _tolerance(self, single: float, double: float) -> float:
         return self.tolerance or (single if self.prior.dtype == torch.float32 else double)
 
     @torch.no_grad()
-    def _gaussian(self, data: ObservedMatrix, noise: Tensor) -> FullPosterior:
+    def _gaussian(self, data: Data, noise: Tensor) -> FullPosterior:
         r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
         prior, tolerance = self.prior.snapshot(), self._tolerance(1e-5, 1e-8)
-        conditional = condition(
-            prior,
-            data,
-            noise,
-            tolerance=tolerance,
-            method=self.method,
-            max_iterations=self.max_iterations,
-            strict=self.strict,
+        options: dict[str, Any] = {"method": self.method, "max_iterations": self.max_iterations, "strict": self.strict}
+        ops = kernel_operators(prior, data)
+        conditional = condition(ops, data, noise, tolerance=tolerance, **options)
+        if isinstance(data, PositiveUnlabelled):
+            loss = data_loss(self.likelihood, data, prior.mean_module)
+            assert isinstance(loss, WholeListSquaredLoss)
+            target = loss.targets(prior.dtype, data.num_cells)
+        else:
+            rows, cols, values, _ = observed_parts(data, prior.mean_module)
+            target = values - prior.mean_module(rows, cols)
+        if isinstance(data, PositiveUnlabelled) and self.method == "auto":
+            chosen, links = data.pattern.chosen.to(target.device), data.positions.to(target.device)
+            system = CompleteRowsSystem(*ops, chosen, float(noise) / data.weight, links, float(noise))
+            solution = system.solve(target.view(system.shape), tolerance, self.max_iterations)
+        elif isinstance(conditional, ConditionalCovariance):
+            solution = conditional.solver.solve(target.unsqueeze(1), tolerance)
+        else:
+            raise InputError(f"method: whole lists of {len(data.pattern):,} cells need 'auto', got {self.method!r}")
+        alpha = solution.checked(strict=self.strict).value.reshape(-1)
+        coefficients = SparseCoefficients(data.pattern.to(target.device), alpha)
+        scale = long_dot(target, alpha) / max(len(alpha), 1)
+        posterior = FullPosterior(
+            prior, ops, coefficients, conditional, solve_report=solution.solve_report, evidence_scale=scale
         )
-        rows, cols, values, _ = observed_parts(data, prior.mean_module)
-        target = values - prior.mean_module(rows, cols)
-        solution = conditional.solver.solve(target.unsqueeze(1), tolerance).checked(strict=self.strict)
-        alpha = solution.value.squeeze(1)
-        return FullPosterior(
-            prior,
-            conditional.ops,
-            SparseCoefficients(data.pattern.to(target.device), alpha),
-            conditional,
-            solve_report=solution.solve_report,
-            evidence_scale=long_dot(target, alpha) / max(len(alpha), 1),
-        )
+        posterior._duals = Duals(coefficients.pattern, alpha, known_links(data))
+        return posterior
 
-    def _ranking(self, data: ObservedMatrix, noise: Tensor) -> FullPosterior:
+    def _ranking(self, data: Data, noise: Tensor) -> FullPosterior:
         """The posterior without a trace norm, lam the noise."""
-        tolerance = self._tolerance(1e-5, 1e-8)
-        posterior = trace_posterior(
-            trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance),
+        fit = trace_posterior(
+            trace_problem(self.prior, data, self.likelihood, noise, tolerance=self._tolerance(1e-5, 1e-8)),
             SpectralElasticNet(float(noise), 0.0),
             solver="proximal",
             tolerance=self._tolerance(1e-3, 1e-4),
             max_iterations=self.max_iterations,
             strict=self.strict,
         )
-        return FullPosterior(
-            posterior.prior,
-            posterior._ops,
-            posterior.coefficients,
-            posterior.conditional,
-            certificate=posterior.certificate,
-            evidence_scale=posterior.evidence_scale,
-        )
+        evidence: dict[str, Any] = {"certificate": fit.certificate, "evidence_scale": fit.evidence_scale}
+        posterior = FullPosterior(fit.prior, fit._ops, fit.coefficients, fit.conditional, **evidence)
+        posterior._duals = fit._duals
+        return posterior

@@ -20,17 +20,22 @@ from ..checks import (
     refuse_gradient,
 )
 from ..data.observed import ObservedMatrix
-from ..errors import InputError
+from ..data.positive_unlabelled import PositiveUnlabelled
+from ..errors import InputError, SizeError
+from ..likelihoods.losses import Data
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..mean.certificate import Certificate, warn_or_raise
+from ..mean.problem import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
-from ..posteriors.covariance import NoCovariance
+from ..posteriors.covariance import NoCovariance, kernel_operators
+from ..posteriors.explain import Duals
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
+from .trace_gp import known_links
 
+SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (
     "a support vector machine has scores (mean, scores) but no variance, covariance or samples; "
     "for those fit FullGP or TraceGP"
@@ -40,8 +45,7 @@ REASON = (
 class PairRanker(GaussianPosterior):
     r"""The result of :class:`~mvgp.models.PairwiseSVM`: :math:`f(m, n) = b + k_M(m) A k_N(n)^T`.
 
-    It answers as a posterior does wherever only the mean is asked for (``mean``, ``scores``, new inputs, metrics); the
-    rest is an error.
+    It answers like a posterior where only the mean is asked for (``mean``, ``scores``, metrics); all else is refused.
 
     :param prior: a copy of the prior as it was when fitted, its mean the bias b.
     :param ops: its covariances (K_M, K_N).
@@ -65,9 +69,6 @@ class PairRanker(GaussianPosterior):
         self.bias, self.certificate = bias, certificate
 
 
-SVMSolver = Literal["auto", "svc", "newton"]
-
-
 class PairwiseSVM(gpytorch.Module):
     r"""A classifier of pairs with kernel :math:`K_M(m, m') K_N(n, n')` and a bias, used to rank: the baseline ProDiGe.
 
@@ -88,6 +89,7 @@ class PairwiseSVM(gpytorch.Module):
     :param max_iterations: Newton steps.
     :param strict: whether missing the tolerance is an error rather than a warning.
     :param dense_limit: pairs up to which ``auto`` builds the dense kernel matrix.
+    :param list_limit: cells of whole lists up to which they are taken.
 
     Example:
         >>> import gpytorch, mvgp, torch
@@ -113,6 +115,7 @@ class PairwiseSVM(gpytorch.Module):
         max_iterations: int = 100,
         strict: bool = False,
         dense_limit: int = 3000,
+        list_limit: int = 4_000_000,
     ) -> None:
         super().__init__()
         check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
@@ -129,50 +132,64 @@ class PairwiseSVM(gpytorch.Module):
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
         self.dense_limit = check_whole_number(dense_limit, "dense_limit", 0)
+        self.list_limit = check_whole_number(list_limit, "list_limit", 0)
 
-    def fit(self, data: ObservedMatrix) -> PairRanker:
-        """The ranker given ``data``, whose values are +1 and -1."""
+    def fit(self, data: Data) -> PairRanker:
+        """The ranker given ``data``, whose values are +1 and -1.
+
+        On whole lists (``PositiveUnlabelled``) the links are the positives, and every other cell of a list is a
+        negative with its weight.
+        """
         refuse_gradient(data, "data")
         self.prior.refuse_gradients()
         return self._fit(data)
 
     @torch.no_grad()
-    def _fit(self, data: ObservedMatrix) -> PairRanker:
+    def _fit(self, data: Data) -> PairRanker:
         prior = self.prior.snapshot()
         labels, weights = self._labels(data)
-        ops = (prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach())
-        pairs = PairIndex(data.rows.to(labels.device), data.cols.to(labels.device), data.shape)
+        ops = kernel_operators(prior, data)
+        pattern = data.pattern.to(labels.device)
+        pairs = PairIndex(pattern.rows, pattern.cols, data.shape)
         op, costs = PairLinearOperator(*ops, pairs), self.cost * weights
         tolerance = self.tolerance or (1e-5 if prior.dtype == torch.float64 else 1e-3)
-        if self.solver == "svc" or (self.solver == "auto" and len(data) <= self.dense_limit):
+        if self.solver == "svc" or (self.solver == "auto" and len(pairs) <= self.dense_limit):
             solution = solve_hinge(op, labels, costs, tolerance=tolerance)
         else:
             solution = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
         advice = "allow more iterations, loosen the tolerance, lower the cost, or use float64"
-        warn_or_raise(
-            solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4
-        )  # where fit is called
+        # a warning names the line where fit is called
+        warn_or_raise(solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4)
         prior.mean_module = ConstantMean(solution.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
-        coefficients = SparseCoefficients(data.pattern.to(labels.device), solution.coefficients)
-        return PairRanker(prior, ops, coefficients, pairs, bias=solution.bias, certificate=solution.certificate)
+        coefficients = SparseCoefficients(pattern, solution.coefficients)
+        ranker = PairRanker(prior, ops, coefficients, pairs, bias=solution.bias, certificate=solution.certificate)
+        ranker._duals = Duals(pattern, solution.coefficients, known_links(data))
+        return ranker
 
     def _labels(self, data: Any) -> tuple[Tensor, Tensor]:
         """(T,) labels and (T,) weights, those of the classes included."""
-        if not isinstance(data, ObservedMatrix):
-            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
-        if data.shape != self.prior.shape:
-            raise InputError(f"data: expected shape {self.prior.shape} as in the prior, got {data.shape}")
-        bad = data.values.abs() != 1
-        if bad.any():
-            at = int(bad.nonzero()[0])
-            cell = (int(data.rows[at]), int(data.cols[at]))
-            raise InputError(f"data: expected labels +1 and -1, got {data.values[at].item()} at {cell}")
+        check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
         like = self.prior.mean_module.zero
-        labels = data.values.to(like)
+        if isinstance(data, PositiveUnlabelled):
+            if data.num_cells > self.list_limit:
+                raise SizeError(
+                    f"data: a support vector machine takes whole lists of up to {self.list_limit:,} cells in all "
+                    f"(list_limit), there are {data.num_cells:,}; sample negatives, or use FullGP or TraceGP"
+                )
+            labels = torch.full((data.num_cells,), -1.0, dtype=like.dtype, device=like.device)
+            weights = torch.full_like(labels, data.weight)
+            labels[data.positions.to(like.device)] = weights[data.positions.to(like.device)] = 1.0
+        else:
+            bad = data.values.abs() != 1
+            if bad.any():
+                at = int(bad.nonzero()[0])
+                cell = (int(data.rows[at]), int(data.cols[at]))
+                raise InputError(f"data: expected labels +1 and -1, got {data.values[at].item()} at {cell}")
+            labels = data.values.to(like)
+            weights = torch.ones_like(labels) if data.weights is None else data.weights.to(like)
         positive = labels > 0
         if positive.all() or not positive.any():
-            raise InputError(f"data: expected labels of both classes, got {len(data)} times {labels[0].item():+.0f}")
-        weights = torch.ones_like(labels) if data.weights is None else data.weights.to(like)
+            raise InputError(f"data: expected labels of both classes, got {len(labels)} times {labels[0].item():+.0f}")
         if self.positive_weight == "balanced":
             ratio = float(weights[~positive].sum() / weights[positive].sum())
         else:

@@ -19,20 +19,17 @@ from ..checks import check_choice
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import Data, observed_parts
 from ..likelihoods.densities import StudentDensity
-from ..likelihoods.losses import Loss, SquaredLoss, long_dot
+from ..likelihoods.losses import Data, Loss, SquaredLoss, long_dot, observed_parts
 from ..likelihoods.pointwise import PointwiseLoss, density_of
 from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.solvers import Method
-from ..mean.certificate import MeanSolution
-from ..mean.penalties import Penalty
-from ..mean.problem import MeanProblem
+from ..mean.low_rank import MeanSolution
+from ..mean.problem import MeanProblem, Penalty
 from ..mean.ridge import RidgeSolution
 from ..mean.sites import SiteProblem, SiteReport, Sites, laplace_approximation, laplace_sites, variational_sites
 from ..mean.spectrum_bound import largest_value
-from ..posteriors.covariance import ConditionalCovariance
-from ..posteriors.whole_lists import kernel_operators
+from ..posteriors.covariance import ConditionalCovariance, kernel_operators
 from ..priors.matrix_gp import MatrixGP
 from .recipe import constant_copy
 

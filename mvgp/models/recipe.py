@@ -1,4 +1,4 @@
-"""What every recipe prior x likelihood shares."""
+"""What every recipe prior x likelihood shares: which likelihoods it takes, and the noise of an observation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from torch import Tensor
 
-from ..checks import refuse_gradient
+from ..checks import check_instance, refuse_gradient, shown
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import check_gaussian
+from ..likelihoods.losses import check_gaussian
 from ..likelihoods.pointwise import is_pointwise
 from ..likelihoods.ranking import RankingLikelihood
 from ..priors.matrix_gp import MatrixGP
@@ -28,23 +28,22 @@ class Recipe(gpytorch.Module):
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood of ours; its noise is the variance of
         an observation (or of a score) with weight 1. ``FixedNoiseGaussianLikelihood`` counts as noise 1 and weights
-        1 / noise. A likelihood of one's own has a method ``data_loss``. Models that say so take pointwise ones.
+        1 / noise. A likelihood of one's own has a method ``data_loss``, and noise 1 unless it says otherwise.
     """
 
-    takes_pointwise = False
+    takes_pointwise = False  # whether likelihoods of single observations are taken, too
 
     def __init__(self, prior: MatrixGP, likelihood: Any) -> None:
         super().__init__()
-        if not isinstance(prior, MatrixGP):
-            raise InputError(f"prior: expected mvgp.MatrixGP, got {type(prior).__name__}")
+        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
         known = isinstance(likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood | RankingLikelihood)
-        own = callable(getattr(likelihood, "data_loss", None))
-        if not (known or own or (is_pointwise(likelihood) and self.takes_pointwise)) or isinstance(likelihood, type):
+        known |= callable(getattr(likelihood, "data_loss", None)) and not isinstance(likelihood, type)
+        if not known and not (self.takes_pointwise and is_pointwise(likelihood)):
             pointwise = ", a pointwise likelihood such as BernoulliLikelihood" if self.takes_pointwise else ""
             raise InputError(
                 f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood, a ranking likelihood{pointwise}, "
-                f"or one with a method data_loss, got {type(likelihood).__name__} (for known noise of each entry, give the "
-                "data weights)"
+                f"or one with a method data_loss, got {shown(likelihood)} (for known noise of each entry, give the data "
+                "weights)"
             )
         if isinstance(likelihood, GaussianLikelihood):
             check_gaussian(likelihood, type(self).__name__)
@@ -56,12 +55,11 @@ class Recipe(gpytorch.Module):
 
     def _noise_for(self, data: Any) -> Tensor:
         """() noise variance of an observation with weight 1, once ``data`` is known to be data."""
-        if not isinstance(data, ObservedMatrix | PositiveUnlabelled):
-            raise InputError(f"data: expected mvgp.ObservedMatrix, got {type(data).__name__}")
+        check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
         refuse_gradient(data, "data")
         self.prior.refuse_gradients()
         if isinstance(self.likelihood, FixedNoiseGaussianLikelihood) or not hasattr(self.likelihood, "noise"):
-            return torch.ones((), dtype=self.prior.dtype, device=self.prior.mean_module.zero.device)
+            return torch.ones_like(self.prior.mean_module.zero)
         noise = torch.as_tensor(self.likelihood.noise).detach().to(self.prior.dtype).reshape(-1)
         if noise.numel() != 1:
             raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
@@ -96,7 +94,7 @@ def fixed_noise(likelihood: FixedNoiseGaussianLikelihood, data: Any) -> Observed
             f"likelihood: expected a noise variance for each of the {len(data)} entries, in the order of the data, or "
             f"for each cell {data.shape}, got shape {tuple(noise.shape)}"
         )
-    elif data._reordered and bool((noise != noise[:1]).any()):
+    elif getattr(data, "_reordered", False) and bool((noise != noise[:1]).any()):
         raise InputError(
             "likelihood: the noise of each entry goes by the order of the data, row by row, and the entries were given in "
             "another order; sort them first, give the noise of every cell (M, N), or give the data weights"

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from gpytorch.likelihoods import Likelihood
-from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 from tqdm import tqdm
 
@@ -28,23 +27,28 @@ from ..checks import (
 )
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import Data, data_loss
-from ..likelihoods.losses import BiasedSquaredLoss, long_dot
+from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, long_dot
 from ..likelihoods.pointwise import PointwiseLoss, is_pointwise
-from ..linalg.patterns import Pattern
-from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_raise
-from ..mean.dense import solve_dense
-from ..mean.factored import solve_hybrid
-from ..mean.penalties import Penalty, SpectralElasticNet, TraceBall
-from ..mean.problem import LowRank, MeanProblem
+from ..mean.factored import solve_dense, solve_hybrid
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import (
+    Certificate,
+    MeanProblem,
+    Penalty,
+    SpectralElasticNet,
+    TraceBall,
+    dual_bound,
+    times,
+    warn_or_raise,
+)
 from ..mean.proximal import solve_proximal
 from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.sites import newton_mean
 from ..mean.spectrum_bound import largest_value
-from ..posteriors.covariance import PosteriorCovariance
-from ..posteriors.fitted import TracePosterior
+from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
+from ..posteriors.explain import Duals
+from ..posteriors.gaussian import TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
-from ..posteriors.whole_lists import condition, kernel_operators, whole_list_condition
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..tensor_checks import check_list
@@ -52,46 +56,37 @@ from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit
 from .recipe import Recipe, constant_copy
 
 Solver = Literal["proximal", "dense", "hybrid"]
+MAX_STRENGTHS = 10**6  # of a path
 
 
 @dataclass(frozen=True)
 class TraceProblem:
-    """Data and prior, ready for any penalty.
+    """Data and prior, ready for any penalty."""
 
-    :param prior: a copy of the prior.
-    :param conditional: the covariance.
-    :param problem: loss and kernels.
-    :param lam_max: largest singular value of the loss's gradient at B = 0.
-    :param noise: variance of an observation with weight 1.
-    :param flat: whether the prior has no variance at any observed cell, so that B = 0 is best.
-    :param pointwise: under a pointwise likelihood, where loss and covariance depend on each other.
-    :param likelihood: of single observations, for predictions; None if there is none.
-    """
-
-    prior: MatrixGP
+    prior: MatrixGP  # a copy
     conditional: PosteriorCovariance
-    problem: MeanProblem
-    lam_max: float
-    noise: float
-    flat: bool = False
-    pointwise: PointwiseFit | None = None
-    likelihood: Likelihood | None = None
+    problem: MeanProblem  # loss and kernels
+    lam_max: float  # largest singular value of the loss's gradient at B = 0
+    noise: float  # variance of an observation with weight 1
+    known: Tensor | None  # which cells of whole lists are links
+    flat: bool = False  # whether the prior has no variance at any observed cell, so that B = 0 is best
+    pointwise: PointwiseFit | None = None  # under a pointwise likelihood, where loss and covariance depend on each other
+    likelihood: Any = None  # of single observations, for predictions
 
 
 @torch.no_grad()
-def pointwise_problem(fit: PointwiseFit) -> TraceProblem:
+def pointwise_problem(fit: PointwiseFit, known: Tensor | None) -> TraceProblem:
     """Under a pointwise likelihood: the loss and the covariance at the prior mean, to begin with."""
-    problem, sites = fit.first_problem, fit.at_prior_mean
-    gradient = problem.loss(torch.zeros_like(fit.sites.offset)).gradient
-    flat = fit.lam_max == 0 and bool((gradient != 0).any())
-    return TraceProblem(fit.prior, fit.conditional(sites), problem, fit.lam_max, 1.0, flat, fit, fit.likelihood)
+    problem, conditional = fit.first_problem, fit.conditional(fit.at_prior_mean)
+    flat = fit.lam_max == 0 and bool((problem.loss(torch.zeros_like(fit.sites.offset)).gradient != 0).any())
+    return TraceProblem(fit.prior, conditional, problem, fit.lam_max, 1.0, known, flat, fit, fit.likelihood)
 
 
 @torch.no_grad()
 def trace_problem(
     prior: MatrixGP,
     data: Data,
-    likelihood: Likelihood,
+    likelihood: Any,
     noise: Tensor,
     *,
     tolerance: float,
@@ -101,17 +96,16 @@ def trace_problem(
     """The loss of the likelihood on the data, and the covariance; the biases are optimised out of the loss."""
     prior = prior.snapshot()
     ops = kernel_operators(prior, data)
-    conditional = (
-        whole_list_condition(ops, data, noise, tolerance=tolerance)
-        if isinstance(data, PositiveUnlabelled)
-        else condition(prior, data, noise, tolerance=tolerance, ops=ops)
-    )
+    conditional = condition(ops, data, noise, tolerance=tolerance)
     loss = data_loss(likelihood, data, prior.mean_module, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     lam_max = largest_value(problem, gradient)
     flat = lam_max == 0 and bool((gradient != 0).any())
-    return TraceProblem(prior, conditional, problem, lam_max, float(noise), flat=flat)
+    own = constant_copy(likelihood, prior) if isinstance(likelihood, _GaussianLikelihoodBase) else None
+    return TraceProblem(
+        prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat, likelihood=own
+    )
 
 
 @torch.no_grad()
@@ -132,12 +126,11 @@ def trace_posterior(
         solution = _solve(setup, penalty, solver, tolerance, max_iterations, before)
     else:
         fit = setup.pointwise
-        first = None if start is None or before is None or start.sites is None else PenalisedFit(before, start.sites)
         penalised = fit.penalised(
             penalty,
             lambda problem, at: _solve(replace(setup, problem=problem), penalty, solver, tolerance, max_iterations, at),
             tolerance=1e-8 if problem.dtype == torch.float64 else 1e-4,
-            start=first,
+            start=PenalisedFit(before, start.sites) if start and before and start.sites else None,
         )
         solution, sites = penalised.solution, penalised.sites
         conditional = fit.conditional(sites)
@@ -152,9 +145,10 @@ def trace_posterior(
         mean = solution.mean
         coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
         loss, square = solution.loss.value, float(mean.values.double().square().sum())
+        duals = low_rank_duals(problem, mean, -solution.loss.gradient, penalty, setup.known)
     else:
-        assert isinstance(problem.pattern, Pattern)  # solve_ridge has checked it
         mean, coefficients = None, SparseCoefficients(problem.pattern, solution.coefficients)
+        duals = Duals(problem.pattern, solution.coefficients, setup.known)
         loss, square = problem.loss(solution.psi).value, long_dot(solution.coefficients, solution.psi)
     posterior = TracePosterior(
         prior,
@@ -168,9 +162,30 @@ def trace_posterior(
         # what is left of the data plus the squared Hilbert norm of the mean, for each observed cell
         evidence_scale=(2 * float(loss) / setup.noise + square) / max(len(problem.pattern), 1),
     )
-    posterior._noise = setup.noise if sites is None else None
+    posterior._noise, posterior._duals = setup.noise if sites is None else None, duals
     posterior.likelihood, posterior.sites = setup.likelihood, sites
     return posterior
+
+
+def known_links(data: Data) -> Tensor | None:
+    """(P,): which of the cells of whole lists are links; None for observed pairs, all of which are known."""
+    return data.positions if isinstance(data, PositiveUnlabelled) else None
+
+
+def low_rank_duals(
+    problem: MeanProblem, mean: LowRank, values: Tensor, penalty: Penalty, known: Tensor | None
+) -> Duals:
+    """What the observed pairs carry of a mean of low rank, equation (14).
+
+    :param values: (T,) minus the gradient of the loss at the mean.
+    """
+    if isinstance(penalty, SpectralElasticNet):
+        slopes = penalty.trace + penalty.ridge * mean.values
+    else:  # the ball's multiplier takes the place of l1: the gradient's singular values along the mean are equal to it
+        theta, _ = problem.sparse(values)
+        slopes = (mean.left_image * times(theta, mean.right_image)).sum(0).mean().expand(mean.rank)
+    factors = (mean.left, mean.right, mean.left_image, mean.right_image)
+    return Duals(problem.pattern, values, known, factors, mean.values / slopes)
 
 
 def _solve(
@@ -183,46 +198,26 @@ def _solve(
 ) -> MeanSolution | RidgeSolution:
     """The mean: zero for a flat prior, ridge without a trace norm, otherwise by the chosen solver."""
     problem = setup.problem
-    if setup.flat:
-        return _zero_solution(problem, penalty, tolerance)
+    if setup.flat:  # B = 0, with the certificate that it is best: the loss does not depend on B
+        mean = LowRank.zero(problem)
+        psi = mean.psi(problem)
+        at = problem.loss(psi)
+        dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
+        certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
+        return MeanSolution(mean, psi, at, certificate, mean.right_image, 0.0)
     if isinstance(penalty, SpectralElasticNet) and penalty.trace == 0:
-        if not isinstance(problem.pattern, Pattern):
-            raise InputError("trace_share: the mean over whole lists needs a trace norm (trace_share > 0)")
         if penalty.ridge == 0:
             raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
-        ridge_start = start if isinstance(start, RidgeSolution) else None
-        if isinstance(problem.loss, PointwiseLoss):
-            assert setup.pointwise is not None
-            return newton_mean(
-                setup.pointwise.sites,
-                problem.loss,
-                penalty.ridge,
-                tolerance=tolerance,
-                max_iterations=max_iterations,
-                start=ridge_start,
-                rank=min(problem.shape),
-            )
-        return solve_ridge(
-            problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=ridge_start
-        )
+        previous = start if isinstance(start, RidgeSolution) else None
+        if setup.pointwise is not None and isinstance(problem.loss, PointwiseLoss):
+            options: dict[str, Any] = {"tolerance": tolerance, "max_iterations": max_iterations, "start": previous}
+            return newton_mean(setup.pointwise.sites, problem.loss, penalty.ridge, rank=min(problem.shape), **options)
+        return solve_ridge(problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=previous)
     if solver == "proximal":
-        mean_start = start if isinstance(start, MeanSolution) else None
-        return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=mean_start)
+        near = start if isinstance(start, MeanSolution) else None
+        return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=near)
     solve = solve_dense if solver == "dense" else solve_hybrid
     return solve(problem, penalty, tolerance=tolerance, max_iterations=max_iterations)
-
-
-def _zero_solution(problem: MeanProblem, penalty: Penalty, tolerance: float) -> MeanSolution:
-    """B = 0, with the certificate that it is best: the loss does not depend on B."""
-    mean = LowRank.zero(problem)
-    psi = mean.psi(problem)
-    at = problem.loss(psi)
-    dual = dual_bound(at, torch.zeros(1, dtype=problem.dtype, device=problem.device), penalty)
-    certificate = Certificate(at.value, dual, tolerance, 0, 0, "flat prior")
-    return MeanSolution(mean, psi, at, certificate, mean.right_image, 0.0)
-
-
-MAX_STRENGTHS = 10**6  # of a path
 
 
 @dataclass(frozen=True)
@@ -246,9 +241,8 @@ class TraceGP(Recipe):
 
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks), or a
-        pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. Under the last two the loss is the
-        negative log-likelihood, so that 1 takes the place of the noise: form (4) is
-        ``penalty=SpectralElasticNet.from_noise(1.0, mu)``.
+        pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. For a pointwise one the loss is the
+        negative log-likelihood and 1 stands for the noise: form (4) is ``SpectralElasticNet.from_noise(1.0, mu)``.
     :param strength: of the penalty, relative to lam_max.
     :param trace_share: 1 for the trace norm alone, 0 for the Hilbert norm alone. With 0 the mean is that of the plain
         MV-GP, :class:`FullGP`, only if lam is the likelihood's noise: ``penalty=SpectralElasticNet(noise, 0.0)``.
@@ -354,18 +348,13 @@ class TraceGP(Recipe):
 
     def _setup(self, data: Data) -> TraceProblem:
         """The loss of the likelihood on the data, and the covariance."""
-        noise = self._noise_for(data)
-        tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
+        noise, tolerance = self._noise_for(data), 1e-8 if self.prior.dtype == torch.float64 else 1e-5
         if is_pointwise(self.likelihood):
-            return pointwise_problem(
-                PointwiseFit(self.prior, data, self.likelihood, self.approximation, tolerance=tolerance)
-            )
+            fit = PointwiseFit(self.prior, data, self.likelihood, self.approximation, tolerance=tolerance)
+            return pointwise_problem(fit, known_links(data))
         data = self._weighted(data)
         biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
-        setup = trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
-        if isinstance(self.likelihood, _GaussianLikelihoodBase):
-            return replace(setup, likelihood=constant_copy(self.likelihood, self.prior))
-        return setup
+        return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
 
     def _penalty(self, setup: TraceProblem, strength: float) -> SpectralElasticNet:
         if setup.lam_max == 0 and not setup.flat:

@@ -2,15 +2,7 @@
 
 from .all_cells import VarianceEstimate
 from .factor import FactorPosterior
-from .fitted import FullPosterior, TracePosterior
-from .gaussian import GaussianPosterior
-from .joint import Joint
+from .gaussian import FullPosterior, GaussianPosterior, TracePosterior
+from .ranks import Joint
 
-__all__ = [
-    "FactorPosterior",
-    "FullPosterior",
-    "GaussianPosterior",
-    "Joint",
-    "TracePosterior",
-    "VarianceEstimate",
-]
+__all__ = ["FactorPosterior", "FullPosterior", "GaussianPosterior", "Joint", "TracePosterior", "VarianceEstimate"]

@@ -24,10 +24,10 @@ from ..errors import InputError
 from ..linalg import cost
 from ..linalg.pair_operator import Factor
 from ..linalg.pairs import PairIndex
-from ..linalg.roots import columns, diagonal_at
+from ..linalg.spectra import columns, diagonal_at
 from .covariance import ConditionalCovariance, PosteriorCovariance, unscaled
 from .query import Query
-from .variance import EXPECTED_ITERATIONS
+from .system import EXPECTED_ITERATIONS
 
 RowsMethod = Literal["auto", "exact", "stochastic"]
 EXACT_SECONDS = 60.0  # up to which exact variances are worth their time
@@ -66,27 +66,21 @@ def row_variances(
     conditional: PosteriorCovariance,
     query: Callable[[Tensor, Tensor], Query],
     rows: Tensor,
-    *,
     method: RowsMethod,
     accuracy: float,
     max_probes: int,
     seed: int,
     progress: bool,
 ) -> VarianceEstimate:
-    """Variances of whole rows (R,), exact or estimated.
-
-    :param query: makes a query of rows (Q,) and columns (Q,).
-    """
+    """Variances of whole rows (R,), exact or estimated; ``query`` makes a query of rows (Q,) and columns (Q,)."""
     check_choice(method, "method", ("auto", "exact", "stochastic"))
     accuracy, max_probes = check_positive(accuracy, "accuracy"), check_whole_number(max_probes, "max_probes")
     seed, progress = check_seed(seed), check_flag(progress, "progress")
     conditional, scale = unscaled(conditional)
     if isinstance(conditional, ConditionalCovariance):
-        exact_seconds = _exact_seconds(conditional, len(rows))
-        if method == "stochastic" or (method == "auto" and exact_seconds > EXACT_SECONDS):
-            estimate = estimate_variances(
-                conditional, rows, accuracy=accuracy, max_probes=max_probes, seed=seed, progress=progress
-            )
+        slow = method == "auto" and _exact_seconds(conditional, len(rows)) > EXACT_SECONDS
+        if method == "stochastic" or slow:
+            estimate = _estimate(conditional, rows, accuracy, max_probes, seed, progress)
             return VarianceEstimate(scale * estimate.values, scale * estimate.error, estimate.probes)
     elif method == "stochastic":
         raise InputError(f"method: {type(conditional).__name__} has no stochastic variances, got {method!r}")
@@ -106,20 +100,10 @@ def _exact_seconds(conditional: ConditionalCovariance, num_rows: int) -> float:
     return cells * EXPECTED_ITERATIONS * conditional.covariance.product.plan.seconds
 
 
-def estimate_variances(
-    conditional: ConditionalCovariance,
-    rows: Tensor,
-    *,
-    accuracy: float,
-    max_probes: int,
-    seed: int,
-    progress: bool = False,
+def _estimate(
+    conditional: ConditionalCovariance, rows: Tensor, accuracy: float, max_probes: int, seed: int, progress: bool
 ) -> VarianceEstimate:
-    """Variances of whole rows (R,) of the prior's own grid.
-
-    :param accuracy: relative accuracy of a standard deviation, at two standard errors, for nearly all cells.
-    :param max_probes: limit for the number of random vectors; the error bars tell what it was good for.
-    """
+    """Variances of whole rows (R,) by random vectors; the error bars tell what ``max_probes`` of them were good for."""
     pairs, ops = conditional.pairs, conditional.ops
     lines = rows, torch.arange(ops[1].shape[-1], device=rows.device)
     turned = len(pairs.active_cols) < len(pairs.active_rows)  # the shorter inner axis is the cheaper one
@@ -151,10 +135,7 @@ def estimate_variances(
 def _settle(
     cells: _Cells, block: Tensor, probes: _Probes, prior: Tensor, left: Tensor, accuracy: float, max_probes: int
 ) -> tuple[Tensor, Tensor, int]:
-    """Variances (R, w), their standard errors, and the number of probes.
-
-    :param left: (R, w) the prior's variance less the diagonal's share of the reduction.
-    """
+    """Variances (R, w), errors, the number of probes; ``left`` is the prior's less the diagonal's share."""
     total, squares, count = torch.zeros_like(left), torch.zeros_like(left), 0
     while True:
         for signs, rest in probes.batch(count // BATCH):
@@ -186,10 +167,7 @@ def _put_observed(
 
 
 class _Probes:
-    """Signs v with R v, made on demand, in single precision.
-
-    :param diagonal: (T,) E.
-    """
+    """Signs v with R v, made on demand, in single precision; ``diagonal`` (T,) is E."""
 
     def __init__(self, conditional: ConditionalCovariance, diagonal: Tensor, seed: int) -> None:
         self._conditional, self._diagonal = conditional, diagonal
@@ -207,13 +185,7 @@ class _Probes:
 
 
 class _Cells:
-    """The forms of a grid of cells, a block of lines across at a time.
-
-    :param pairs: the observed pairs; rows are the dense axis here.
-    :param dense_op: covariance of the dense axis.
-    :param across_op: covariance of the other one.
-    :param lines: (R,) requested on the dense axis.
-    """
+    """The forms of a grid of cells: the ``lines`` (R,) of the dense axis, rows here, by a block across at a time."""
 
     def __init__(self, pairs: PairIndex, dense_op: LinearOperator, across_op: LinearOperator, lines: Tensor) -> None:
         self._pairs, self._across_op = pairs, across_op

@@ -1,8 +1,8 @@
 r"""The covariance S of a posterior, equation (3): what it must offer, and its kinds.
 
 :class:`ConditionalCovariance` is equation (3) itself, :class:`ScaledCovariance` a multiple of another covariance, and
-:class:`NoCovariance` says why there is none. :mod:`~mvgp.posteriors.whole_lists` and :mod:`~mvgp.posteriors.factor`
-have further ones.
+:class:`NoCovariance` says why there is none. :class:`WholeListCovariance` is for lists that are too long to be
+conditioned on cell by cell, :mod:`~mvgp.posteriors.factor` has one more.
 """
 
 from __future__ import annotations
@@ -12,33 +12,41 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 from linear_operator import LinearOperator
+from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
-from ..errors import InputError
-from ..linalg.checks import check_right, check_samples
+from ..checks import check_positive
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled
+from ..errors import ConvergenceError, InputError, SizeError
+from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.kronecker import KroneckerLinearOperator
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..linalg.roots import root
-from .joint import Joint, joint_covariance
+from ..linalg.spectra import columns, diagonal_at, root, spectral_bounds
+from ..priors.matrix_gp import MatrixGP
+from ..tensor_checks import check_right, check_samples
 from .query import Query
-from .system import ObservedSystem
-from .variance import VarianceMethod, pair_variance
+from .ranks import Joint, check_joint_size, joint_covariance
+from .system import ObservedSystem, VarianceMethod, largest_factors, pair_variance, right_sides
+
+Operators = tuple[LinearOperator, LinearOperator]
+ACCURACY = 0.01  # relative, of a variance given whole lists, unless another one is requested
 
 
 class PosteriorCovariance(Protocol):
-    """What a posterior needs of its covariance S."""
+    """What a posterior needs of its covariance S: a variance and a joint matrix, from which the rest can follow."""
 
     pairs: PairIndex
     noise: Tensor
 
     def operator(self, query: Query) -> LinearOperator:
         """S at the query's cells, (Q, Q)."""
-        ...
+        return DenseLinearOperator(self.joint(query).matrix.to(self.noise.dtype))
 
     def everywhere(self, query: Query) -> LinearOperator:
         """S over the whole grid, (M N, M N); ``query`` is every cell."""
-        ...
+        return self.operator(query)
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
         """(Q,): its diagonal."""
@@ -50,7 +58,7 @@ class PosteriorCovariance(Protocol):
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q): joint samples with mean 0."""
-        ...
+        return self.joint(query).sample(num_samples, generator).to(self.noise.dtype)
 
 
 class ConditionalCovariance(ObservedSystem):
@@ -63,17 +71,15 @@ class ConditionalCovariance(ObservedSystem):
 
     def everywhere(self, query: Query) -> LinearOperator:
         """S over the whole grid, (M N, M N), lazy; ``query`` is every cell, row by row."""
-        closed = self.closed_form
-        if closed is not None:
-            return closed
-        return PosteriorCovarianceLinearOperator(KroneckerLinearOperator(*self.ops), self.cross(query), self, query)
+        closed, prior = self.closed_form, KroneckerLinearOperator(*self.ops)
+        return PosteriorCovarianceLinearOperator(prior, self.cross(query), self, query) if closed is None else closed
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
-        """(Q,): the diagonal of S; see :mod:`~mvgp.posteriors.variance`."""
+        """(Q,): the diagonal of S; see :mod:`~mvgp.posteriors.system`."""
         return pair_variance(self, query, method, accuracy)
 
     def joint(self, query: Query) -> Joint:
-        """S at the query's cells as a dense matrix; see :mod:`~mvgp.posteriors.joint`."""
+        """S at the query's cells as a dense matrix; see :mod:`~mvgp.posteriors.ranks`."""
         return joint_covariance(self, query)
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
@@ -101,8 +107,7 @@ class ConditionalCovariance(ObservedSystem):
 class PosteriorCovarianceLinearOperator(LinearOperator):
     r""":math:`S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}` over Q cells.
 
-    A product is a few Kronecker products and one solve. The diagonal comes from the query's own
-    method, samples from Matheron's rule. The posterior is a snapshot: its solver is constant in the
+    A product is a few Kronecker products and one solve. The posterior is a snapshot: its solver is constant in the
     hyperparameters.
 
     :param prior: K_** (Q, Q).
@@ -143,8 +148,9 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
 
     def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
         chosen, back = torch.unique(col_index, return_inverse=True)
-        picked = torch.zeros(self.shape[-1], len(chosen), dtype=self.dtype, device=self.device)
-        picked[chosen, torch.arange(len(chosen), device=self.device)] = 1.0
+        picked = torch.zeros(self.shape[-1], len(chosen), dtype=self.dtype, device=self.device).scatter_(
+            0, chosen.unsqueeze(0), 1.0
+        )
         return self._matmul(picked)[(*batch_indices, row_index, back)]
 
     def _expand_batch(self, batch_shape: Any) -> PosteriorCovarianceLinearOperator:
@@ -173,11 +179,11 @@ class ScaledCovariance:
         self.pairs, self.noise = inner.pairs, scale * inner.noise
 
     def operator(self, query: Query) -> LinearOperator:
-        """Scaled S at the query's cells, (Q, Q), lazy."""
+        """(Q, Q), lazy."""
         return self.inner.operator(query) * self.scale
 
     def everywhere(self, query: Query) -> LinearOperator:
-        """Scaled S over the whole grid, (M N, M N), lazy."""
+        """(M N, M N), lazy."""
         return self.inner.everywhere(query) * self.scale
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
@@ -185,7 +191,7 @@ class ScaledCovariance:
         return self.scale * self.inner.variance(query, method, accuracy)
 
     def joint(self, query: Query) -> Joint:
-        """Scaled S at the query's cells as a dense matrix."""
+        """As a dense matrix (Q, Q)."""
         joint = self.inner.joint(query)
         return replace(joint, matrix=joint.matrix.mul_(self.scale), size=self.scale * joint.size)
 
@@ -202,12 +208,7 @@ def unscaled(covariance: PosteriorCovariance) -> tuple[PosteriorCovariance, floa
 
 
 class NoCovariance:
-    """Takes the place of a covariance; every use of it is an error.
-
-    :param pairs: the observed pairs.
-    :param reason: the message.
-    :param error: its class.
-    """
+    """Takes the place of a covariance; every use of it is an error with a reason."""
 
     def __init__(self, pairs: PairIndex, reason: str, error: type[Exception] = InputError) -> None:
         self.pairs, self.reason, self.error = pairs, reason, error
@@ -217,3 +218,154 @@ class NoCovariance:
 
     operator = everywhere = variance = joint = sample = _refuse
     noise = property(_refuse)
+
+
+class WholeListCovariance(PosteriorCovariance):
+    r"""The covariance given whole lists, at some cells at a time; every variance has a proved accuracy.
+
+    Every cell of many rows is observed, most of them with a small weight. A cell far from the one in question has
+    little influence, and a bound on it needs no look at the far cells: with x solving the system of the nearest
+    observations J, r the residual of the whole system, and mu a lower bound on the eigenvalues of A,
+
+    .. math:: k^T A^{-1} k = k_J^T x + r^T A^{-1} r \le k_J^T x + \|r\|^2 / \mu.
+
+    On whole rows r is the difference of two matrices of low rank; its norm follows from small Gram matrices.
+
+    :param ops: the prior covariances (K_M, K_N).
+    :param data: the positives; all cells of their rows are observed.
+    :param noise: () noise variance of a positive; an unlabelled cell has noise / weight.
+    :param tolerance: relative residual of solutions.
+    :param limits: how many of the nearest observations are used.
+    """
+
+    def __init__(
+        self,
+        ops: Operators,
+        data: PositiveUnlabelled,
+        noise: Tensor,
+        *,
+        tolerance: float,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        device = ops[0].device
+        self.ops, self.noise, self.weight, self.tolerance, self.limits = ops, noise, data.weight, tolerance, limits
+        self.pairs = PairIndex(data.rows.to(device), data.cols.to(device), data.shape)
+        self._listed = data.pattern.chosen.to(device)  # (A,)
+        self._positive = self.pairs.rows * data.shape[1] + self.pairs.cols  # (P,) ascending
+        low = [spectral_bounds(op)[0] for op in ops]
+        self.lowest_eigenvalue = low[0] * low[1] + float(noise)
+
+    def _nearest(self, query: Query, count: int) -> ConditionalCovariance:
+        """The covariance given the ``count`` observations nearest to the query's cells alone."""
+        largest = largest_factors(query)
+        most = self.limits.list_candidates
+        rows = self._listed[largest[0][self._listed].topk(min(most[0], len(self._listed))).indices]
+        cols = largest[1].topk(min(most[1], len(largest[1]))).indices
+        keys = rows.unsqueeze(1) * self.pairs.shape[1] + cols  # (a, b)
+        at = torch.searchsorted(self._positive, keys).clamp_max(len(self._positive) - 1)
+        noise = torch.where(self._positive[at] == keys, self.noise, self.noise / self.weight)  # (a, b)
+        prior = diagonal_at(self.ops[0], rows).unsqueeze(1) * diagonal_at(self.ops[1], cols)
+        size = largest[0][rows].unsqueeze(1) * largest[1][cols] / (prior + noise).sqrt()
+        best = size.flatten().topk(min(count, size.numel())).indices
+        key, order = keys.flatten()[best].sort()
+        pairs = PairIndex(key // self.pairs.shape[1], key % self.pairs.shape[1], self.pairs.shape)
+        each, limits = noise.flatten()[best][order], self.limits
+        return ConditionalCovariance(self.ops, pairs, each, tolerance=self.tolerance, method="cholesky", limits=limits)
+
+    def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
+        """(Q,): at most a share ``accuracy``, one per cent by default, above the variance given every cell."""
+        if method not in ("auto", "bounded"):
+            raise InputError(f"method: the covariance of whole lists has 'bounded' alone, got {method!r}")
+        accuracy = ACCURACY if accuracy is None else check_positive(accuracy, "accuracy")
+        out = torch.empty_like(query.prior_variance())
+        for row in query.pairs.active_rows.tolist():
+            of_row = (query.pairs.rows == row).nonzero().squeeze(1)
+            for group in of_row.split(self.limits.list_group):
+                out[group] = self._bounded(query.part(group), accuracy)
+        return out
+
+    def _bounded(self, query: Query, accuracy: float) -> Tensor:
+        prior, count = query.prior_variance(), self.limits.list_nearest
+        while True:
+            nearest = self._nearest(query, count)
+            (_, rhs), *_ = right_sides(nearest, query, len(query))  # (J, q)
+            x = nearest.solve(rhs)
+            above = (prior - (rhs * x).sum(0)).clamp_min(0)
+            missing = self._residual(query, nearest, x) / self.lowest_eigenvalue
+            if (missing <= accuracy * (above - missing)).all():
+                return torch.minimum(above, prior)
+            if count >= self.limits.dense:
+                worst = float((missing / above.clamp_min(torch.finfo(above.dtype).tiny)).max())
+                raise ConvergenceError(
+                    f"variances given whole lists are known to {worst:.2g} from the {count:,} nearest cells, "
+                    f"{accuracy:g} was asked for; allow less accuracy"
+                )
+            count = min(2 * count, self.limits.dense)
+
+    def _residual(self, query: Query, nearest: ConditionalCovariance, x: Tensor) -> Tensor:
+        r"""(q,): :math:`\|r\|^2` over all cells of the listed rows.
+
+        As a matrix, r is :math:`k_M k_N^T - K_M X K_N` on the listed rows, zero on the nearest cells.
+        """
+        pairs, cells = nearest.pairs, query.pairs
+        left = torch.cat([query.row_side.columns(cells.active_rows), columns(self.ops[0], pairs.active_rows)], 1)
+        right = torch.cat([query.col_side.columns(cells.active_cols), columns(self.ops[1], pairs.active_cols)], 1)
+        gram_left, gram_right = left[self._listed].mT @ left[self._listed], right.mT @ right
+        offset = len(cells.active_rows), len(cells.active_cols)
+        total = x.new_empty(x.shape[1])
+        for q in range(x.shape[1]):
+            inner = x.new_zeros(left.shape[1], right.shape[1])
+            inner[offset[0] + pairs.local_rows, offset[1] + pairs.local_cols] = -x[:, q]
+            inner[cells.local_rows[q], cells.local_cols[q]] = 1.0
+            total[q] = (inner * (gram_left @ inner @ gram_right)).sum()
+        return (total - (nearest.noise.unsqueeze(1) * x).square().sum(0)).clamp_min(0)
+
+    def joint(self, query: Query) -> Joint:
+        """S at the query's cells, given the nearest observations; larger than S, if anything."""
+        check_joint_size(query, self.limits)
+        return self._nearest(query, self.limits.dense).joint(query)
+
+    def everywhere(self, query: Query) -> LinearOperator:
+        """Refused."""
+        raise SizeError(
+            f"the covariance given whole lists of {len(self._listed):,} rows is offered for some cells at a time, "
+            "not for the whole grid"
+        )
+
+
+def kernel_operators(prior: MatrixGP, data: ObservedMatrix | PositiveUnlabelled) -> Operators:
+    """(K_M, K_N) of a prior that fits the data."""
+    if data.shape != prior.shape:
+        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    return prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
+
+
+def condition(
+    ops: Operators,
+    data: ObservedMatrix | PositiveUnlabelled,
+    noise: Tensor,
+    *,
+    tolerance: float,
+    limits: Limits = DEFAULT_LIMITS,
+    **options: Any,
+) -> ConditionalCovariance | WholeListCovariance:
+    """The covariance given data; what costs time is done when somebody asks.
+
+    :param noise: () noise variance of an observation with weight 1; on whole lists every cell of a row is one.
+    :param options: of :class:`ConditionalCovariance`.
+    """
+    device, dtype = ops[0].device, ops[0].dtype
+    if isinstance(data, ObservedMatrix):
+        rows, cols = data.rows.to(device), data.cols.to(device)
+        each = noise if data.weights is None else noise / data.weights.to(dtype=dtype, device=device)
+    elif data.num_cells > limits.listed_cells:
+        return WholeListCovariance(ops, data, noise, tolerance=tolerance, limits=limits)
+    else:
+        pattern = data.pattern.to(device)
+        rows, cols, each = pattern.rows, pattern.cols, noise
+        if data.weight != 1:
+            weights = torch.full((data.num_cells,), data.weight, dtype=dtype, device=device)
+            weights[data.positions.to(device)] = 1.0
+            each = noise / weights
+    pairs = PairIndex(rows, cols, data.shape)
+    return ConditionalCovariance(ops, pairs, each, tolerance=tolerance, limits=limits, **options)

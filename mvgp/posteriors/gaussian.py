@@ -1,11 +1,23 @@
-"""GaussianPosterior: a mean and a covariance, and everything that follows from them."""
+r"""Posteriors: a mean and a covariance, and everything that follows from them.
+
+The covariance of :class:`FullPosterior` and :class:`TracePosterior` can be rescaled to the maximum marginal likelihood.
+Multiply the prior's covariance and the noise by a number s. A plain posterior keeps its mean, and so does the
+trace-constrained one with :math:`\sqrt{s}\, l_1` and :math:`s\, l_2` in equation (5); the covariance becomes
+:math:`s S`. The evidence bound depends on s through
+
+.. math:: -\tfrac T2 \log s - \tfrac{1}{2 s} \left( (r - \psi_T)^T D^{-1} (r - \psi_T) + \|\psi - b\|_K^2 \right)
+
+with r the observed values, or the retargeted scores of a ranking. Its maximum is at s = the bracket divided by T; for
+the plain posterior that is :math:`(r - b)^T (K_{TT} + D)^{-1} (r - b) / T`, the maximum of the marginal likelihood.
+"""
 
 from __future__ import annotations
 
+import copy
 import os
 import statistics
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import gpytorch
 import torch
@@ -15,27 +27,30 @@ from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 
 from .. import hooks
-from ..checks import check_between, check_generator, without_gradient
-from ..linalg.checks import check_samples
+from ..checks import check_between, check_generator, check_positive, without_gradient
+from ..errors import InputError
+from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import Certificate, Penalty
+from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
-from ..tensor_checks import check_index
+from ..tensor_checks import check_index, check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
-from .covariance import PosteriorCovariance
-from .joint import Joint
+from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
+from .explain import Duals, Explanation, explain_cell
+from .predictive import Predictions
 from .query import LINE_BATCH, AxisQuery, Coefficients, Query, pair_means, row_scores
-from .ranks import RankQueries
-from .variance import VarianceMethod
+from .ranks import Joint, RankQueries
+from .system import VarianceMethod
 
 
 class GaussianPosterior(RankQueries):
     r"""A Gaussian process over the matrix: mean :math:`b + k_M A k_N^T`, covariance S of equation (3).
 
-    Cells are given by their row and column, (Q,) each. For kernels with inputs, ``row_inputs`` and
-    ``col_inputs`` ask about rows and columns that the prior has never seen: positions then count
-    within the new inputs.
-
-    A posterior is constant: no answer carries a gradient, and inputs that require one are refused.
+    Cells are given by their row and column, (Q,) each. For kernels with inputs, ``row_inputs`` and ``col_inputs`` ask
+    about new rows and columns; positions then count within the new inputs. A posterior is constant: no answer carries
+    a gradient, and inputs that require one are refused.
 
     :param prior: a copy of the prior as it was when fitted; if it takes gradients, a snapshot of it is kept.
     :param ops: its covariances (K_M, K_N).
@@ -43,6 +58,7 @@ class GaussianPosterior(RankQueries):
     :param conditional: the covariance.
     """
 
+    _duals: Duals | None = None  # set by a fit, and by the loader
     _noise: float | None = None  # set by a fit, and by the loader
 
     def __init__(
@@ -54,8 +70,7 @@ class GaussianPosterior(RankQueries):
     ) -> None:
         learnable = any(values.requires_grad for values in (*prior.parameters(), *prior.buffers()))
         self.prior = prior.snapshot() if learnable else prior
-        row_op, col_op = (op.detach() if op.requires_grad else op for op in ops)
-        self._ops = (row_op, col_op)
+        self._ops = tuple(op.detach() if op.requires_grad else op for op in ops)
         self.coefficients, self.conditional = coefficients, conditional
 
     @property
@@ -77,7 +92,7 @@ class GaussianPosterior(RankQueries):
         device: torch.device = self._ops[0].device
         return device
 
-    def _query(self, rows: Any, cols: Any, row_inputs: Any, col_inputs: Any) -> Query:
+    def _query(self, rows: Any, cols: Any, row_inputs: Any = None, col_inputs: Any = None) -> Query:
         return Query(self.prior, self._ops, rows, cols, row_inputs, col_inputs)
 
     def _mean(self, query: Query) -> Tensor:
@@ -100,8 +115,7 @@ class GaussianPosterior(RankQueries):
     @without_gradient
     def mean(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> Tensor:
         """(Q,): posterior mean at pairs."""
-        query = self._query(rows, cols, row_inputs, col_inputs)
-        return self._mean(query)
+        return self._mean(self._query(rows, cols, row_inputs, col_inputs))
 
     @without_gradient
     def variance(
@@ -116,7 +130,7 @@ class GaussianPosterior(RankQueries):
     ) -> Tensor:
         """(Q,): posterior variance at pairs (of the noise-free entry), in bounded memory.
 
-        :param method: one of the table in :mod:`mvgp.posteriors.variance`; by default what fits the size.
+        :param method: one of the table in :mod:`mvgp.posteriors.system`; by default what fits the size.
         :param accuracy: largest relative error, such as 0.01, where an exact value would take long.
         """
         return self.conditional.variance(self._query(rows, cols, row_inputs, col_inputs), method, accuracy)
@@ -144,8 +158,7 @@ class GaussianPosterior(RankQueries):
     ) -> VarianceEstimate:
         """Posterior variances of whole rows, all of them when ``rows`` (R,) is left out, with their standard errors.
 
-        Exact where that takes about a minute, estimated from random vectors elsewhere; see
-        :mod:`mvgp.posteriors.all_cells`.
+        Exact where that takes a minute, estimated from random vectors elsewhere, :mod:`mvgp.posteriors.all_cells`.
 
         :param method: "exact" or "stochastic" overrides the choice.
         :param accuracy: of an estimated standard deviation, relative, at two standard errors, for nearly all cells.
@@ -163,16 +176,8 @@ class GaussianPosterior(RankQueries):
             tensor([[0.5000, 1.0000, 1.0000, 1.0000]], dtype=torch.float64)
 
         """
-        return row_variances(
-            self.conditional,
-            lambda row, col: self._query(row, col, None, None),
-            self._rows(rows),
-            method=method,
-            accuracy=accuracy,
-            max_probes=max_probes,
-            seed=seed,
-            progress=progress,
-        )
+        chosen = self._rows(rows)
+        return row_variances(self.conditional, self._query, chosen, method, accuracy, max_probes, seed, progress)
 
     @without_gradient
     def sample(
@@ -194,38 +199,166 @@ class GaussianPosterior(RankQueries):
     @without_gradient
     def joint(self, rows: Any, cols: Any) -> Joint:
         """The joint distribution at up to 20,000 pairs: its mean, its covariance as a dense matrix, cheap samples."""
-        query = self._query(rows, cols, None, None)
-        mean = self._mean(query)
-        return replace(self.conditional.joint(query), mean=mean)
+        query = self._query(rows, cols)
+        return replace(self.conditional.joint(query), mean=self._mean(query))
 
     @without_gradient
     def scores(self, rows: Any = None) -> Tensor:
         """(R, N): posterior means of whole rows, all of them when ``rows`` (R,) is left out."""
         chosen = self._rows(rows)
-        row_side, col_side = (
-            AxisQuery(axis, op) for axis, op in zip((self.prior.row_axis, self.prior.col_axis), self._ops, strict=True)
-        )
+        row_side, col_side = AxisQuery(self.prior.row_axis, self._ops[0]), AxisQuery(self.prior.col_axis, self._ops[1])
         cols = torch.arange(self.shape[1], device=chosen.device)
         out = torch.empty(len(chosen), self.shape[1], dtype=self.prior.dtype, device=chosen.device)
         for start in range(0, len(chosen), LINE_BATCH):
-            part = chosen[start : start + LINE_BATCH]
-            out[start : start + LINE_BATCH] = row_scores(self.coefficients, row_side, col_side, part)
-            out[start : start + LINE_BATCH] += self.prior.mean_module.block(part, cols)
+            where = slice(start, start + LINE_BATCH)
+            out[where] = row_scores(self.coefficients, row_side, col_side, chosen[where])
+            out[where] += self.prior.mean_module.block(chosen[where], cols)
         return out
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, whole or not at all; :func:`mvgp.load` gives it back, in any process.
+    @without_gradient
+    def explain(self, row: int, col: int, *, row_inputs: Any = None, col_inputs: Any = None) -> Explanation:
+        """Why the mean of one cell is what it is: the exact share of every known pair, equation (14).
 
-        :param path: of the file; an existing one is replaced.
+        The shares, the prior mean and what unlabelled cells add sum to the score, up to the accuracy of the fit.
+
+        Example:
+            >>> import gpytorch, mvgp, torch
+            >>> from mvgp.kernels import PrecomputedKernel
+            >>> two, four = (PrecomputedKernel(0.5 + 0.5 * torch.eye(size).double()) for size in (2, 4))
+            >>> data = mvgp.ObservedMatrix([0, 1], [0, 1], [3.0, -1.0], (2, 4))
+            >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+            >>> why = mvgp.FullGP(mvgp.MatrixGP(two, four), likelihood).fit(data).explain(0, 1)
+            >>> list(zip(why.rows.tolist(), why.cols.tolist(), why.shares.round(decimals=2).tolist()))
+            [(0, 0, 0.97), (1, 1, -0.53)]
+
         """
+        if self._duals is None:
+            raise InputError(
+                "explain: this posterior does not know what its pairs carry; fit it again, or save it with a newer mvgp"
+            )
+        query = self._query(row, col, row_inputs, col_inputs)
+        return explain_cell([query], [self._duals], float(self._mean(query).sum()), float(query.prior_mean().sum()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all, replacing an old one; :func:`mvgp.load` gives it back."""
         hooks.save_posterior(self, path)
 
     @without_gradient
     def covariance(self) -> LinearOperator:
         """S over all cells, (M N, M N), row-major, applied lazily."""
         everything = PairIndex.complete(self.shape, self.device)
-        return self.conditional.everywhere(self._query(everything.rows, everything.cols, None, None))
+        return self.conditional.everywhere(self._query(everything.rows, everything.cols))
 
     def __repr__(self) -> str:
         m, n = self.shape
         return f"{type(self).__name__}({m} x {n}, {len(self.conditional.pairs)} observed)"
+
+
+class ScalablePosterior(Predictions, GaussianPosterior):
+    r"""The posterior of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`, which can be rescaled to :math:`s S`."""
+
+    _evidence_scale: float | None = None
+
+    @property
+    def scale(self) -> float:
+        """By which covariance and noise are multiplied; 1 for a posterior as it was fitted."""
+        return unscaled(self.conditional)[1]
+
+    @property
+    def noise(self) -> float | None:
+        """Noise variance of an observation with weight 1, at this scale; None if it is not known."""
+        return super().noise if self._noise is None else self.scale * self._noise
+
+    @property
+    def evidence_scale(self) -> float:
+        """The scale of largest evidence bound, relative to the prior as it was given."""
+        if self.sites is not None:
+            raise InputError("evidence_scale: a pointwise likelihood fixes the scale of the latent values; it is 1")
+        if self._evidence_scale is None:
+            raise InputError("evidence_scale: this posterior is from a file that was written without it; fit it again")
+        return self._evidence_scale
+
+    def rescaled(self, scale: float) -> Self:
+        """The same mean with ``scale`` times the covariance S of the prior as it was given.
+
+        :param scale: positive; :attr:`evidence_scale` maximises the marginal likelihood.
+        """
+        scale = check_positive(scale, "scale")
+        other = copy.copy(self)
+        if not isinstance(self.conditional, NoCovariance):
+            other.conditional = ScaledCovariance(unscaled(self.conditional)[0], scale)
+        return other
+
+    def calibrated(self) -> Self:
+        """The same mean, the covariance rescaled to the maximum marginal likelihood, :attr:`evidence_scale` times S.
+
+        P(in the top k) compares differences of the mean, on the scale of the margin, with deviations on the kernels'.
+        """
+        return self.rescaled(self.evidence_scale)
+
+
+class FullPosterior(ScalablePosterior):
+    r"""The exact posterior, equations (2) and (3).
+
+    .. math:: \psi = b + K_{*T} (K_{TT} + D)^{-1} (r - b_T), \qquad S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}
+
+    :param solve_report: how well the linear system of the mean was solved; None for a ranking, which has a certificate.
+    :param certificate: of a ranking: how far its mean is from the optimum; None otherwise.
+    :param evidence_scale: see :mod:`~mvgp.posteriors.gaussian`.
+    """
+
+    def __init__(
+        self,
+        *parts: Any,
+        solve_report: SolveReport | None = None,
+        certificate: Certificate | None = None,
+        evidence_scale: float | None = None,
+    ) -> None:
+        super().__init__(*parts)
+        self._evidence_scale = evidence_scale
+        self.solve_report, self.certificate = solve_report, certificate
+
+
+class TracePosterior(ScalablePosterior):
+    r"""The mean :math:`\psi = b + G_M B G_N^T` solves the spectral elastic net (5); the covariance is equation (3).
+
+    :param certificate: of the mean: duality gap, iterations, rank.
+    :param penalty: the penalty it solves.
+    :param mean_factors: the mean in dual coordinates, up to prior mean and biases; None without a trace norm.
+    :param solution: what a neighbouring problem can start from; None for a posterior from a file.
+    :param evidence_scale: see :mod:`~mvgp.posteriors.gaussian`.
+    """
+
+    def __init__(
+        self,
+        *parts: Any,
+        certificate: Certificate,
+        penalty: Penalty,
+        mean_factors: LowRank | None,
+        solution: MeanSolution | RidgeSolution | None = None,
+        evidence_scale: float | None = None,
+    ) -> None:
+        super().__init__(*parts)
+        self._evidence_scale = evidence_scale
+        self.certificate, self.penalty = certificate, penalty
+        self.mean_factors, self.solution = mean_factors, solution
+
+    @property
+    def rank(self) -> int:
+        """Rank of the mean (before prior mean and biases)."""
+        return self.certificate.rank
+
+    @property
+    def trace_norm(self) -> float:
+        """||B||_*: the radius of the ball whose constraint form, equation (6), has the same mean."""
+        if self.mean_factors is None:
+            raise InputError("without a trace norm (trace_share = 0) the mean is not of low rank")
+        return float(self.mean_factors.values.double().sum())
+
+    @property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """(M, R) and (N, R): their product is the mean, up to prior mean and biases."""
+        if self.mean_factors is None:
+            raise InputError("without a trace norm (trace_share = 0) the mean is not of low rank; use scores or mean")
+        mean = self.mean_factors
+        return mean.left_image * mean.values.sqrt(), mean.right_image * mean.values.sqrt()

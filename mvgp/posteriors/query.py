@@ -3,16 +3,15 @@ r"""The cells a posterior is asked about, and its mean there: :math:`\psi(m, n) 
 from __future__ import annotations
 
 import copy
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..linalg import cost
-from ..linalg.pairs import PairIndex
-from ..linalg.patterns import Pattern
-from ..linalg.roots import columns, diagonal_at
+from ..linalg.pairs import CompleteRows, PairIndex, Pattern
+from ..linalg.spectra import columns, diagonal_at, product_seconds
 from ..priors.matrix_gp import Axis, MatrixGP
 from ..tensor_checks import check_cells
 
@@ -127,29 +126,10 @@ class Query:
         return self.row_side.diagonal(self.pairs.rows) * self.col_side.diagonal(self.pairs.cols)
 
 
-# The mean, by its representer coefficients A ------------------------------------------------------
-
-
-class Coefficients(Protocol):
-    """A (M, N), known by its products."""
-
-    def times(self, dense: Tensor) -> Tensor:
-        """(M, k): A times (N, k)."""
-        ...
-
-    def times_t(self, dense: Tensor) -> Tensor:
-        """(N, k): A^T times (M, k)."""
-        ...
-
-
 class SparseCoefficients:
-    """A with one number for each observed pair: the plain posterior mean, equation (2).
+    """A (M, N) with one of the ``values`` (T,) for each observed pair; whole rows are held as a dense block."""
 
-    :param pattern: where the T pairs are in the M x N matrix.
-    :param values: (T,).
-    """
-
-    def __init__(self, pattern: Pattern, values: Tensor) -> None:
+    def __init__(self, pattern: Pattern | CompleteRows, values: Tensor) -> None:
         self.pattern, self.values = pattern, values
         self._matrix, self._matrix_t = pattern.matrix(values), pattern.matrix_t(values)
 
@@ -160,31 +140,31 @@ class SparseCoefficients:
         return SparseCoefficients, (self.pattern, self.values)
 
     def times(self, dense: Tensor) -> Tensor:
-        """See :class:`Coefficients`."""
+        """(M, k): A times (N, k)."""
         return self._matrix @ dense
 
     def times_t(self, dense: Tensor) -> Tensor:
-        """See :class:`Coefficients`."""
+        """(N, k): A^T times (M, k)."""
         return self._matrix_t @ dense
 
 
+@dataclass(frozen=True, eq=False)
 class LowRankCoefficients:
-    """A = left right^T: the trace-constrained mean.
+    """A (M, N) = left right^T: the trace-constrained mean."""
 
-    :param left: (M, R).
-    :param right: (N, R).
-    """
-
-    def __init__(self, left: Tensor, right: Tensor) -> None:
-        self.left, self.right = left, right
+    left: Tensor  # (M, R)
+    right: Tensor  # (N, R)
 
     def times(self, dense: Tensor) -> Tensor:
-        """See :class:`Coefficients`."""
+        """(M, k): A times (N, k)."""
         return self.left @ (self.right.mT @ dense)
 
     def times_t(self, dense: Tensor) -> Tensor:
-        """See :class:`Coefficients`."""
+        """(N, k): A^T times (M, k)."""
         return self.right @ (self.left.mT @ dense)
+
+
+Coefficients = SparseCoefficients | LowRankCoefficients
 
 
 def row_scores(coefficients: Coefficients, row_side: AxisQuery, col_side: AxisQuery, rows: Tensor) -> Tensor:
@@ -196,9 +176,8 @@ def row_scores(coefficients: Coefficients, row_side: AxisQuery, col_side: AxisQu
 def pair_means(coefficients: Coefficients, query: Query) -> Tensor:
     """(Q,): psi at the query's cells, chunk by chunk along the axis with the cheaper products."""
     rows, cols, pairs = query.row_side, query.col_side, query.pairs
-    by_rows = cost.product_seconds(cols.cross(), 64) * len(pairs.active_rows)
-    by_cols = cost.product_seconds(rows.cross(), 64) * len(pairs.active_cols)
-    flipped = by_cols < by_rows
+    by_rows = product_seconds(cols.cross(), 64) * len(pairs.active_rows)
+    flipped = product_seconds(rows.cross(), 64) * len(pairs.active_cols) < by_rows
     active, local = (pairs.active_cols, pairs.local_cols) if flipped else (pairs.active_rows, pairs.local_rows)
     across = pairs.rows if flipped else pairs.cols
     out = torch.empty(len(query), dtype=rows.op.dtype, device=rows.op.device)

@@ -1,73 +1,131 @@
-"""Ranks of a row: how certain they are, and what to test next. :class:`RankQueries` is a part of every posterior."""
+"""Ranks of a row: how certain they are, and what to test next. They are read off joint samples of its cells."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import check_between, check_positive, check_seed, check_whole_number, without_gradient
+from ..checks import check_between, check_generator, check_positive, check_seed, check_whole_number, without_gradient
 from ..data.positive_unlabelled import positive_pairs
-from ..errors import InputError
-from ..linalg.checks import check_samples
-from ..tensor_checks import check_index, check_matrix, check_one_index, check_values
-from .covariance import PosteriorCovariance
-from .joint import Joint
+from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
+from ..linalg.cost import Limits
+from ..linalg.spectra import columns
+from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values, refuse_where
+from .query import Query
+from .system import FACTOR_BATCH, ObservedSystem, nearest_observations, right_sides
 from .tables import TestPlan, TopTable, plan_tests
 
 STD_ACCURACY = 0.01  # of the standard deviations in a table, where exact ones would take long
+SINGLE_FROM = 4096  # cells from which a joint covariance is formed and factored in single precision
 
 
-class RankQueries(ABC):
-    """Questions about one row, answered from the joint posterior of its candidates.
+@dataclass(frozen=True)
+class Joint:
+    """A dense covariance of Q cells.
 
-    Their joint covariance is formed once for each question, :mod:`~mvgp.posteriors.joint`; where more than some
-    10,000 pairs were observed it is conditioned on those nearest to the row.
+    :param matrix: (Q, Q).
+    :param observations: how many observations it is conditioned on: the nearest ones, when not all. Leaving out
+        the rest makes it larger, never smaller.
+    :param size: the largest variance it was computed from, that of the prior; its rounding errors are of this size.
+    :param mean: (Q,) of the entries; None stands for 0.
     """
 
-    conditional: PosteriorCovariance
+    matrix: Tensor
+    observations: int
+    size: float = 0.0
+    mean: Tensor | None = None
 
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """(M, N)"""
+    def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """(num_samples, Q): joint samples of the entries."""
+        num_samples, generator = check_samples(num_samples, len(self.matrix)), check_generator(generator)
+        root = _root(self.matrix, self.size)
+        noise = torch.randn(root.shape[1], num_samples, generator=generator, dtype=root.dtype, device=root.device)
+        drawn = (root @ noise).mT
+        return drawn if self.mean is None else self.mean.to(drawn) + drawn
 
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Where it computes."""
 
-    @abstractmethod
-    def mean(self, rows: Any, cols: Any) -> Tensor:
-        """(Q,): posterior mean at pairs."""
+def joint_covariance(system: ObservedSystem, query: Query) -> Joint:
+    r""":math:`K_{**} - H^T H` with :math:`H = L^{-1} K_{T*}` and L the factor of :math:`K_{TT} + D`."""
+    check_joint_size(query, system.limits)
+    closed = system.closed_form
+    if closed is not None and not query.is_new and len(query.pairs.active_rows) == 1:
+        weights = closed.row_vectors[query.pairs.active_rows[0]].square() @ closed.spectrum  # (S,)
+        vectors = closed.col_vectors[query.pairs.cols]  # (Q, S)
+        return Joint((vectors * weights) @ vectors.mT, len(system.pairs))
+    if len(system.pairs) > system.limits.dense:
+        system = system.restricted(nearest_observations(system, query, system.limits.joint_nearest))
+    working = torch.float32 if len(query) >= SINGLE_FROM else system.noise.dtype
+    matrix = _prior(query, working)
+    size = float(matrix.diagonal().amax()) if len(matrix) else 0.0
+    half = matrix.new_empty(len(system.pairs), len(query))  # H (T, Q)
+    for where, rhs in right_sides(system, query, FACTOR_BATCH):
+        half[:, where] = system.half_solve(rhs).to(working)
+    matrix.addmm_(half.mT, half, alpha=-1)
+    return Joint(matrix, len(system.pairs), size)
 
-    @abstractmethod
-    def variance(self, rows: Any, cols: Any, *, accuracy: float | None = None) -> Tensor:
-        """(Q,): posterior variance at pairs."""
 
-    @abstractmethod
-    def joint(self, rows: Any, cols: Any) -> Joint:
-        """The joint covariance at pairs."""
+def check_joint_size(query: Query, limits: Limits) -> None:
+    """Refuse more cells than a dense covariance is formed for."""
+    if len(query) > limits.joint_cells:
+        raise SizeError(f"a joint covariance is formed for up to {limits.joint_cells:,} cells, got {len(query):,}")
+
+
+def _prior(query: Query, dtype: torch.dtype) -> Tensor:
+    """(Q, Q): the prior's covariance, some columns at a time, so that nothing else of this size is needed."""
+    row_op, col_op, pairs = query.row_side.covariance(), query.col_side.covariance(), query.pairs
+    out = torch.empty(len(query), len(query), dtype=dtype, device=pairs.rows.device)
+    for start in range(0, len(query), FACTOR_BATCH):
+        part = pairs[start : start + FACTOR_BATCH]
+        of_rows = columns(row_op, part.active_rows)[:, part.local_rows]  # (M*, q)
+        of_cols = columns(col_op, part.active_cols)[:, part.local_cols]  # (N*, q)
+        out[:, start : start + FACTOR_BATCH] = of_rows[pairs.rows] * of_cols[pairs.cols]
+    return out
+
+
+def _root(matrix: Tensor, size: float) -> Tensor:
+    """(Q, R) with root root^T = ``matrix`` up to rounding: Cholesky's, or by eigenpairs where that is singular.
+
+    :param size: of the numbers that ``matrix`` is a difference of, when larger than itself.
+    """
+    chol, info = torch.linalg.cholesky_ex(matrix)
+    if info == 0:
+        return chol
+    lift = 10 * len(matrix) * torch.finfo(matrix.dtype).eps * max(size, float(matrix.diagonal().amax()))
+    if len(matrix) > SINGLE_FROM:
+        chol, info = torch.linalg.cholesky_ex(matrix.diagonal_scatter(matrix.diagonal() + lift))
+        if info == 0:
+            return chol
+        raise NotPositiveSemidefiniteError(
+            f"the posterior covariance of {len(matrix)} cells is not positive semi-definite in {matrix.dtype} (pivot "
+            f"{int(info)}); raise the noise, or ask about fewer cells, for which double precision is used"
+        )
+    values, vectors = torch.linalg.eigh(matrix)
+    if values[0] < -max(lift, 1e-12):
+        least = values[0].item()
+        raise NotPositiveSemidefiniteError(
+            f"the posterior covariance of {len(matrix)} cells has an eigenvalue of {least:.3g}; raise the noise"
+        )
+    return vectors * values.clamp_min(0).sqrt()
+
+
+class RankQueries:
+    """Questions about one row, answered from the joint posterior of its candidates, which is formed for each question.
+
+    Where more than some 10,000 pairs were observed it is conditioned on those nearest to the row.
+    """
 
     @without_gradient
     def top(
-        self,
-        row: Any,
-        k: int = 20,
-        *,
-        exclude: Any = None,
-        level: float = 0.9,
-        num_samples: int = 1000,
-        seed: int = 0,
+        self, row: Any, k: int = 20, *, exclude: Any = None, level: float = 0.9, num_samples: int = 1000, seed: int = 0
     ) -> TopTable:
         """The k best items of a row by posterior mean, each with its standard deviation and P(in the top k).
 
-        The probabilities and the intervals of ranks are shares of joint samples of the row's candidates: with S
-        samples, a probability p has a standard error of sqrt(p (1 - p) / S).
+        Probabilities and intervals of ranks are shares of S joint samples of the row's candidates: a probability p has
+        a standard error of sqrt(p (1 - p) / S).
 
-        :param row: the row.
         :param k: how many items; also the k of P(in the top k).
         :param exclude: known positives that are no candidates: an ``ObservedMatrix``, whose entries above 0 count, a
             ``PositiveUnlabelled`` or a pair (rows, cols). The names of items are taken from it, too.
@@ -96,7 +154,7 @@ class RankQueries(ABC):
             items=chosen,
             names=None if names is None else tuple(names[item] for item in chosen.tolist()),
             mean=line.mean[best],
-            std=self.variance(at, chosen, accuracy=STD_ACCURACY).sqrt(),
+            std=line.posterior.variance(at, chosen, accuracy=STD_ACCURACY).sqrt(),
             top_probability=top_probability(samples, places)[best],
             rank_low=low,
             rank_high=high,
@@ -115,13 +173,7 @@ class RankQueries(ABC):
 
     @without_gradient
     def rank_interval(
-        self,
-        row: Any,
-        level: float = 0.9,
-        *,
-        exclude: Any = None,
-        num_samples: int = 1000,
-        seed: int = 0,
+        self, row: Any, level: float = 0.9, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
     ) -> tuple[Tensor, Tensor]:
         """(N,) and (N,): best and worst rank of a credible interval of every item of a row; 0 for excluded ones."""
         share = check_between(level, "level")
@@ -131,26 +183,20 @@ class RankQueries(ABC):
 
     @without_gradient
     def expected_hits(
-        self,
-        row: Any,
-        chosen: Any,
-        k: int = 20,
-        *,
-        exclude: Any = None,
-        num_samples: int = 1000,
-        seed: int = 0,
+        self, row: Any, chosen: Any, k: int = 20, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
     ) -> float:
         """How many of the ``chosen`` items (C,) of a row are expected in its top k. Arguments as for :meth:`top`."""
-        probabilities = self.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed)
-        return expected_hits(probabilities, chosen)
+        options = {"exclude": exclude, "num_samples": num_samples, "seed": seed}
+        return expected_hits(self.top_probability(row, k, **options), chosen)
 
     @without_gradient
     def beats(self, row: Any, item: Any, other: Any) -> float:
         """P(``item`` scores higher than ``other``) in a row, in closed form."""
-        line = check_one_index(row, self.shape[0], "row")
-        items = [check_one_index(at, self.shape[1], name) for at, name in ((item, "item"), (other, "other"))]
-        mean, s = self.mean([line, line], items), self.joint([line, line], items).matrix
-        lead = float(mean[0] - mean[1])
+        posterior: Any = self  # the whole that this is a part of
+        line = check_one_index(row, posterior.shape[0], "row")
+        items = [check_one_index(at, posterior.shape[1], name) for at, name in ((item, "item"), (other, "other"))]
+        joint: Joint = posterior.joint([line, line], items)
+        lead, s = float(posterior.mean([line, line], items).flip(0).diff()), joint.matrix
         spread = float((s[0, 0] + s[1, 1] - 2 * s[0, 1]).clamp_min(0)) ** 0.5
         if spread == 0:
             return 0.5 + 0.5 * ((lead > 0) - (lead < 0))
@@ -178,19 +224,17 @@ class RankQueries(ABC):
         noise = None if noise is None else check_positive(noise, "noise")
         line = _Row(self, row, exclude)
         at_top = top_probability(line.samples(num_samples, seed), places)
-        error = float(self.conditional.noise.min()) if noise is None else noise
+        error = float(line.posterior.conditional.noise.min()) if noise is None else noise
         names = getattr(exclude, "col_names", None)
         return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, number, places, names)
 
 
 class _Row:
-    """The candidates of a row and their joint posterior.
+    """The candidates of a row and their joint posterior."""
 
-    :param exclude: as for :meth:`RankQueries.top`.
-    """
-
-    def __init__(self, posterior: RankQueries, row: Any, exclude: Any) -> None:
-        at, shape = check_one_index(row, posterior.shape[0], "row"), posterior.shape
+    def __init__(self, posterior: Any, row: Any, exclude: Any) -> None:
+        self.posterior, shape = posterior, posterior.shape
+        at = check_one_index(row, shape[0], "row")
         self.items = candidates(at, exclude, shape).to(posterior.device)  # (C,)
         self.rows = torch.full_like(self.items, at)  # (C,)
         self.mean = posterior.mean(self.rows, self.items)  # (C,)
@@ -211,17 +255,10 @@ class _Row:
 
 
 def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
-    """(C,) ascending: the items of a row that are not excluded.
-
-    :param row: the row.
-    :param exclude: as for :func:`mvgp.metrics.ranking_scores`: an ``ObservedMatrix``, whose entries above 0 count,
-        anything else with ``rows`` and ``cols``, or a pair (rows, cols) of vectors; ``None`` for no items.
-    :param shape: (M, N).
-    """
+    """(C,) ascending: the items of a row that are not excluded, see :meth:`RankQueries.top`."""
     keep = torch.ones(shape[1], dtype=torch.bool)
-    if exclude is not None:
-        rows, cols = positive_pairs(exclude, shape, "exclude")
-        keep[cols[rows == row]] = False
+    rows, cols = positive_pairs(exclude, shape, "exclude")
+    keep[cols[rows == row]] = False
     if not keep.any():
         raise InputError(f"exclude: expected at least one item of row {row} to be left, got all {shape[1]} excluded")
     return keep.nonzero().squeeze(1)
@@ -234,14 +271,8 @@ def top_probability(samples: Any, k: int) -> Tensor:
 
     :param samples: (S, N) joint samples of the N candidates of a row.
     :param k: how many places the top has.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import top_probability
-        >>> top_probability([[3.0, 2.0, 1.0], [3.0, 1.0, 1.0]], k=2).tolist()
-        [1.0, 0.75, 0.25]
-
     """
-    drawn, places = check_sample_matrix(samples), check_whole_number(k, "k")
+    drawn, places = _samples(samples), check_whole_number(k, "k")
     if places >= drawn.shape[1]:
         return torch.ones(drawn.shape[1], dtype=torch.float64, device=drawn.device)
     last = drawn.topk(places, dim=1).values[:, -1:]  # (S, 1) the score on place k
@@ -259,15 +290,8 @@ def rank_interval(samples: Any, level: float = 0.9, items: Any = None) -> tuple[
     :param samples: (S, N) joint samples of the N candidates of a row.
     :param level: probability of the interval, between 0 and 1.
     :param items: (I,) positions among the candidates; all N when left out.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import rank_interval
-        >>> low, high = rank_interval([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]], level=0.9)
-        >>> low.tolist(), high.tolist()
-        ([1, 2, 2], [1, 3, 3])
-
     """
-    drawn, share = check_sample_matrix(samples), check_between(level, "level")
+    drawn, share = _samples(samples), check_between(level, "level")
     num_samples, num_items = drawn.shape
     chosen = drawn
     if items is not None:
@@ -287,20 +311,10 @@ def expected_hits(probabilities: Any, chosen: Any) -> float:
 
     :param probabilities: (N,) probability of each item to be in the top k.
     :param chosen: (C,) distinct items.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import expected_hits
-        >>> expected_hits([1.0, 0.75, 0.25], chosen=[0, 2])
-        1.25
-
     """
     shares = check_values(probabilities, None, "probabilities", torch.float64)
-    size = len(shares)
-    bad = (shares < 0) | (shares > 1 + 1e-9)
-    if bad.any():
-        at = int(bad.nonzero()[0])
-        raise InputError(f"probabilities[{at}]: expected a number from 0 to 1, got {shares[at].item()}")
-    picked = check_index(chosen, size, "chosen").to(shares.device)
+    refuse_where((shares < 0) | (shares > 1 + 1e-9), shares, "probabilities", "a number from 0 to 1")
+    picked = check_index(chosen, len(shares), "chosen").to(shares.device)
     values, counts = torch.unique(picked, return_counts=True)
     if len(values) < len(picked):
         raise InputError(f"chosen: expected distinct items, got {int(values[counts > 1][0])} more than once")
@@ -308,24 +322,12 @@ def expected_hits(probabilities: Any, chosen: Any) -> float:
 
 
 def beats(samples: Any, i: int, j: int) -> float:
-    """The probability that item i has a higher score than item j; a tie counts 1/2.
-
-    :param samples: (S, N) joint samples of the N candidates of a row.
-    :param i: position of the one.
-    :param j: position of the other.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import beats
-        >>> beats([[3.0, 2.0], [1.0, 1.0]], 0, 1)
-        0.75
-
-    """
-    drawn = check_sample_matrix(samples)
+    """The probability that item i has a higher score than item j in ``samples`` (S, N); a tie counts 1/2."""
+    drawn = _samples(samples)
     first, second = (drawn[:, check_one_index(at, drawn.shape[1], name)] for at, name in ((i, "i"), (j, "j")))
     return float((first > second).double().mean() + (first == second).double().mean() / 2)
 
 
-def check_sample_matrix(samples: Any) -> Tensor:
+def _samples(samples: Any) -> Tensor:
     """(S, N) finite real numbers, at least one of them."""
-    matrix = check_matrix(samples, "samples", shape="(S, N)")
-    return matrix.contiguous()
+    return check_matrix(samples, "samples", shape="(S, N)").contiguous()

@@ -1,31 +1,53 @@
-r"""The linear system behind every posterior, :math:`A = K_{TT} + D` over the observed cells."""
+r"""The linear system behind every posterior, :math:`A = K_{TT} + D` over the observed cells, and variances from it.
+
+The variance of a cell is the prior's, less what the observations take away, :math:`k^T A^{-1} k`:
+
+===========  ====================================================  ==========================================
+method       how                                                   for
+===========  ====================================================  ==========================================
+`spectral`   eigenpairs of both kernels                            complete grids with equal noise
+`cholesky`   a dense factor of :math:`K_{TT} + D`, kept            up to some 10,000 observed pairs
+`cg`         conjugate gradients, many cells at a time             any size; exact up to the solver's tolerance
+`bounded`    the nearest observations exactly, then conjugate      any size; to a stated accuracy, which is
+             gradients between two bounds                          proved for each cell
+`cached`     Galerkin's method in one Krylov space, kept           many queries, roughly; never too small
+===========  ====================================================  ==========================================
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Any, Literal, Self
 
 import gpytorch
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..errors import SizeError
+from ..checks import check_positive
+from ..errors import ConvergenceError, InputError, SizeError
+from ..linalg import cost
+from ..linalg.conjugate_gradients import quadratic_form
 from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.kronecker import SpectralKroneckerLinearOperator
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.solvers import CholeskySolver, Method, Solver, SpectralSolver, make_solver
 from ..linalg.spectra import spectral_bounds
-from .query import Query
+from .query import AxisQuery, Query
+
+VarianceMethod = Literal["auto", "spectral", "cholesky", "cg", "bounded", "cached"]
+BATCH_BYTES = 8 * 2**20  # of one batch of right-hand sides; larger ones leave the cache
+SMALLEST_BATCH = 16  # right-hand sides, in any case
+FACTOR_BATCH = 1024  # right-hand sides of a dense factor, which is read once for all of them
+EXPECTED_ITERATIONS = 10  # of conjugate gradients, for the choice of a method
 
 
 class ObservedSystem:
     r"""The system :math:`K_{TT} + D` of the observed cells: solutions, factors, products, bounds.
 
-    It depends on the observed cells and their noise, not on the values. What costs time (a solver, a dense factor)
-    is made when it is first needed.
+    It depends on the observed cells and their noise, not on the values. What costs time is made when first needed.
 
     :param ops: the prior covariances (K_M, K_N).
     :param pairs: the T observed cells.
@@ -55,14 +77,10 @@ class ObservedSystem:
 
     @cached_property
     def solver(self) -> Solver:
-        """Of :math:`K_{TT} + D`; made when first needed, since a mean alone may never ask."""
+        """Of :math:`K_{TT} + D`; a mean alone may never ask for it."""
+        most = self.max_iterations
         return make_solver(
-            *self.ops,
-            self.pairs,
-            self.noise,
-            method=self._method,
-            max_iterations=self.max_iterations,
-            limits=self.limits,
+            *self.ops, self.pairs, self.noise, method=self._method, max_iterations=most, limits=self.limits
         )
 
     def solve(self, rhs: Tensor) -> Tensor:
@@ -105,8 +123,8 @@ class ObservedSystem:
 
     @cached_property
     def cache(self) -> KrylovCache:
-        """A small subspace for rough variances of many cells, as large as ``max_root_decomposition_size``."""
-        return KrylovCache(self.times, self.pairs, self.noise)
+        """For rough variances of many cells."""
+        return KrylovCache(self)
 
     def times(self, dense: Tensor) -> Tensor:
         """(T, C): K_TT + D times (T, C)."""
@@ -135,31 +153,21 @@ class ObservedSystem:
 
     def restricted(self, which: Tensor) -> Self:
         """The system of the observations ``which`` (J,) alone; variances given it are at least as large."""
-        return self._similar(self.ops, self.pairs[which], self.noise[which] if self.noise.dim() else self.noise)
+        noise = self.noise[which] if self.noise.dim() else self.noise
+        return self._similar(self.ops, self.pairs[which], noise, self.tolerance)
 
     @cached_property
     def single(self) -> Self:
         """The same in single precision."""
         ops = (self.ops[0].to(torch.float32), self.ops[1].to(torch.float32))
-        return self._similar(ops, self.pairs, self.noise.float(), lowest_tolerance=1e-5)
+        return self._similar(ops, self.pairs, self.noise.float(), max(self.tolerance, 1e-5))
 
     def _similar(
-        self,
-        ops: tuple[LinearOperator, LinearOperator],
-        pairs: PairIndex,
-        noise: Tensor,
-        lowest_tolerance: float = 0.0,
+        self, ops: tuple[LinearOperator, LinearOperator], pairs: PairIndex, noise: Tensor, tolerance: float
     ) -> Self:
         """Another system with the same settings, its method chosen by its size."""
-        return type(self)(
-            ops,
-            pairs,
-            noise,
-            tolerance=max(self.tolerance, lowest_tolerance),
-            max_iterations=self.max_iterations,
-            strict=self.strict,
-            limits=self.limits,
-        )
+        most, strict, limits = self.max_iterations, self.strict, self.limits
+        return type(self)(ops, pairs, noise, tolerance=tolerance, max_iterations=most, strict=strict, limits=limits)
 
     @property
     def is_closed_form(self) -> bool:
@@ -196,22 +204,19 @@ class _Solve(torch.autograd.Function):
 class KrylovCache:
     r"""Rough variances of many cells from one small subspace (after LOVE, Pleiss et al. 2018).
 
-    With W (T, k) an orthonormal basis of a Krylov space of :math:`A = K_{TT} + D`, Galerkin's method replaces
-    :math:`k^T A^{-1} k` by :math:`k^T W (W^T A W)^{-1} W^T k`, which is never larger: variances come out too large, if
-    anything. Smooth kernels need few directions; with rough ones, such as those of sparse graphs, it says little.
-
-    :param times: maps (T, C) to A times it.
-    :param pairs: the T observed cells.
-    :param noise: () or (T,), for the type of its entries.
+    With W (T, k) an orthonormal basis of a Krylov space of A, k at most ``max_root_decomposition_size``, Galerkin's
+    method replaces :math:`k^T A^{-1} k` by :math:`k^T W (W^T A W)^{-1} W^T k`, which is never larger: variances come
+    out too large, if anything. Smooth kernels need few directions; for rough ones, of sparse graphs, it says little.
     """
 
-    def __init__(self, times: Callable[[Tensor], Tensor], pairs: PairIndex, noise: Tensor) -> None:
-        size = min(gpytorch.settings.max_root_decomposition_size.value(), len(pairs))
+    def __init__(self, system: ObservedSystem) -> None:
+        count = len(system.pairs)
+        size = min(gpytorch.settings.max_root_decomposition_size.value(), count)
         generator = torch.Generator().manual_seed(0)  # the same answers every time
-        start = torch.randn(len(pairs), generator=generator, dtype=torch.float64).to(noise)
-        basis = noise.new_zeros(len(pairs), size)
+        start = torch.randn(count, generator=generator, dtype=torch.float64).to(system.noise)
+        basis = system.noise.new_zeros(count, size)
         images = torch.zeros_like(basis)
-        vector = times(start.unsqueeze(1)).squeeze(1)
+        vector = system.times(start.unsqueeze(1)).squeeze(1)
         for step in range(size):
             for _ in range(2):  # once is not enough in floating point
                 vector = vector - basis[:, :step] @ (basis[:, :step].mT @ vector)
@@ -220,7 +225,7 @@ class KrylovCache:
                 basis, images = basis[:, :step], images[:, :step]
                 break
             basis[:, step] = vector / length
-            vector = images[:, step] = times(basis[:, step : step + 1]).squeeze(1)
+            vector = images[:, step] = system.times(basis[:, step : step + 1]).squeeze(1)
         small = basis.mT @ images
         self.basis, self.chol = basis, torch.linalg.cholesky((small + small.mT) / 2)
 
@@ -228,3 +233,145 @@ class KrylovCache:
         """(Q,): what the observations take from the prior's variance, at most; ``cross`` is K_*T (Q, T)."""
         seen = cross._matmul(self.basis)  # (Q, k)
         return torch.linalg.solve_triangular(self.chol, seen.mT, upper=False).square().sum(0)
+
+
+def pair_variance(
+    system: ObservedSystem, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None
+) -> Tensor:
+    """(Q,): the diagonal of S at the query's cells, between 0 and the prior's variance.
+
+    :param method: see the table above; by default the cheapest that is exact, or meets ``accuracy``.
+    :param accuracy: largest relative error of a variance; exact up to the solver's tolerance when left out.
+    """
+    accuracy = None if accuracy is None else check_positive(accuracy, "accuracy")
+    prior = query.prior_variance()
+    chosen = _cheapest(system, len(query), accuracy) if method == "auto" else method
+    if chosen == "spectral":
+        return torch.minimum(_spectral(system, query).clamp_min(0), prior)
+    if chosen == "bounded":
+        return _bounded(system, query, prior, 0.01 if accuracy is None else accuracy)
+    if chosen == "cached":
+        reduction = system.cache.reduction(system.cross(query))
+    elif chosen == "cholesky":
+        reduction = _reduction(system, query, lambda rhs: system.half_solve(rhs).square().sum(0), FACTOR_BATCH)
+    elif chosen == "cg":
+        reduction = _reduction(system, query, lambda rhs: (rhs * system.solve(rhs)).sum(0))
+    else:
+        raise InputError(f"method: expected auto, spectral, cholesky, cg, bounded or cached, got {method!r}")
+    return torch.minimum((prior - reduction).clamp_min(0), prior)
+
+
+def _cheapest(system: ObservedSystem, cells: int, accuracy: float | None) -> VarianceMethod:
+    """The cheapest method that is exact, or meets an accuracy.
+
+    ``fast_pred_var`` asks for the cache, which is rough; where a dense factor is cheap, that is faster, and exact.
+    """
+    if system.is_closed_form:
+        return "spectral"
+    if system.has_dense:
+        return "cholesky"
+    count = len(system.pairs)
+    if count <= system.limits.dense:
+        dense = (count**3 / 6 + cells * count**2 / 2) / cost.GEMM
+        if dense < cells * EXPECTED_ITERATIONS * system.covariance.product.plan.seconds:
+            return "cholesky"
+    if gpytorch.settings.fast_pred_var.on():
+        return "cached"
+    return "cg" if accuracy is None else "bounded"
+
+
+def right_sides(system: ObservedSystem, query: Query, width: int) -> Iterator[tuple[slice, Tensor]]:
+    """Some cells at a time: where they are in the query, and K_T* (T, w)."""
+    observed = system.pairs
+    for start in range(0, len(query), width):
+        where = slice(start, min(start + width, len(query)))
+        part = query.pairs[where]
+        of_rows = query.row_side.columns(part.active_rows)[observed.rows]  # (T, u)
+        of_cols = query.col_side.columns(part.active_cols)[observed.cols]  # (T, v)
+        yield where, of_rows[:, part.local_rows] * of_cols[:, part.local_cols]
+
+
+def _reduction(
+    system: ObservedSystem, query: Query, form: Callable[[Tensor], Tensor], smallest: int = SMALLEST_BATCH
+) -> Tensor:
+    """(Q,): k^T A^-1 k from ``form``, which maps K_T* (T, w) to it, at least ``smallest`` cells at a time."""
+    out = system.noise.new_empty(len(query))
+    width = max(smallest, BATCH_BYTES // (len(system.pairs) * out.element_size()))
+    for where, rhs in right_sides(system, query, width):
+        out[where] = form(rhs)
+    return out
+
+
+def _spectral(system: ObservedSystem, query: Query) -> Tensor:
+    closed = system.closed_form
+    if closed is None:
+        raise InputError("method='spectral' needs every cell observed, with equal noise")
+    if query.is_new:
+        return query.prior_variance() - _reduction(system, query, lambda rhs: (rhs * system.solve(rhs)).sum(0))
+    cells = query.pairs.rows * query.pairs.shape[1] + query.pairs.cols
+    return torch.cat([closed._get_indices(part, part) for part in cells.split(4096)])
+
+
+def nearest_observations(system: ObservedSystem, query: Query, count: int) -> Tensor:
+    """(J,) ascending: the observations with the largest prior correlation to any of the query's cells, nearly.
+
+    It is bounded by the largest row factor times the largest column factor, and that is what is compared.
+    """
+    observed = system.pairs
+    if len(observed) <= count:
+        return torch.arange(len(observed), device=observed.rows.device)
+    of_rows, of_cols = largest_factors(query)
+    size = of_rows[observed.rows] * of_cols[observed.cols]
+    return (size / system.diagonal.sqrt()).topk(count).indices.sort().values
+
+
+def largest_factors(query: Query) -> tuple[Tensor, Tensor]:
+    """(M,) and (N,): the largest covariance of each row with any row of the query, and of each column likewise."""
+
+    def largest(side: AxisQuery, active: Tensor) -> Tensor:
+        return torch.stack([side.columns(part).abs().amax(1) for part in active.split(256)]).amax(0)
+
+    return largest(query.row_side, query.pairs.active_rows), largest(query.col_side, query.pairs.active_cols)
+
+
+def _allowed(share: float, above: Tensor, which: Tensor, low: Tensor) -> Tensor:
+    """(C',): how wide a bracket may be, ``low`` (C',) of the reduction being known beyond ``above`` (C,)."""
+    return (share * (above[which] - low)).to(low)
+
+
+def _bounded(system: ObservedSystem, query: Query, prior: Tensor, accuracy: float) -> Tensor:
+    """Upper ends of brackets that hold the variances, each bracket at most ``accuracy`` of its variance wide.
+
+    With x solving the system of the nearest observations and r what it leaves of the right-hand side,
+    :math:`k^T A^{-1} k = k^T x + r^T A^{-1} r`: the last term is often small enough for its crudest bound.
+    """
+    if accuracy >= 1e-3 and system.noise.dtype == torch.float64:
+        system = system.single
+        query = query.in_precision(system.ops)
+    nearest = nearest_observations(system, query, system.limits.nearest)
+    local = system.restricted(nearest)
+    back = PairLinearOperator(*system.ops, system.pairs, local.pairs)  # (T, J)
+    out, share = torch.empty_like(prior), accuracy / (1 + accuracy)
+    width = max(SMALLEST_BATCH, 16 * BATCH_BYTES // (len(system.pairs) * system.noise.element_size()))
+    for where, rhs in right_sides(system, query, width):
+        start = local.dense.solve(rhs[nearest], system.tolerance).value  # (J, w)
+        known = (rhs[nearest] * start).sum(0).to(prior)
+        rest = rhs - back._matmul(start)
+        rest[nearest] = 0.0
+        above = prior[where] - known  # at least the variance
+        bounds = quadratic_form(
+            system.times,
+            rest,
+            lowest_eigenvalue=system.lowest_eigenvalue,
+            allowed=partial(_allowed, share, above),
+            max_iterations=system.max_iterations,
+        )
+        gap = (bounds.upper - bounds.lower).to(prior)
+        missed = gap > 1.001 * share * (above - bounds.lower.to(prior))
+        if missed.any():
+            raise ConvergenceError(
+                f"{int(missed.sum())} of {len(missed)} variances are not known to {accuracy:g} after {bounds.products} "
+                "products with K_TT + noise; ask for less accuracy, or allow more iterations"
+            )
+        out[where] = above - bounds.lower
+    return torch.minimum(out.clamp_min(0), prior)

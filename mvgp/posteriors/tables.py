@@ -6,9 +6,9 @@ noise variance v turns S into :math:`S - S_{:j} S_{j:} / (S_{jj} + v)` whatever 
 
 .. math:: \text{gain}(j) = \sum_i p_i (1 - p_i) \frac{S_{ij}^2}{S_{jj} + v}
 
-is the exact fall of U with the weights held fixed: an item is worth measuring if it is open itself, or if it
-is correlated with open ones. Several items are chosen one after the other, S updated in between, so that the second
-is not a copy of the first. The weights stay, since how they move depends on outcomes.
+is the exact fall of U with the weights held fixed: an item is worth measuring if it is open itself, or correlated with
+open ones. Several items are chosen one after the other, S updated in between, so that the second is not a copy of the
+first. The weights stay, since how they move depends on outcomes.
 """
 
 from __future__ import annotations
@@ -23,21 +23,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class ItemTable:
-    """A table with a line for each of I items.
-
-    A subclass is a dataclass with the fields named in ``order``, (I,) each. ``heading`` says what the number of a line
-    means.
-    """
+    """A table with a line for each of I items; ``heading`` says what the number of a line means."""
 
     heading: ClassVar[str]
-    order: ClassVar[tuple[str, ...]]
+    further: ClassVar[tuple[str, ...]]  # fields (I,) of the subclass
     items: Tensor
     names: tuple[str, ...] | None
     mean: Tensor
     std: Tensor
     top_probability: Tensor
-    k: int
 
     def __len__(self) -> int:
         return len(self.items)
@@ -49,23 +45,20 @@ class ItemTable:
         columns: dict[str, Any] = {"item": self.items.tolist()}
         if self.names is not None:
             columns["name"] = list(self.names)
-        for name in self.order:
+        for name in ("mean", "std", "top_probability", *self.further):
             columns[name] = getattr(self, name).tolist()
         return pd.DataFrame(columns, index=pd.RangeIndex(1, len(self) + 1, name=self.heading))
 
-    def _last_column(self) -> tuple[str, list[str]]:
-        """Its heading, and I entries."""
-        raise NotImplementedError
-
-    def __str__(self) -> str:
+    def _text(self, k: int, last: tuple[str, list[str]]) -> str:
+        """The table as text; the last column is its heading and I entries."""
         columns = [
             (self.heading, [str(number + 1) for number in range(len(self))]),
             ("item", [str(item) for item in self.items.tolist()]),
             *([] if self.names is None else [("name", list(self.names))]),
             ("mean", [f"{value:.3g}" for value in self.mean.tolist()]),
             ("std", [f"{value:.3g}" for value in self.std.tolist()]),
-            (f"P(top {self.k})", [f"{value:.3f}" for value in self.top_probability.tolist()]),
-            self._last_column(),
+            (f"P(top {k})", [f"{value:.3f}" for value in self.top_probability.tolist()]),
+            last,
         ]
         padded = []
         for heading, entries in columns:
@@ -101,21 +94,15 @@ class TopTable(ItemTable):
     """
 
     heading: ClassVar[str] = "place"
-    order: ClassVar[tuple[str, ...]] = ("mean", "std", "top_probability", "rank_low", "rank_high")
-
-    items: Tensor
-    names: tuple[str, ...] | None
-    mean: Tensor
-    std: Tensor
-    top_probability: Tensor
+    further: ClassVar[tuple[str, ...]] = ("rank_low", "rank_high")
     rank_low: Tensor
     rank_high: Tensor
     k: int
     level: float
 
-    def _last_column(self) -> tuple[str, list[str]]:
+    def __str__(self) -> str:
         pairs = zip(self.rank_low.tolist(), self.rank_high.tolist(), strict=True)
-        return f"{100 * self.level:g}% ranks", [f"{low}-{high}" for low, high in pairs]
+        return self._text(self.k, (f"{100 * self.level:g}% ranks", [f"{low}-{high}" for low, high in pairs]))
 
     def __repr__(self) -> str:
         return f"TopTable({len(self)} items, P(top {self.k}))"
@@ -137,41 +124,27 @@ class TestPlan(ItemTable):
     __test__ = False  # for pytest, which collects classes by their names
 
     heading: ClassVar[str] = "order"
-    order: ClassVar[tuple[str, ...]] = ("mean", "std", "top_probability", "gain")
-
-    items: Tensor
-    names: tuple[str, ...] | None
-    mean: Tensor
-    std: Tensor
-    top_probability: Tensor
+    further: ClassVar[tuple[str, ...]] = ("gain",)
     gain: Tensor
     k: int
 
-    def _last_column(self) -> tuple[str, list[str]]:
-        return "gain", [f"{value:.1%}" for value in self.gain.tolist()]
+    def __str__(self) -> str:
+        return self._text(self.k, ("gain", [f"{value:.1%}" for value in self.gain.tolist()]))
 
     def __repr__(self) -> str:
         return f"TestPlan({len(self)} items, {float(self.gain.sum()):.0%} of the uncertainty of the top {self.k})"
 
 
 def plan_tests(
-    covariance: Tensor,
-    at_top: Tensor,
-    items: Tensor,
-    mean: Tensor,
-    noise: float,
-    count: int,
-    k: int,
-    names: Any = None,
+    covariance: Tensor, at_top: Tensor, items: Tensor, mean: Tensor, noise: float, count: int, k: int, names: Any = None
 ) -> TestPlan:
-    """Choose items one after the other by their gain.
+    """Choose ``count`` items one after the other by their gain.
 
     :param covariance: (C, C) joint posterior covariance of the candidates.
     :param at_top: (C,) their probabilities of being in the top k.
     :param items: (C,) their columns.
     :param mean: (C,) their posterior means.
     :param noise: variance of a measurement.
-    :param count: how many to choose.
     """
     remaining, weight = covariance.clone(), (at_top * (1 - at_top)).clamp_min(0).to(covariance)
     std = covariance.diagonal().clamp_min(0).sqrt()

@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..linalg.kronecker import KroneckerLinearOperator
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..linalg.roots import root
+from ..linalg.spectra import root
 from ..tensor_checks import as_tensor, check_cells, refuse_where
 from .means import MatrixMean, ZeroMean
 
@@ -27,11 +27,9 @@ INPUTS = {"row_axis.inputs": "row_inputs", "col_axis.inputs": "col_inputs"}  # b
 class MatrixGP(gpytorch.models.GP):
     r"""Equation (1): :math:`Z \sim \mathcal{GP}(b, K_M \otimes K_N)` over an M x N matrix, row-major.
 
-    Kernels are gpytorch kernels. Kernels on nodes (:mod:`mvgp.kernels`) know their inputs; any other
-    kernel comes with ``row_inputs`` or ``col_inputs``. All parameters and inputs are brought to ``dtype``.
-
-    What the prior answers (:meth:`forward`, :meth:`covariance`, :meth:`mean_matrix`) carries gradients to its
-    parameters, and to inputs that require them. A posterior is constant, and so is :meth:`sample`.
+    Kernels are gpytorch kernels. Kernels on nodes (:mod:`mvgp.kernels`) know their inputs; any other kernel comes with
+    ``row_inputs`` or ``col_inputs``. All parameters and inputs are brought to ``dtype``. What the prior answers carries
+    gradients to its parameters, and to inputs that require them; :meth:`sample` is constant.
 
     :param row_kernel: covariance of rows.
     :param col_kernel: covariance of columns.
@@ -70,10 +68,7 @@ class MatrixGP(gpytorch.models.GP):
         for axis in (self.row_axis, self.col_axis):
             name = f"{axis.name}_inputs"
             refuse_where(~torch.isfinite(axis.inputs), axis.inputs, name, f"numbers within the range of {dtype}")
-        self.mean_module.check_shape((len(self.row_axis), len(self.col_axis)))
-        matrix = getattr(self.mean_module, "matrix", None)
-        if matrix is not None and tuple(matrix.shape) != self.shape:
-            raise InputError(f"mean: expected a matrix of shape {self.shape}, got {tuple(matrix.shape)}")
+        self.mean_module.check_shape(self.shape)
 
     @property
     def row_kernel(self) -> Kernel:
@@ -102,8 +97,7 @@ class MatrixGP(gpytorch.models.GP):
     def snapshot(self) -> MatrixGP:
         """A copy as it is now, all of it constant: parameters and inputs require no gradient."""
         memo: dict[int, Any] = {id(b): b.detach().clone() for b in self.buffers() if b.requires_grad}
-        copied = copy.deepcopy(self, memo)
-        return copied.requires_grad_(False)
+        return copy.deepcopy(self, memo).requires_grad_(False)
 
     def refuse_gradients(self) -> None:
         """Raise if inputs, or other data of the prior, require a gradient, which a posterior would lose."""
@@ -183,21 +177,17 @@ class Axis(gpytorch.Module):
 
     def new_inputs(self, inputs: Any) -> Tensor:
         """(q, d) checked new inputs, in this axis's dtype and place."""
-        points = checked_inputs(inputs, f"{self.name}_inputs").to(self.inputs.device)
-        if points.shape[1] != self.inputs.shape[1]:
-            raise InputError(
-                f"{self.name}_inputs: expected {self.inputs.shape[1]} columns as in the prior, got {points.shape[1]}"
-            )
-        converted = points.to(self.inputs.dtype)
+        name, (_, width), dtype = f"{self.name}_inputs", self.inputs.shape, self.inputs.dtype
+        points = checked_inputs(inputs, name).to(self.inputs.device)
+        if points.shape[1] != width:
+            raise InputError(f"{name}: expected {width} columns as in the prior, got {points.shape[1]}")
+        converted = points.to(dtype)
         lost = ~torch.isfinite(converted) if converted.is_floating_point() else converted != points
-        refuse_where(
-            lost, points, f"{self.name}_inputs", f"a number that fits into {self.inputs.dtype} as in the prior"
-        )
+        refuse_where(lost, points, name, f"a number that fits into {dtype} as in the prior")
         return converted
 
     def _evaluate(self, x1: Tensor, x2: Tensor | None) -> LinearOperator:
-        lazy = self.kernel(x1, x2)
-        op = to_linear_operator(lazy.evaluate_kernel())
+        op = to_linear_operator(self.kernel(x1, x2).evaluate_kernel())
         expected = (x1.shape[0], (x1 if x2 is None else x2).shape[0])
         if tuple(op.shape) != expected:
             raise InputError(

@@ -25,8 +25,8 @@ from ..tensor_checks import (
 class MatrixMean(gpytorch.Module):
     r""":math:`b_{mn} = a_m + c_n`: the interface of a prior mean.
 
-    A subclass overrides one or both parts, which are 0 here. Positions are ``None`` when they are not
-    numbered rows or columns of the prior but new inputs.
+    A subclass overrides one or both parts, which are 0 here. Positions are ``None`` when they are not numbered rows or
+    columns of the prior but new inputs.
     """
 
     zero: Tensor
@@ -64,6 +64,11 @@ class MatrixMean(gpytorch.Module):
         check_instance(cols, "cols", Tensor, "a tensor of positions")
         return self.at(rows, cols).expand(len(rows))
 
+    def _add_number(self, name: str, start: float) -> None:
+        """Register a parameter ``raw_<name>`` () at a checked start."""
+        checked = check_values([check_number(start, name)], 1, name, self.zero.dtype)[0].clone()
+        self.register_parameter(f"raw_{name}", torch.nn.Parameter(checked))
+
 
 def _positions(value: Any, name: str, size: int | None = None) -> Tensor | None:
     """(Q,) positions as they are, in [0, size) where a size is given; None for new inputs."""
@@ -74,6 +79,14 @@ def _positions(value: Any, name: str, size: int | None = None) -> Tensor | None:
         raise InputError(f"{name}: expected positions of torch.int64, got {value.dtype}")
     vector = check_vector(value, name, "a vector of positions")
     return vector if size is None else check_index(vector, size, name)
+
+
+def _known(value: Any, name: str, size: int, advice: str) -> Tensor:
+    """(Q,) positions in [0, size); for new inputs an error with the advice."""
+    positions = _positions(value, name, size)
+    if positions is None:
+        raise InputError(advice)
+    return positions
 
 
 def _check_pairs(rows: Any, cols: Any) -> None:
@@ -95,8 +108,7 @@ class ConstantMean(MatrixMean):
 
     def __init__(self, constant: float = 0.0, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(dtype)
-        start = check_values([check_number(constant, "constant")], 1, "constant", dtype)[0].clone()
-        self.register_parameter("raw_constant", torch.nn.Parameter(start))
+        self._add_number("constant", constant)
 
     @property
     def constant(self) -> Tensor:
@@ -134,16 +146,13 @@ class RowBiasMean(MatrixMean):
 
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse a prior with another number of rows."""
-        shape = check_shape(shape)
-        if len(self.bias) != shape[0]:
+        if len(self.bias) != check_shape(shape)[0]:
             raise InputError(f"mean: expected a bias for each of {shape[0]} rows, got {len(self.bias)}")
 
     def row_part(self, rows: Tensor | None) -> Tensor:
         """bias_m"""
-        known = _positions(rows, "rows", len(self.bias))
-        if known is None:
-            raise InputError("a row-bias mean has no bias for new row inputs; put those rows into the prior")
-        return self.bias[known]
+        advice = "a row-bias mean has no bias for new row inputs; put those rows into the prior"
+        return self.bias[_known(rows, "rows", len(self.bias), advice)]
 
 
 class GivenMean(MatrixMean):
@@ -165,20 +174,18 @@ class GivenMean(MatrixMean):
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(R, C): the entries at ``rows`` x ``cols``."""
-        known_rows, known_cols = self._known(rows, cols)
+        known_rows, known_cols = self._both(rows, cols)
         return self.matrix[known_rows][:, known_cols]
 
     def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """(Q,): the entries at pairs."""
         _check_pairs(rows, cols)
-        return self.matrix[self._known(rows, cols)]
+        return self.matrix[self._both(rows, cols)]
 
-    def _known(self, rows: Tensor | None, cols: Tensor | None) -> tuple[Tensor, Tensor]:
-        known_rows = _positions(rows, "rows", self.matrix.shape[0])
-        known_cols = _positions(cols, "cols", self.matrix.shape[1])
-        if known_rows is None or known_cols is None:
-            raise InputError("a given mean has no entries for new inputs; put those rows and columns into the prior")
-        return known_rows, known_cols
+    def _both(self, rows: Tensor | None, cols: Tensor | None) -> tuple[Tensor, Tensor]:
+        advice = "a given mean has no entries for new inputs; put those rows and columns into the prior"
+        m, n = self.matrix.shape
+        return _known(rows, "rows", m, advice), _known(cols, "cols", n, advice)
 
 
 class BiasedMean(MatrixMean):
@@ -201,21 +208,19 @@ class BiasedMean(MatrixMean):
         self.register_buffer("row_bias", row_bias)
         self.register_buffer("col_bias", col_bias)
 
-    def _row(self, rows: Tensor | None) -> Tensor:
-        known = _positions(rows, "rows", len(self.row_bias))
-        return self.zero if known is None else self.row_bias[known]
-
-    def _col(self, cols: Tensor | None) -> Tensor:
-        known = _positions(cols, "cols", len(self.col_bias))
-        return self.zero if known is None else self.col_bias[known]
+    def _biases(self, rows: Tensor | None, cols: Tensor | None) -> tuple[Tensor, Tensor]:
+        row, col = _positions(rows, "rows", len(self.row_bias)), _positions(cols, "cols", len(self.col_bias))
+        return self.zero if row is None else self.row_bias[row], self.zero if col is None else self.col_bias[col]
 
     def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """See :class:`MatrixMean`."""
-        return self.base.block(rows, cols) + self._row(rows).unsqueeze(-1) + self._col(cols)
+        row, col = self._biases(rows, cols)
+        return self.base.block(rows, cols) + row.unsqueeze(-1) + col
 
     def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
         """See :class:`MatrixMean`."""
-        return self.base.at(rows, cols) + self._row(rows) + self._col(cols)
+        row, col = self._biases(rows, cols)
+        return self.base.at(rows, cols) + row + col
 
 
 class PopularityMean(MatrixMean):
@@ -246,9 +251,8 @@ class PopularityMean(MatrixMean):
         if checked.numel() == 0:
             raise InputError("counts: expected a finite number that is not negative for each column, got none")
         refuse_where(checked < 0, checked, "counts", "a finite number that is not negative")
-        start = check_values([check_number(scale, "scale")], 1, "scale", dtype)[0].clone()
         self.register_buffer("counts", checked.clone(), persistent=False)
-        self.register_parameter("raw_scale", torch.nn.Parameter(start))
+        self._add_number("scale", scale)
 
     @property
     def scale(self) -> Tensor:
@@ -256,15 +260,12 @@ class PopularityMean(MatrixMean):
         scale: Tensor = self.raw_scale
         return scale
 
-    def col_part(self, cols: Tensor | None) -> Tensor:
-        """(Q,): s log(1 + c_n)."""
-        known = _positions(cols, "cols", len(self.counts))
-        if known is None:
-            raise InputError("a popularity mean has no count for new column inputs; put those columns into the prior")
-        return self.scale * self.counts[known].log1p()
-
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse a prior with another number of columns."""
-        shape = check_shape(shape)
-        if len(self.counts) != shape[1]:
+        if len(self.counts) != check_shape(shape)[1]:
             raise InputError(f"mean: expected a count for each of {shape[1]} columns, got {len(self.counts)}")
+
+    def col_part(self, cols: Tensor | None) -> Tensor:
+        """(Q,): s log(1 + c_n)."""
+        advice = "a popularity mean has no count for new column inputs; put those columns into the prior"
+        return self.scale * self.counts[_known(cols, "cols", len(self.counts), advice)].log1p()

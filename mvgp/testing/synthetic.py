@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ..checks import check_not_negative, check_part, check_seed, check_whole_number
 from ..data.observed import ObservedMatrix
-from ..kernels.graph import Graph
-from ..kernels.graph_kernels import DiffusionKernel
+from ..kernels.graph import DiffusionKernel, Graph
 from ..priors.matrix_gp import MatrixGP
 
 

@@ -8,7 +8,7 @@ import torch
 from linear_operator import to_linear_operator
 
 from mvgp.likelihoods import BipartiteRankingLikelihood, OrderCone, OrderedSimplex, RetargetedLoss, SquaredLoss
-from mvgp.linalg.patterns import Pattern
+from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, solve_proximal
 from mvgp.mean.alternating import solve_alternating
 from tests import randomness

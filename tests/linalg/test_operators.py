@@ -15,7 +15,7 @@ from mvgp.linalg.chebyshev import ChebyshevLinearOperator
 from mvgp.linalg.kronecker import SpectralKroneckerLinearOperator
 from mvgp.linalg.pair_operator import PairProduct, Plan
 from mvgp.linalg.spectra import SpectralLinearOperator
-from mvgp.linalg.stacked import Features, GramLinearOperator, HorizontalStackLinearOperator
+from mvgp.linalg.stacked import Features, GramLinearOperator, StackedLinearOperator
 from tests import randomness
 from tests.oracles import matrix_function
 
@@ -150,7 +150,7 @@ class TestSideBySide(RectangularLinearOperatorTestCase, unittest.TestCase):
     def create_linear_op(self):
         generator = randomness.generator(2)
         parts = [torch.randn(5, width, generator=generator) for width in (3, 2, 4)]
-        return HorizontalStackLinearOperator(*(to_linear_operator(part) for part in parts))
+        return StackedLinearOperator(*(to_linear_operator(part) for part in parts))
 
     def evaluate_linear_op(self, op):
         return torch.cat([part.to_dense() for part in op.parts], dim=-1)

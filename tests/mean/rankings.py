@@ -4,7 +4,7 @@ import torch
 from linear_operator import to_linear_operator
 
 from mvgp.likelihoods import SquaredLoss
-from mvgp.linalg.patterns import Pattern
+from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, alternating
 
 SHAPE = 5, 8

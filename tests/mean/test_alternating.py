@@ -9,7 +9,7 @@ from linear_operator import to_linear_operator
 
 from mvgp.errors import InputError
 from mvgp.likelihoods import OrderCone, OrderedSimplex, RankingLists, RetargetedLoss, SquaredLoss
-from mvgp.linalg.patterns import Pattern
+from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, solve_proximal
 from mvgp.mean.alternating import solve_alternating
 from tests import randomness

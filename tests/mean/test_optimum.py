@@ -7,7 +7,7 @@ from linear_operator import to_linear_operator
 
 from mvgp.errors import InputError
 from mvgp.likelihoods import BiasedSquaredLoss, SquaredLoss
-from mvgp.linalg.patterns import Pattern
+from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, solve_dense, solve_hybrid, solve_proximal, solve_ridge
 from tests import randomness
 from tests.oracles import conic_optimum

@@ -11,7 +11,8 @@ import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood, OrderedSimplex, RetargetedLoss
-from mvgp.likelihoods.whole_lists import WholeListRankingLoss, WholeListSquaredLoss
+from mvgp.likelihoods.losses import WholeListSquaredLoss
+from mvgp.likelihoods.thresholds import WholeListRankingLoss
 from mvgp.metrics import ranking_scores
 from mvgp.priors import GivenMean
 from tests import randomness
@@ -201,14 +202,8 @@ def test_what_does_not_go_together_is_refused():
     train, _ = planted_links()
     links = mvgp.PositiveUnlabelled(train[:, 0], train[:, 1], shape=SHAPE)
     data, prior, ranking = labelled(train), make_prior(), BipartiteRankingLikelihood()
-    with pytest.raises(InputError, match="whole lists"):
-        mvgp.FullGP(prior, ranking).fit(links)
-    with pytest.raises(InputError, match="whole lists"):
-        mvgp.FactorGP(prior, ranking, rank=2).fit(links)
     with pytest.raises(InputError, match="OrderedSimplex takes none, got weights"):
         mvgp.TraceGP(prior, BipartiteRankingLikelihood(target=OrderedSimplex())).fit(links)
-    with pytest.raises(InputError, match="needs a trace norm"):
-        mvgp.TraceGP(prior, ranking, trace_share=0.0).fit(links)
     with pytest.raises(InputError, match="offset of a whole row|blind to an offset"):
         mvgp.TraceGP(prior, ranking, row_bias=0.0).fit(data)
     with pytest.raises(InputError):

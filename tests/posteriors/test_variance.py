@@ -12,7 +12,7 @@ from mvgp.errors import ConvergenceError, InputError, SizeError
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.linalg.cost import Limits
 from mvgp.posteriors import all_cells
-from mvgp.posteriors.whole_lists import whole_list_condition
+from mvgp.posteriors.covariance import condition
 from tests import randomness
 from tests.chance import variance_limit
 from tests.oracles import random_edges
@@ -285,7 +285,7 @@ def whole_lists(limits, **options):
     posterior = model.fit(links)
     ops, noise = posterior.conditional.ops, model.likelihood.noise.detach().reshape(())
     tolerance = posterior.conditional.tolerance
-    posterior.conditional = whole_list_condition(ops, links, noise, tolerance=tolerance, limits=limits)
+    posterior.conditional = condition(ops, links, noise, tolerance=tolerance, limits=limits)
     return posterior, links
 
 

@@ -11,8 +11,7 @@ from mvgp.errors import SizeError
 from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.linalg import PairIndex
-from mvgp.posteriors.covariance import NoCovariance
-from mvgp.posteriors.whole_lists import WholeListCovariance
+from mvgp.posteriors.covariance import NoCovariance, WholeListCovariance
 from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
 from tests import randomness
 from tests.oracles import random_edges

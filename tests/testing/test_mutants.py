@@ -12,7 +12,7 @@ from linear_operator import to_linear_operator
 import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, PrecomputedKernel
-from mvgp.kernels.graph_kernels import GraphKernel
+from mvgp.kernels.graph import GraphKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood, OrderCone
 from mvgp.posteriors import Joint
 from mvgp.testing import (

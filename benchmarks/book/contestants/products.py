@@ -15,7 +15,7 @@ from torch import Tensor
 import mvgp
 from mvgp.kernels import DiffusionKernel
 from mvgp.linalg import PairIndex, PairLinearOperator, cost
-from mvgp.linalg.patterns import BLOCK, NARROW, Pattern
+from mvgp.linalg.pairs import BLOCK, NARROW, Pattern
 
 from .problems import NOISE, gaussian, grid, power_law_graph, random_pairs
 
