@@ -54,7 +54,9 @@ def direct_variational(kind, k, y, offset, weights):
         return float(value.detach()), free.grad.numpy()
 
     start = np.concatenate([np.zeros(size), torch.eye(size, dtype=k.dtype)[lower[0], lower[1]].numpy()])
-    found = optimize.minimize(call, start, jac=True, method="L-BFGS-B", options={"maxiter": 3000, "maxfun": 5000, "ftol": 1e-15, "gtol": 1e-9})
+    found = optimize.minimize(
+        call, start, jac=True, method="L-BFGS-B", options={"maxiter": 3000, "maxfun": 5000, "ftol": 1e-15, "gtol": 1e-9}
+    )
     _, white, factor = parts(found.x)
     spread = (root @ factor).detach()
     return offset + root @ white.detach(), spread @ spread.T, -float(found.fun)

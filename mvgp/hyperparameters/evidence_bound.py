@@ -120,9 +120,7 @@ def evidence_bound(
         slope = slope if weights is None else weights * slope
         moving = _low_rank_part(prior, data, low_rank, slope) + (slope * joint.loc).sum()
     noise = posterior.conditional.noise
-    rest = pair_log_marginal(
-        joint.lazy_covariance_matrix, torch.zeros_like(latent), noise, MarginalSettings(**options)
-    )
+    rest = pair_log_marginal(joint.lazy_covariance_matrix, torch.zeros_like(latent), noise, MarginalSettings(**options))
     moving = moving + expected + rest.value
     value = with_gradients(latent.new_tensor(sites.bound), [(moving, torch.ones_like(moving))])
     trace_norm = None if low_rank is None else float(low_rank.values.double().sum())
@@ -160,8 +158,8 @@ def learn_evidence(
 ) -> LearnedEvidence:
     r"""Maximise the evidence bound (less :math:`\mu \|B\|_*`) over all raw parameters that take gradients, in place.
 
-    :param model: :class:`mvgp.FullGP` or :class:`mvgp.TraceGP` with a pointwise likelihood; its own strength and penalty
-        are not used.
+    :param model: :class:`mvgp.FullGP` or :class:`mvgp.TraceGP` with a pointwise likelihood; its own strength and
+        penalty are not used.
     :param data: the observed pairs.
     :param mu: multiplier of the trace norm; 0 for none.
     :param max_steps: of L-BFGS, each with a fit that starts from the one before.
@@ -183,7 +181,8 @@ def learn_evidence(
         True
 
     """
-    prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
+    prior: Any = getattr(model, "prior", None)
+    likelihood: Any = getattr(model, "likelihood", None)
     if not isinstance(prior, MatrixGP) or not is_pointwise(likelihood):
         raise InputError(
             f"model: expected mvgp.FullGP or mvgp.TraceGP with a pointwise likelihood (Bernoulli, Poisson, ...), got "

@@ -1,4 +1,4 @@
-r"""The log density of one observation given its latent value, :math:`\ln p(y \mid z)`, and its expectation under N(m, v).
+r"""The log density of one observation given its latent value, :math:`\ln p(y \mid z)`, and expectations of it.
 
 A variational fit needs, at each observed pair, :math:`E_{N(m, v)}[\ln p(y \mid z)]`, its derivative by the mean, and
 the precision :math:`\Lambda = -2\, \partial / \partial v` of it (SCIENCE 10). Where there is no closed form they come

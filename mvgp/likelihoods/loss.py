@@ -1,7 +1,7 @@
 r"""What a loss is: a convex function of psi (less the prior mean) at the observed pairs, and its value at one psi.
 
-A loss of one's own inherits :class:`Loss`, says how curved it is, and returns a :class:`ConvexValue`: value and gradient
-are enough for a certificate. Its conjugate :math:`f^*` is convex along the ray through the gradient theta, equals
+A loss of one's own inherits :class:`Loss`, says how curved it is, and returns a :class:`ConvexValue`: value and
+gradient are enough for a certificate. Its conjugate :math:`f^*` is convex along the ray through the gradient theta, equals
 :math:`\langle\theta, \psi\rangle - f(\psi)` at theta and :math:`-\inf f` at 0; so the chord between the two is a bound.
 """
 

@@ -24,7 +24,10 @@ from ..linalg.conjugate_gradients import conjugate_gradients
 from ..priors.means import MatrixMean, ZeroMean
 from ..tensor_checks import check_float_tensor, check_positions, check_shape, refuse_where
 from .lists import check_targets
-from .loss import ConvexValue, Loss, LossValue, check_psi, long_dot
+from .loss import Loss as Loss
+from .loss import LossValue as LossValue
+from .loss import check_psi
+from .loss import long_dot as long_dot
 
 CHUNK_CELLS = 1 << 20  # cells of whole lists worked on at a time
 GAUSSIAN_METHODS = ("forward", "marginal", "expected_log_prob", "log_marginal", "_shaped_noise_covar", "__call__")

@@ -88,8 +88,10 @@ def is_pointwise(likelihood: Any) -> bool:
     """Whether a likelihood is served by this module: a gpytorch likelihood of one latent value, not Gaussian."""
     gaussian = gpytorch.likelihoods.gaussian_likelihood._GaussianLikelihoodBase
     others = (gaussian, gpytorch.likelihoods.SoftmaxLikelihood, gpytorch.likelihoods.LikelihoodList)
-    return isinstance(likelihood, Likelihood) and not isinstance(likelihood, others) and not hasattr(
-        likelihood, "data_loss"
+    return (
+        isinstance(likelihood, Likelihood)
+        and not isinstance(likelihood, others)
+        and not hasattr(likelihood, "data_loss")
     )
 
 
@@ -123,7 +125,9 @@ def density_of(likelihood: Any, values: Tensor) -> Density:
 def _signs(likelihood: Any, values: Tensor) -> Tensor:
     """(T,) labels as +1 and -1, from 0 and 1 or from -1 and 1."""
     ones, zeros, minus = values == 1, values == 0, values == -1
-    refuse_where(~(ones | zeros | minus), values, "values", f"labels 0 and 1, or -1 and 1 ({type(likelihood).__name__})")
+    refuse_where(
+        ~(ones | zeros | minus), values, "values", f"labels 0 and 1, or -1 and 1 ({type(likelihood).__name__})"
+    )
     if bool(zeros.any()) and bool(minus.any()):
         raise InputError("values: expected labels 0 and 1, or -1 and 1, got -1, 0 and 1 together")
     return torch.where(ones, 1.0, -1.0).to(values.dtype)
@@ -172,7 +176,9 @@ def _looks_log_concave(density: Density) -> bool:
     for centre in (torch.zeros_like(density.values), density.values):
         z = centre + distances  # (G, T)
         value, first = density.log_prob(z)[:, :SEEN], density.derivatives(z)[0][:, :SEEN]
-        seen = value > value.nan_to_num(nan=-torch.inf).amax(0) - FAR  # further out numbers have been rounded or clamped
+        seen = (
+            value > value.nan_to_num(nan=-torch.inf).amax(0) - FAR
+        )  # further out numbers have been rounded or clamped
         rise = first.diff(dim=0)[seen[1:] & seen[:-1]]
         if bool((rise > 1e-7 * first[seen].abs().max()).any()):
             return False
@@ -206,7 +212,7 @@ class PointwiseLoss(Loss):
         self.density, self.weights, self.variance = density, weights, variance
         if variance is None and not density.smooth:
             raise InputError(
-                "approximation: Laplace's needs second derivatives, and this log density has a kink at the observation; "
+                "approximation: Laplace's needs second derivatives, and this log density has a kink at its value; "
                 "use approximation='variational'"
             )
         self.length = len(density.values)

@@ -5,8 +5,8 @@ q(Z) is a Gaussian process with mean :math:`\psi = b + K_{*T} \alpha` and covari
 
 **Variational.** The evidence bound :math:`\sum_t w_t E_q[\ln p(y_t \mid z_t)] - KL(q \,\|\, p)` is largest where
 :math:`\alpha = w\, \partial_m E[\ln p]` and :math:`\Lambda = -2 w\, \partial_v E[\ln p]`. An update moves the natural
-parameters of the sites, :math:`\Lambda` and :math:`\alpha + \Lambda (\psi - b)`, towards these values: a natural-gradient
-step (Khan and Lin 2017). A step that lowers the bound is halved, so the bound never falls. First the last few steps are
+parameters of the sites, :math:`\Lambda` and :math:`\alpha + \Lambda (\psi - b)`, towards these values: a
+natural-gradient step (Khan and Lin 2017). A step that lowers the bound is halved, so the bound never falls. First the last few steps are
 extrapolated to where they would vanish (Anderson 1965), which is taken if it does not lower the bound.
 
 **Laplace.** The mode by Newton's method with a line search; :math:`\Lambda` are the second derivatives there.
@@ -14,6 +14,7 @@ extrapolated to where they would vanish (Anderson 1965), which is taken if it do
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ DEPTH = 5  # steps that an extrapolation looks back on
 
 @dataclass(frozen=True)
 class SiteReport:
-    """How well the conditions of the optimum hold.
+    r"""How well the conditions of the optimum hold.
 
     :param approximation: ``variational`` or ``laplace``.
     :param residual: largest relative error of :math:`\\alpha` and :math:`\\Lambda` in their equations.
@@ -103,8 +104,8 @@ class SiteProblem:
     :param density: of the observations.
     :param weights: (T,) w, or None for 1.
     :param offset: (T,) prior mean b.
-    :param solve: (noise (T,), right-hand side (T,)) -> :math:`(K_{TT} + D)^{-1}` times it (T,), for problems that are too
-        large for a dense factor; None where there is no such solver.
+    :param solve: (noise (T,), right-hand side (T,)) -> :math:`(K_{TT} + D)^{-1}` times it (T,), for problems that
+        are too large for a dense factor; None where there is no such solver.
     :param limits: sizes up to which :math:`K_{TT}` is factored densely.
     """
 
@@ -134,8 +135,8 @@ class SiteProblem:
         """(T, T): K_TT."""
         if not self.is_dense:
             raise SizeError(
-                f"approximation='variational' needs a dense factor of K_TT, offered up to {self.limits.dense:,} observed "
-                f"pairs; there are {len(self):,}: use approximation='laplace'"
+                f"approximation='variational' needs a dense factor of K_TT, offered up to {self.limits.dense:,} "
+                f"observed pairs; there are {len(self):,}: use approximation='laplace'"
             )
         matrix: Tensor = self.covariance.to_dense().detach()
         return matrix
@@ -190,7 +191,7 @@ class SiteProblem:
 
 
 class SiteFactor:
-    r"""A Cholesky factor of :math:`B = I + \Lambda^{1/2} K \Lambda^{1/2}`, which is well conditioned for any precisions.
+    r"""A Cholesky factor of :math:`B = I + \Lambda^{1/2} K \Lambda^{1/2}`, well conditioned for any precisions.
 
     :param dense: K (T, T).
     :param precision: (T,) :math:`\Lambda`.
@@ -209,7 +210,7 @@ class SiteFactor:
 
     @property
     def log_det(self) -> float:
-        """ln |B| = ln |K| - ln |S|."""
+        """Ln |B| = ln |K| - ln |S|."""
         return 2 * float(self.chol.diagonal().double().log().sum())
 
     def inverse_times(self, rhs: Tensor) -> Tensor:
@@ -273,9 +274,7 @@ def variational_sites(
         state = fresh
         bounds.append(max(state.bound, bounds[-1]))
         step = min(1.0, 2 * step)
-    report = SiteReport(
-        "variational", state.residual, tolerance, iteration, tuple(bounds), problem.density.log_concave
-    )
+    report = SiteReport("variational", state.residual, tolerance, iteration, tuple(bounds), problem.density.log_concave)
     return Sites(state.precision, state.alpha, state.psi, state.variance, state.bound, report)
 
 
@@ -293,8 +292,7 @@ class _History:
         if len(self.points) < 3:
             return None
         moved, changed = (
-            torch.stack([(b - a) for a, b in zip(parts[:-1], parts[1:], strict=True)], dim=-1)
-            for parts in (self.points, self.steps)
+            torch.stack([(b - a) for a, b in itertools.pairwise(parts)], dim=-1) for parts in (self.points, self.steps)
         )  # (2, T, d)
         system = (changed / size.unsqueeze(-1)).flatten(0, 1).double()
         goal = (self.steps[-1] / size).flatten().unsqueeze(1).double()
@@ -419,7 +417,7 @@ def newton_mean(
 
     .. math:: \min_\alpha f(K_{TT} \alpha) + \tfrac{l_2}{2} \alpha^T K_{TT} \alpha
 
-    With :math:`\theta = \nabla f` the duality gap is :math:`\|\theta + l_2 \alpha\|_K^2 / (2 l_2)`, equation (11) at c = 1.
+    With :math:`\theta = \nabla f` the gap is :math:`\|\theta + l_2 \alpha\|_K^2 / (2 l_2)`, equation (11) at c = 1.
 
     :param loss: f.
     :param l2: weight of the squared norm, positive.

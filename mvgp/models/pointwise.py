@@ -8,7 +8,7 @@ The covariance is that of a plain GP with noise :math:`1 / \Lambda_t` at each pa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 

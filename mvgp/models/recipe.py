@@ -41,9 +41,9 @@ class Recipe(gpytorch.Module):
         if not known and not (self.takes_pointwise and is_pointwise(likelihood)):
             pointwise = ", a pointwise likelihood such as BernoulliLikelihood" if self.takes_pointwise else ""
             raise InputError(
-                f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood, a ranking likelihood{pointwise}, "
-                f"or one with a method data_loss, got {shown(likelihood)} (for known noise of each entry, give the data "
-                "weights)"
+                f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood, a ranking "
+                f"likelihood{pointwise}, or one with a method data_loss, got {shown(likelihood)} (for known noise of "
+                "each entry, give the data weights)"
             )
         if isinstance(likelihood, GaussianLikelihood):
             check_gaussian(likelihood, type(self).__name__)
@@ -96,8 +96,8 @@ def fixed_noise(likelihood: FixedNoiseGaussianLikelihood, data: Any) -> Observed
         )
     elif getattr(data, "_reordered", False) and bool((noise != noise[:1]).any()):
         raise InputError(
-            "likelihood: the noise of each entry goes by the order of the data, row by row, and the entries were given in "
-            "another order; sort them first, give the noise of every cell (M, N), or give the data weights"
+            "likelihood: the noise of each entry goes by the order of the data, row by row, and the entries were given "
+            "in another order; sort them first, give the noise of every cell (M, N), or give the data weights"
         )
     refuse_where(~((noise > 0) & torch.isfinite(noise)), noise, "likelihood.noise", "a positive finite variance")
     weights = 1 / noise.expand(len(data))

@@ -70,7 +70,9 @@ class TraceProblem:
     noise: float  # variance of an observation with weight 1
     known: Tensor | None  # which cells of whole lists are links
     flat: bool = False  # whether the prior has no variance at any observed cell, so that B = 0 is best
-    pointwise: PointwiseFit | None = None  # under a pointwise likelihood, where loss and covariance depend on each other
+    pointwise: PointwiseFit | None = (
+        None  # under a pointwise likelihood, where loss and covariance depend on each other
+    )
     likelihood: Any = None  # of single observations, for predictions
 
 
@@ -240,8 +242,8 @@ class TraceGP(Recipe):
     that of the plain posterior, with the likelihood's own noise.
 
     :param prior: the matrix-variate prior.
-    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks), or a
-        pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. For a pointwise one the loss is the
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks), or
+        a pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. For a pointwise one the loss is the
         negative log-likelihood and 1 stands for the noise: form (4) is ``SpectralElasticNet.from_noise(1.0, mu)``.
     :param strength: of the penalty, relative to lam_max.
     :param trace_share: 1 for the trace norm alone, 0 for the Hilbert norm alone. With 0 the mean is that of the plain

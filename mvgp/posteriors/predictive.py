@@ -33,7 +33,7 @@ def predictive(likelihood: Any, latent: MultivariateNormal, **params: Any) -> Di
         return result
     plain = (Likelihood.marginal, _OneDimensionalLikelihood.marginal)
     if getattr(type(likelihood), "marginal", None) not in plain:
-        return likelihood.marginal(latent, **params)  # type: ignore[no-any-return]
+        return likelihood.marginal(latent, **params)
     nodes, weights = (torch.from_numpy(part).to(latent.loc) for part in np.polynomial.hermite.hermgauss(NODES))
     at = latent.loc.unsqueeze(-1) + (2 * latent.variance).sqrt().unsqueeze(-1) * nodes  # (Q, K)
     components = likelihood.forward(at, **params)
@@ -66,7 +66,7 @@ class Predictions:
         """
         if self.likelihood is None:
             raise InputError(
-                "predictive: the posterior has no likelihood of single observations (a ranking has none, and files hold "
+                "predictive: the posterior has no likelihood of single observations (a ranking has none, files hold "
                 "those of mvgp and gpytorch only); use posterior(rows, cols) for the latent values"
             )
         latent = self(rows, cols, row_inputs=row_inputs, col_inputs=col_inputs)  # type: ignore[operator]

@@ -56,7 +56,9 @@ def problem(kind, seed=0, count=25, shape=SHAPE, weighted=True, mean=0.3):
     rows, cols = cells // shape[1], cells % shape[1]
     z = prior.sample(generator)[rows, cols]
     if "poisson" in kind:
-        values = torch.poisson(z.exp() if kind == "log poisson" else torch.nn.functional.softplus(z), generator=generator)
+        values = torch.poisson(
+            z.exp() if kind == "log poisson" else torch.nn.functional.softplus(z), generator=generator
+        )
     else:
         chance = torch.special.ndtr(z) if kind == "probit" else torch.sigmoid(z)
         values = (torch.rand(count, generator=generator, dtype=torch.float64) < chance).double()
@@ -103,7 +105,9 @@ def test_laplace_is_the_dense_approximation(kind):
 def test_laplace_without_a_dense_factor_is_the_same():
     prior, data, _, _ = problem("logistic")
     dense = PointwiseFit(prior, data, LogisticLikelihood(), "laplace", tolerance=1e-12)
-    lazy = PointwiseFit(prior, data, LogisticLikelihood(), "laplace", tolerance=1e-12, method="cg", limits=Limits(dense=5))
+    lazy = PointwiseFit(
+        prior, data, LogisticLikelihood(), "laplace", tolerance=1e-12, method="cg", limits=Limits(dense=5)
+    )
     found, expected = (laplace_sites(one.sites, tolerance=1e-10, max_iterations=50) for one in (lazy, dense))
     torch.testing.assert_close(found.psi, expected.psi, atol=1e-8, rtol=1e-8)
     assert found.bound is None
@@ -142,7 +146,13 @@ def test_a_trace_constrained_logistic_mean_is_the_conic_optimum(share, solver):
     data = mvgp.ObservedMatrix(cells // 5, cells % 5, signs, shape, weights=weights)
     penalty = mvgp.SpectralElasticNet(0.4, share)
     model = mvgp.TraceGP(
-        prior, LogisticLikelihood(), penalty=penalty, approximation="laplace", solver=solver, tolerance=1e-6, strict=True
+        prior,
+        LogisticLikelihood(),
+        penalty=penalty,
+        approximation="laplace",
+        solver=solver,
+        tolerance=1e-6,
+        strict=True,
     )
     posterior = model.fit(data)
     value, scores = logistic_trace_optimum(
@@ -169,7 +179,9 @@ def test_mean_and_covariance_belong_together(kind):
     for factor in (0.97, 1.03):
         solution = posterior.solution
         psi, norm = factor * solution.psi, factor**2 * float(posterior.mean_factors.values.square().sum())
-        other = fit.sites.moments(psi, posterior.sites.variance)[0] - norm / 2 - factor * TRACE.mu * posterior.trace_norm
+        other = (
+            fit.sites.moments(psi, posterior.sites.variance)[0] - norm / 2 - factor * TRACE.mu * posterior.trace_norm
+        )
         here = fit.sites.moments(solution.psi, posterior.sites.variance)[0]
         here -= float(posterior.mean_factors.values.square().sum()) / 2 + TRACE.mu * posterior.trace_norm
         assert other <= here + 1e-9 * abs(best)
@@ -229,12 +241,12 @@ class OwnExpectation(LogisticLikelihood):
 
 @pytest.mark.slow
 def test_a_likelihood_with_forward_alone():
-    prior, data, k, offset = problem("logistic", weighted=False)
+    prior, data, _k, _offset = problem("logistic", weighted=False)
     posterior = mvgp.FullGP(prior, CauchitLikelihood()).fit(data)
     assert posterior.inference.converged
     assert posterior.inference.log_concave
     probability = posterior.predictive(data.rows, data.cols).probs
-    assert ((0 < probability) & (probability < 1)).all()
+    assert ((probability > 0) & (probability < 1)).all()
     certified = mvgp.TraceGP(prior, CauchitLikelihood(), penalty=TRACE, tolerance=1e-5, strict=True).fit(data)
     assert certified.certificate.relative_gap <= 1e-5
 
@@ -242,13 +254,18 @@ def test_a_likelihood_with_forward_alone():
 def test_an_expectation_of_ones_own_is_used():
     prior, data, _, _ = problem("logistic", weighted=False)
     twice = mvgp.ObservedMatrix(data.rows, data.cols, data.values, data.shape, weights=torch.full((len(data),), 2.0))
-    found, expected = mvgp.FullGP(prior, OwnExpectation()).fit(data), mvgp.FullGP(prior, LogisticLikelihood()).fit(twice)
+    found, expected = (
+        mvgp.FullGP(prior, OwnExpectation()).fit(data),
+        mvgp.FullGP(prior, LogisticLikelihood()).fit(twice),
+    )
     torch.testing.assert_close(found.scores(), expected.scores(), atol=1e-5, rtol=1e-5)
 
 
 def real_problem(likelihood, seed=1):
-    prior, data, k, offset = problem("logistic", seed)
-    values = data.values * 2 - 1 + 0.1 * torch.randn(len(data), generator=randomness.generator(seed), dtype=torch.float64)
+    prior, data, _k, _offset = problem("logistic", seed)
+    values = (
+        data.values * 2 - 1 + 0.1 * torch.randn(len(data), generator=randomness.generator(seed), dtype=torch.float64)
+    )
     return prior, mvgp.ObservedMatrix(data.rows, data.cols, values, data.shape, weights=data.weights), likelihood
 
 
@@ -261,7 +278,13 @@ def test_many_degrees_of_freedom_are_gaussian():
     torch.testing.assert_close(found.scores(), expected.scores(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.variances().values, expected.variances().values, atol=1e-5, rtol=1e-5)
     certified = mvgp.TraceGP(prior, student, penalty=TRACE, tolerance=1e-9, max_iterations=5000).fit(data)
-    same = mvgp.TraceGP(prior, gaussian, penalty=mvgp.SpectralElasticNet(0.3 * TRACE.lam, TRACE.alpha), tolerance=1e-9, max_iterations=5000).fit(data)
+    same = mvgp.TraceGP(
+        prior,
+        gaussian,
+        penalty=mvgp.SpectralElasticNet(0.3 * TRACE.lam, TRACE.alpha),
+        tolerance=1e-9,
+        max_iterations=5000,
+    ).fit(data)
     torch.testing.assert_close(certified.scores(), same.scores(), atol=1e-4, rtol=1e-4)
 
 
@@ -277,7 +300,9 @@ def test_an_outlier_does_not_move_students_t(approximation):
     assert not posterior.inference.log_concave
     assert (posterior.sites.precision >= 0).all()
     rest = torch.arange(len(data)) != 3
-    without = mvgp.ObservedMatrix(data.rows[rest], data.cols[rest], values[rest], data.shape, weights=data.weights[rest])
+    without = mvgp.ObservedMatrix(
+        data.rows[rest], data.cols[rest], values[rest], data.shape, weights=data.weights[rest]
+    )
     expected = mvgp.FullGP(prior, student, approximation=approximation).fit(without)
     assert float((posterior.scores() - expected.scores()).abs().max()) < 0.05
     certified = mvgp.TraceGP(prior, student, penalty=TRACE, approximation=approximation).fit(wild)
@@ -289,7 +314,9 @@ def test_laplace_noise():
     likelihood.noise = 0.2
     posterior = mvgp.FullGP(prior, likelihood).fit(data)
     assert posterior.inference.converged
-    certified = mvgp.TraceGP(prior, likelihood, penalty=TRACE, tolerance=1e-6, max_iterations=5000, strict=True).fit(data)
+    certified = mvgp.TraceGP(prior, likelihood, penalty=TRACE, tolerance=1e-6, max_iterations=5000, strict=True).fit(
+        data
+    )
     assert certified.certificate.relative_gap <= 1e-6
     with pytest.raises(InputError, match="kink"):
         mvgp.FullGP(prior, likelihood, approximation="laplace").fit(data)
@@ -297,7 +324,9 @@ def test_laplace_noise():
 
 def test_not_log_concave():
     prior, data, _, _ = problem("log poisson")
-    assert mvgp.FullGP(prior, NegativeBinomialLikelihood().double(), strict=False).fit(data).inference.log_concave is False
+    assert (
+        mvgp.FullGP(prior, NegativeBinomialLikelihood().double(), strict=False).fit(data).inference.log_concave is False
+    )
     with pytest.raises(InputError, match="not log-concave"):
         mvgp.TraceGP(prior, NegativeBinomialLikelihood().double(), penalty=TRACE).fit(data)
 
@@ -317,7 +346,9 @@ def test_fixed_noise_is_a_weight():
     torch.testing.assert_close(found.variances().values, expected.variances().values, atol=1e-8, rtol=1e-8)
     cells = torch.full(SHAPE, 7.0, dtype=torch.float64)
     cells[data.rows, data.cols] = noise
-    torch.testing.assert_close(mvgp.FullGP(prior, FixedNoiseGaussianLikelihood(cells)).fit(data).scores(), found.scores())
+    torch.testing.assert_close(
+        mvgp.FullGP(prior, FixedNoiseGaussianLikelihood(cells)).fit(data).scores(), found.scores()
+    )
     trace = mvgp.TraceGP(prior, FixedNoiseGaussianLikelihood(noise), penalty=TRACE, tolerance=1e-9).fit(data)
     also = mvgp.TraceGP(prior, gaussian, penalty=TRACE, tolerance=1e-9).fit(same)
     torch.testing.assert_close(trace.scores(), also.scores(), atol=1e-4, rtol=1e-4)
@@ -460,7 +491,10 @@ def test_whole_lists():
 def test_single_precision():
     prior, data, _, _ = problem("logistic")
     single = copy.deepcopy(prior).to(torch.float32)
-    found, expected = mvgp.FullGP(single, LogisticLikelihood()).fit(data), mvgp.FullGP(prior, LogisticLikelihood()).fit(data)
+    found, expected = (
+        mvgp.FullGP(single, LogisticLikelihood()).fit(data),
+        mvgp.FullGP(prior, LogisticLikelihood()).fit(data),
+    )
     assert found.scores().dtype == torch.float32
     torch.testing.assert_close(found.scores().double(), expected.scores(), atol=1e-3, rtol=1e-3)
 
