@@ -89,6 +89,7 @@ class ObservedMatrix:
             shape=shape,
             row_names=check_names(row_names, shape[0], "row_names"),
             col_names=check_names(col_names, shape[1], "col_names"),
+            _reordered=bool((order.diff() < 0).any()),  # whether the entries came in another order
         )
 
     @classmethod

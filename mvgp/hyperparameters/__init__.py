@@ -1,6 +1,7 @@
 """Hyperparameters: marginal likelihoods with gradients, learning, leave-one-out, validation along paths."""
 
 from .complete_grid import learn_grid
+from .evidence_bound import EvidenceBound, LearnedEvidence, evidence_bound, learn_evidence
 from .kernel_search import KernelChoice, KernelChoiceInterrupted, choose_kernels
 from .learning import learn
 from .leave_one_out import leave_one_out
@@ -12,14 +13,18 @@ from .validation import Choice, ChoiceInterrupted, choose, nested_cross_validati
 __all__ = [
     "Choice",
     "ChoiceInterrupted",
+    "EvidenceBound",
     "KernelChoice",
     "KernelChoiceInterrupted",
+    "LearnedEvidence",
     "MatrixMarginalLogLikelihood",
     "NegativeSets",
     "Split",
     "choose",
     "choose_kernels",
+    "evidence_bound",
     "learn",
+    "learn_evidence",
     "learn_grid",
     "learn_trace",
     "leave_one_out",

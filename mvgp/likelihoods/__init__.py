@@ -1,9 +1,11 @@
-"""Likelihoods: ranking by exact projections onto ordered scores, and noise of each row and column; their losses."""
+"""Likelihoods and losses: rankings by exact projections, pointwise likelihoods, noise of rows and columns."""
 
 from .axis_noise import AxisNoiseGaussianLikelihood
 from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists
-from .losses import BiasedSquaredLoss, Loss, LossValue, RetargetedLoss, SquaredLoss
+from .loss import ConvexValue, Loss, LossValue
+from .losses import BiasedSquaredLoss, RetargetedLoss, SquaredLoss
+from .pointwise import LogisticLikelihood, LogPoissonLikelihood, PointwiseLoss
 from .projections import (
     GradedOrder,
     LevelProjection,
@@ -22,14 +24,18 @@ __all__ = [
     "AxisNoiseGaussianLikelihood",
     "BiasedSquaredLoss",
     "BipartiteRankingLikelihood",
+    "ConvexValue",
     "GradedOrder",
     "GradedRankingLikelihood",
     "LevelProjection",
+    "LogPoissonLikelihood",
+    "LogisticLikelihood",
     "Loss",
     "LossValue",
     "OrderCone",
     "OrderProjection",
     "OrderedSimplex",
+    "PointwiseLoss",
     "RankedLabels",
     "RankedLevels",
     "RankingLikelihood",

@@ -8,11 +8,11 @@ envelope theorem its gradient is :math:`\theta = w (\psi - r(\psi))`, and :math:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import torch
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from torch import Tensor
 
@@ -25,60 +25,16 @@ from ..priors.means import MatrixMean, ZeroMean
 from ..tensor_checks import check_float_tensor, check_positions, check_shape, refuse_where
 from .axis_noise import AxisNoiseGaussianLikelihood
 from .lists import check_targets
+from .loss import Loss as Loss
+from .loss import LossValue as LossValue
+from .loss import check_psi
+from .loss import long_dot as long_dot
 
-PIECE = 1 << 16  # entries summed at a time
 CHUNK_CELLS = 1 << 20  # cells of whole lists worked on at a time
 GAUSSIAN_METHODS = ("forward", "marginal", "expected_log_prob", "log_marginal", "_shaped_noise_covar", "__call__")
 
 Data = ObservedMatrix | PositiveUnlabelled
 Retargeting = Callable[[Tensor], Tensor]  # psi (T,) -> r (T,)
-
-
-@dataclass(frozen=True)
-class LossValue:
-    """A loss at one psi.
-
-    :param value: f(psi).
-    :param gradient: (T,) theta.
-    :param linear: <theta, r(psi)>, the part of f*(c theta) that is linear in c.
-    :param quadratic: twice the part that is quadratic in c: sum theta^2 / w, and what a penalised bias adds.
-    """
-
-    value: float
-    gradient: Tensor
-    linear: float
-    quadratic: float
-
-    def conjugate(self, scale: float) -> float:
-        """f*(scale theta), for scale in [0, 1]."""
-        return scale**2 / 2 * self.quadratic + scale * self.linear
-
-
-class Loss(Protocol):
-    """A convex differentiable function of psi at the T observed pairs."""
-
-    @property
-    def curvature(self) -> float:
-        """Lipschitz constant of the gradient: the largest weight."""
-        ...
-
-    def quadratic_bound(self, step: Tensor) -> float:
-        """A bound on the second derivative along ``step`` (T,): sum of w step^2."""
-        ...
-
-    def __call__(self, psi: Tensor) -> LossValue:
-        """Value, gradient and conjugate at ``psi`` (T,)."""
-        ...
-
-
-def check_psi(psi: Tensor, length: int | None, name: str = "psi") -> Tensor:
-    """(T,) finite numbers at the observed pairs."""
-    return check_float_tensor(psi, name, (length,), finite=True)
-
-
-def long_dot(a: Tensor, b: Tensor) -> float:
-    """<a, b> in double precision, in pieces that stay in cache."""
-    return sum(float(x.double() @ y.double()) for x, y in zip(a.split(PIECE), b.split(PIECE), strict=True))
 
 
 class WeightedLoss:
@@ -380,7 +336,7 @@ def data_loss(
     :param mean: of the prior; the loss has its precision and device.
     :param row_bias: penalty of a bias of each row, Gaussian only; None for no bias. ``col_bias``: of each column.
     """
-    is_gaussian = isinstance(likelihood, GaussianLikelihood)
+    is_gaussian = isinstance(likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood)
     if (row_bias, col_bias) != (None, None) and not (is_gaussian and isinstance(data, ObservedMatrix)):
         raise InputError(
             "row_bias, col_bias: only with a Gaussian likelihood on an ObservedMatrix; a ranking is blind to an offset "

@@ -346,7 +346,7 @@ def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> fl
     scales.sort()
 
     def bound(scale: float) -> float:
-        return -loss.conjugate(scale) - penalty.conjugate(values, scale)
+        return -loss.conjugate_bound(scale) - penalty.conjugate(values, scale)
 
     bounds = [bound(scale) for scale in scales]
     best = bounds.index(max(bounds))
@@ -361,7 +361,8 @@ def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> fl
             low = a
         else:
             high = b
-    return highest
+    at_best = (low + high) / 2 if bound((low + high) / 2) >= bounds[best] else scales[best]
+    return max(highest, -loss.conjugate(at_best) - penalty.conjugate(values, at_best))
 
 
 def additive_dual(

@@ -121,8 +121,8 @@ def _certify(
     """Equation (11) with h*(Y) = ||Y||_F^2 / (2 l2) and ||Y||_F^2 = theta^T K_TT theta."""
     at = problem.loss(psi)
     primal = at.value + l2 / 2 * long_dot(alpha, psi)
-    square = at.quadratic + long_dot(at.gradient, product(at.gradient)) / l2
-    # the bound -c^2/2 square - c linear is best at
-    best = min(max(-at.linear / max(square, 1e-300), 0.0), 1.0)
-    dual = -(best**2) / 2 * square - best * at.linear
+    norm = long_dot(at.gradient, product(at.gradient)) / l2
+    # the bound -c^2/2 (quadratic + norm) - c linear is best at c; any other conjugate is known best at c = 1
+    best = min(max(-at.linear / max(at.quadratic + norm, 1e-300), 0.0), 1.0) if at.linear == at.linear else 1.0
+    dual = -(best**2) / 2 * norm - at.conjugate(best)
     return Certificate(primal, dual, tolerance, iterations, min(problem.shape), "ridge")

@@ -24,7 +24,8 @@ from ..posteriors.covariance import (
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..priors.matrix_gp import MatrixGP
-from .trace_gp import Recipe, known_links, low_rank_duals
+from .recipe import Recipe
+from .trace_gp import known_links, low_rank_duals
 
 TOO_LONG = (
     f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "

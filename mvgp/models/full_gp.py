@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 
 from ..checks import check_choice, check_flag, check_iterations, check_tolerance
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, long_dot, observed_parts
-from ..likelihoods.ranking import RankingLikelihood
+from ..likelihoods.pointwise import is_pointwise
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.solvers import Method
 from ..mean.problem import SpectralElasticNet
@@ -21,18 +21,24 @@ from ..posteriors.explain import Duals
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
-from .trace_gp import Recipe, known_links, trace_posterior, trace_problem
+from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit
+from .recipe import Recipe
+from .trace_gp import known_links, trace_posterior, trace_problem
 
 
 class FullGP(Recipe):
     r"""The recipe prior x likelihood; :meth:`fit` returns the exact posterior under Gaussian noise.
 
-    The posterior is that of equations (2) and (3).
+    The posterior is that of equations (2) and (3). Under a pointwise likelihood (Bernoulli, Poisson, ...) it is the
+    Gaussian of largest evidence bound, or Laplace's approximation.
 
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``; its noise is the variance of an observation
-        with weight 1. Or a ranking likelihood: values are labels, rows are tasks.
-    :param tolerance: relative residual of every linear system; 1e-8 in double precision, 1e-5 in single.
+        with weight 1. Or ``FixedNoiseGaussianLikelihood``; or a ranking likelihood: values are labels, rows are tasks;
+        or a pointwise likelihood; or one with a method ``data_loss``.
+    :param approximation: under a pointwise likelihood, ``variational`` or ``laplace``.
+    :param tolerance: relative residual of every linear system; 1e-8 in double precision, 1e-5 in single. Under a
+        pointwise likelihood, of the equations of the posterior (1e-10 for Laplace's approximation).
     :param method: ``cholesky``, ``spectral``, ``cg``, or ``auto`` by size and structure.
     :param max_iterations: limit for conjugate gradients.
     :param strict: missing the tolerance is an error, for direct methods too; False to warn instead.
@@ -49,17 +55,21 @@ class FullGP(Recipe):
 
     """
 
+    takes_pointwise = True
+
     def __init__(
         self,
         prior: MatrixGP,
-        likelihood: GaussianLikelihood | RankingLikelihood,
+        likelihood: Any,
         *,
+        approximation: Approximation = "variational",
         tolerance: float | None = None,
         method: Method = "auto",
         max_iterations: int = 1000,
         strict: bool = True,
     ) -> None:
         super().__init__(prior, likelihood)
+        self.approximation: Approximation = check_choice(approximation, "approximation", APPROXIMATIONS)
         self.method: Method = check_choice(method, "method", ("auto", "cholesky", "spectral", "cg"))
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
@@ -74,10 +84,33 @@ class FullGP(Recipe):
         cell with value 0 and its weight; see :mod:`mvgp.linalg.complete_rows` for how that is solved.
         """
         noise = self._noise_for(data)
-        is_gaussian = isinstance(self.likelihood, GaussianLikelihood)
+        if is_pointwise(self.likelihood):
+            return self._pointwise(data)
         data = self._weighted(data)
+        is_gaussian = isinstance(self.likelihood, _GaussianLikelihoodBase)
         posterior = self._gaussian(data, noise) if is_gaussian else self._ranking(data, noise)
         self._tell_noise(posterior, float(noise))
+        return posterior
+
+    def _pointwise(self, data: Data) -> FullPosterior:
+        """The sites of the observations, and a plain posterior with noise 1 / Lambda."""
+        fit = PointwiseFit(
+            self.prior,
+            data,
+            self.likelihood,
+            self.approximation,
+            tolerance=self._tolerance(1e-5, 1e-8),
+            method=self.method,
+            max_iterations=self.max_iterations,
+            strict=self.strict,
+        )
+        usual = 1e-8 if self.approximation == "variational" else 1e-10
+        sites = fit.full(tolerance=self._tolerance(1e-4, usual), max_iterations=self.max_iterations)
+        sites.report.warn_or_raise(strict=self.strict, stacklevel=3)  # where fit is called
+        coefficients = SparseCoefficients(fit.data.pattern.to(sites.psi.device), sites.coefficients)
+        posterior = FullPosterior(fit.prior, fit.ops, coefficients, fit.conditional(sites))
+        posterior.likelihood, posterior.sites = fit.likelihood, sites
+        posterior._duals = Duals(coefficients.pattern, sites.coefficients, known_links(data))
         return posterior
 
     def _tolerance(self, single: float, double: float) -> float:

@@ -1,16 +1,14 @@
-"""TraceGP: the trace-constrained matrix-variate GP; and what every recipe prior x likelihood shares."""
+"""TraceGP: the trace-constrained matrix-variate GP."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import gpytorch
 import torch
-from gpytorch.distributions import MultivariateNormal
-from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 from tqdm import tqdm
 
@@ -25,15 +23,12 @@ from ..checks import (
     check_share,
     check_tolerance,
     check_whole_number,
-    refuse_gradient,
     whole,
 )
-from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
-from ..likelihoods.losses import BiasedSquaredLoss, Data, check_gaussian, data_loss, long_dot
-from ..likelihoods.ranking import RankingLikelihood
+from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, long_dot
+from ..likelihoods.pointwise import PointwiseLoss, is_pointwise
 from ..mean.factored import solve_dense, solve_hybrid
 from ..mean.low_rank import LowRank, MeanSolution
 from ..mean.problem import (
@@ -48,6 +43,7 @@ from ..mean.problem import (
 )
 from ..mean.proximal import solve_proximal
 from ..mean.ridge import RidgeSolution, solve_ridge
+from ..mean.sites import newton_mean
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
 from ..posteriors.explain import Duals
@@ -56,59 +52,11 @@ from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoeffici
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..tensor_checks import check_list
+from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit
+from .recipe import Recipe, constant_copy
 
 Solver = Literal["proximal", "dense", "hybrid"]
 MAX_STRENGTHS = 10**6  # of a path
-
-
-class Recipe(gpytorch.Module):
-    """A prior and a likelihood, checked.
-
-    :param prior: the matrix-variate prior.
-    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood of ours; its noise is the variance of
-        an observation (or of a score) with weight 1.
-    """
-
-    def __init__(self, prior: MatrixGP, likelihood: GaussianLikelihood | RankingLikelihood) -> None:
-        super().__init__()
-        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
-        if not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
-            raise InputError(
-                f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood or a ranking likelihood, "
-                f"got {type(likelihood).__name__} (for known noise of each entry, give the data weights)"
-            )
-        if isinstance(likelihood, GaussianLikelihood):
-            check_gaussian(likelihood, type(self).__name__, axis_noise=True)
-        self.prior, self.likelihood = prior, likelihood
-
-    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
-        """The prior at pairs (``rows``, ``cols``)."""
-        return self.prior(rows, cols)
-
-    def _noise_for(self, data: Any) -> Tensor:
-        """() noise variance of an observation with weight 1, once ``data`` is known to be data."""
-        check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
-        refuse_gradient(data, "data")
-        self.prior.refuse_gradients()
-        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(-1)
-        if noise.numel() != 1:
-            raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
-        if not 0 < float(noise) < float("inf"):
-            raise InputError(
-                f"likelihood: expected a positive finite noise variance in {noise.dtype}, got {float(noise)!r}"
-            )
-        return noise[0]
-
-    def _weighted(self, data: Any) -> Any:
-        """The data; noise of each row and column is in their weights."""
-        return self.likelihood.weighted(data) if isinstance(self.likelihood, AxisNoiseGaussianLikelihood) else data
-
-    def _tell_noise(self, posterior: Any, noise: float) -> None:
-        """Tell a posterior its noise: one number, or a likelihood that knows that of each row and column."""
-        is_axis = isinstance(self.likelihood, AxisNoiseGaussianLikelihood)
-        posterior._noise = None if is_axis else noise
-        if is_axis:
-            posterior.likelihood = copy.deepcopy(self.likelihood).to(self.prior.dtype).requires_grad_(False).eval()
 
 
 @dataclass(frozen=True)
@@ -122,13 +70,25 @@ class TraceProblem:
     noise: float  # variance of an observation with weight 1
     known: Tensor | None  # which cells of whole lists are links
     flat: bool = False  # whether the prior has no variance at any observed cell, so that B = 0 is best
+    pointwise: PointwiseFit | None = (
+        None  # under a pointwise likelihood, where loss and covariance depend on each other
+    )
+    likelihood: Any = None  # of single observations, for predictions
+
+
+@torch.no_grad()
+def pointwise_problem(fit: PointwiseFit, known: Tensor | None) -> TraceProblem:
+    """Under a pointwise likelihood: the loss and the covariance at the prior mean, to begin with."""
+    problem, conditional = fit.first_problem, fit.conditional(fit.at_prior_mean)
+    flat = fit.lam_max == 0 and bool((problem.loss(torch.zeros_like(fit.sites.offset)).gradient != 0).any())
+    return TraceProblem(fit.prior, conditional, problem, fit.lam_max, 1.0, known, flat, fit, fit.likelihood)
 
 
 @torch.no_grad()
 def trace_problem(
     prior: MatrixGP,
     data: Data,
-    likelihood: Likelihood,
+    likelihood: Any,
     noise: Tensor,
     *,
     tolerance: float,
@@ -144,7 +104,10 @@ def trace_problem(
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     lam_max = largest_value(problem, gradient)
     flat = lam_max == 0 and bool((gradient != 0).any())
-    return TraceProblem(prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat)
+    own = constant_copy(likelihood, prior) if isinstance(likelihood, _GaussianLikelihoodBase) else None
+    return TraceProblem(
+        prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat, likelihood=own
+    )
 
 
 @torch.no_grad()
@@ -159,8 +122,21 @@ def trace_posterior(
     start: TracePosterior | None = None,
 ) -> TracePosterior:
     """The mean by a solver, and the posterior; a certificate that misses its tolerance warns, or raises if strict."""
-    problem, prior = setup.problem, setup.prior
-    solution = _solve(setup, penalty, solver, tolerance, max_iterations, start.solution if start else None)
+    problem, prior, conditional, sites = setup.problem, setup.prior, setup.conditional, None
+    before = start.solution if start else None
+    if setup.pointwise is None:
+        solution = _solve(setup, penalty, solver, tolerance, max_iterations, before)
+    else:
+        fit = setup.pointwise
+        penalised = fit.penalised(
+            penalty,
+            lambda problem, at: _solve(replace(setup, problem=problem), penalty, solver, tolerance, max_iterations, at),
+            tolerance=1e-8 if problem.dtype == torch.float64 else 1e-4,
+            start=PenalisedFit(before, start.sites) if start and before and start.sites else None,
+        )
+        solution, sites = penalised.solution, penalised.sites
+        conditional = fit.conditional(sites)
+        sites.report.warn_or_raise(strict=strict, stacklevel=5)
     advice = "allow more iterations, loosen the tolerance, use float64, or approach this strength along a path"
     warn_or_raise(solution.certificate, "the mean", advice, strict=strict, stacklevel=5)  # where fit is called
     if isinstance(problem.loss, BiasedSquaredLoss):
@@ -180,7 +156,7 @@ def trace_posterior(
         prior,
         (problem.row_op, problem.col_op),
         coefficients,
-        setup.conditional,
+        conditional,
         certificate=solution.certificate,
         penalty=penalty,
         mean_factors=mean,
@@ -188,7 +164,8 @@ def trace_posterior(
         # what is left of the data plus the squared Hilbert norm of the mean, for each observed cell
         evidence_scale=(2 * float(loss) / setup.noise + square) / max(len(problem.pattern), 1),
     )
-    posterior._noise, posterior._duals = setup.noise, duals
+    posterior._noise, posterior._duals = setup.noise if sites is None else None, duals
+    posterior.likelihood, posterior.sites = setup.likelihood, sites
     return posterior
 
 
@@ -234,6 +211,9 @@ def _solve(
         if penalty.ridge == 0:
             raise InputError("a penalty of zero leaves the mean undetermined; choose a positive strength")
         previous = start if isinstance(start, RidgeSolution) else None
+        if setup.pointwise is not None and isinstance(problem.loss, PointwiseLoss):
+            options: dict[str, Any] = {"tolerance": tolerance, "max_iterations": max_iterations, "start": previous}
+            return newton_mean(setup.pointwise.sites, problem.loss, penalty.ridge, rank=min(problem.shape), **options)
         return solve_ridge(problem, penalty.ridge, tolerance=tolerance, max_iterations=max_iterations, start=previous)
     if solver == "proximal":
         near = start if isinstance(start, MeanSolution) else None
@@ -262,13 +242,16 @@ class TraceGP(Recipe):
     that of the plain posterior, with the likelihood's own noise.
 
     :param prior: the matrix-variate prior.
-    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks).
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks), or
+        a pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. For a pointwise one the loss is the
+        negative log-likelihood and 1 stands for the noise: form (4) is ``SpectralElasticNet.from_noise(1.0, mu)``.
     :param strength: of the penalty, relative to lam_max.
     :param trace_share: 1 for the trace norm alone, 0 for the Hilbert norm alone. With 0 the mean is that of the plain
         MV-GP, :class:`FullGP`, only if lam is the likelihood's noise: ``penalty=SpectralElasticNet(noise, 0.0)``.
     :param penalty: an absolute penalty instead: ``SpectralElasticNet`` or ``TraceBall``.
     :param row_bias: penalty of a bias of each row, estimated jointly; 0 is the paper's free bias, None for no bias.
     :param col_bias: penalty of a bias of each column (popularity of an item), positive; None for no bias.
+    :param approximation: under a pointwise likelihood, ``variational`` or ``laplace``.
     :param solver: ``proximal`` for any size, ``dense`` and ``hybrid`` for comparison.
     :param tolerance: relative duality gap; 1e-4 in double precision, 1e-3 in single.
     :param max_iterations: of the solver; 2,000 when left out, 20,000 for ``dense``, 200 for ``hybrid``.
@@ -287,16 +270,19 @@ class TraceGP(Recipe):
 
     """
 
+    takes_pointwise = True
+
     def __init__(
         self,
         prior: MatrixGP,
-        likelihood: GaussianLikelihood | RankingLikelihood,
+        likelihood: Any,
         *,
         strength: float | None = None,
         trace_share: float | None = None,
         penalty: SpectralElasticNet | TraceBall | None = None,
         row_bias: float | None = None,
         col_bias: float | None = None,
+        approximation: Approximation = "variational",
         solver: Solver = "proximal",
         tolerance: float | None = None,
         max_iterations: int | None = None,
@@ -312,6 +298,9 @@ class TraceGP(Recipe):
         self.trace_share = 1.0 if trace_share is None else check_share(trace_share, "trace_share")
         self.row_bias = None if row_bias is None else check_not_negative(row_bias, "row_bias")
         self.col_bias = None if col_bias is None else check_positive(col_bias, "col_bias")
+        self.approximation: Approximation = check_choice(approximation, "approximation", APPROXIMATIONS)
+        if is_pointwise(likelihood) and (row_bias, col_bias) != (None, None):
+            raise InputError("row_bias, col_bias: only with a Gaussian likelihood; give the prior a mean instead")
         self.solver: Solver = check_choice(solver, "solver", ("proximal", "dense", "hybrid"))
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         usual = {"proximal": 2000, "dense": 20_000, "hybrid": 200}[self.solver]
@@ -361,8 +350,11 @@ class TraceGP(Recipe):
 
     def _setup(self, data: Data) -> TraceProblem:
         """The loss of the likelihood on the data, and the covariance."""
-        noise, data = self._noise_for(data), self._weighted(data)
-        tolerance = 1e-8 if self.prior.dtype == torch.float64 else 1e-5
+        noise, tolerance = self._noise_for(data), 1e-8 if self.prior.dtype == torch.float64 else 1e-5
+        if is_pointwise(self.likelihood):
+            fit = PointwiseFit(self.prior, data, self.likelihood, self.approximation, tolerance=tolerance)
+            return pointwise_problem(fit, known_links(data))
+        data = self._weighted(data)
         biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
         return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
 
@@ -382,7 +374,8 @@ class TraceGP(Recipe):
             strict=self.strict,
             start=start,
         )
-        self._tell_noise(posterior, setup.noise)
+        if posterior.sites is None:
+            self._tell_noise(posterior, setup.noise)
         return posterior
 
 

@@ -39,6 +39,7 @@ from ..tensor_checks import check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
 from .explain import Duals, Explanation, explain_cell
+from .predictive import Predictions
 from .query import LINE_BATCH, Coefficients, Query, pair_means
 from .ranks import Joint, RankQueries
 from .system import VarianceMethod
@@ -300,7 +301,7 @@ class GaussianPosterior(RankQueries):
         return f"{type(self).__name__}({m} x {n}, {len(self.conditional.pairs)} observed)"
 
 
-class ScalablePosterior(GaussianPosterior):
+class ScalablePosterior(Predictions, GaussianPosterior):
     r"""The posterior of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`, which can be rescaled to :math:`s S`."""
 
     _evidence_scale: float | None = None
@@ -318,6 +319,8 @@ class ScalablePosterior(GaussianPosterior):
     @property
     def evidence_scale(self) -> float:
         """The scale of largest evidence bound, relative to the prior as it was given."""
+        if self.sites is not None:
+            raise InputError("evidence_scale: a pointwise likelihood fixes the scale of the latent values; it is 1")
         if self._evidence_scale is None:
             raise InputError("evidence_scale: this posterior is from a file that was written without it; fit it again")
         return self._evidence_scale

@@ -142,10 +142,17 @@ class SumMean(MatrixMean):
         for mean in self.means:
             mean.check_shape(check_shape(shape))  # type: ignore[operator]
 
-    def block(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
-        """See :class:`MatrixMean`."""
-        return sum((mean.block(rows, cols) for mean in self.means), self.zero)  # type: ignore[operator]
+    @property
+    def uses_inputs(self) -> bool:
+        """Whether one of them does."""
+        return any(mean.uses_inputs for mean in self.means)
 
-    def at(self, rows: Tensor | None, cols: Tensor | None) -> Tensor:
+    def block(self, rows: Tensor | None, cols: Tensor | None, **inputs: Any) -> Tensor:
         """See :class:`MatrixMean`."""
-        return sum((mean.at(rows, cols) for mean in self.means), self.zero)  # type: ignore[operator]
+        parts = [mean.block(rows, cols, **(inputs if mean.uses_inputs else {})) for mean in self.means]  # type: ignore[operator]
+        return sum(parts, self.zero)
+
+    def at(self, rows: Tensor | None, cols: Tensor | None, **inputs: Any) -> Tensor:
+        """See :class:`MatrixMean`."""
+        parts = [mean.at(rows, cols, **(inputs if mean.uses_inputs else {})) for mean in self.means]  # type: ignore[operator]
+        return sum(parts, self.zero)

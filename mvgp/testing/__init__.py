@@ -10,6 +10,7 @@ Inherit one, make the object, and a test runner does the rest::
 from .contract import Contract, run_contract
 from .kernels import GraphKernelContract, KernelContract
 from .likelihoods import LikelihoodContract, TargetSetContract
+from .losses import LossContract
 from .posteriors import PosteriorContract, RankerContract
 from .synthetic import synthetic_matrix
 
@@ -18,6 +19,7 @@ __all__ = [
     "GraphKernelContract",
     "KernelContract",
     "LikelihoodContract",
+    "LossContract",
     "PosteriorContract",
     "RankerContract",
     "TargetSetContract",

@@ -1,0 +1,220 @@
+r"""Fits under a pointwise likelihood (SCIENCE 10): the plain posterior, and the trace-constrained one.
+
+The covariance is that of a plain GP with noise :math:`1 / \Lambda_t` at each pair. Without a trace norm mean and
+:math:`\Lambda` come from :mod:`mvgp.mean.sites`. With one, the certified solvers of the mean and the updates of
+:math:`\Lambda` take turns; each maximises the penalised evidence bound over its own part, so it never falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..checks import check_choice
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled
+from ..errors import InputError
+from ..likelihoods.densities import StudentDensity
+from ..likelihoods.losses import Data, Loss, SquaredLoss, long_dot, observed_parts
+from ..likelihoods.pointwise import PointwiseLoss, density_of
+from ..linalg.cost import DEFAULT_LIMITS, Limits
+from ..linalg.solvers import Method
+from ..mean.low_rank import MeanSolution
+from ..mean.problem import MeanProblem, Penalty
+from ..mean.ridge import RidgeSolution
+from ..mean.sites import SiteProblem, SiteReport, Sites, laplace_approximation, laplace_sites, variational_sites
+from ..mean.spectrum_bound import largest_value
+from ..posteriors.covariance import ConditionalCovariance, kernel_operators
+from ..priors.matrix_gp import MatrixGP
+from .recipe import constant_copy
+
+Approximation = Literal["variational", "laplace"]
+APPROXIMATIONS = ("variational", "laplace")
+MAX_ROUNDS = 100  # of mean and covariance in turn
+Solution = MeanSolution | RidgeSolution
+Solve = Callable[[MeanProblem, Solution | None], Solution]
+
+
+class PointwiseFit:
+    """Data, prior and likelihood, ready to be fitted.
+
+    :param prior: a copy is taken.
+    :param data: observed pairs, or whole lists, whose labels are 1 for known links and 0 for other cells.
+    :param likelihood: pointwise; a copy is taken.
+    :param approximation: ``variational`` or ``laplace``.
+    :param tolerance: of linear systems.
+    :param method: of linear systems.
+    :param max_iterations: of linear systems.
+    :param strict: whether a linear system that misses its tolerance is an error.
+    """
+
+    def __init__(
+        self,
+        prior: MatrixGP,
+        data: Data,
+        likelihood: Any,
+        approximation: Approximation = "variational",
+        *,
+        tolerance: float,
+        method: Method = "auto",
+        max_iterations: int = 1000,
+        strict: bool = True,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        check_choice(approximation, "approximation", APPROXIMATIONS)
+        if isinstance(data, PositiveUnlabelled):
+            data = spelled_out(data)
+        self.prior, self.data, self.approximation = prior.snapshot(), data, approximation
+        self.likelihood = constant_copy(likelihood, self.prior)
+        self.ops = kernel_operators(self.prior, data)
+        self._system = {"method": method, "max_iterations": max_iterations, "strict": strict, "limits": limits}
+        self._tolerance = tolerance
+        rows, cols, values, weights = observed_parts(data, self.prior.mean_module)
+        with torch.no_grad():
+            joint = self.prior(rows, cols)
+            self.pairs = self.prior.pairs(rows, cols)
+            density = density_of(self.likelihood, values)
+            self.sites = SiteProblem(
+                joint.lazy_covariance_matrix, density, weights, joint.loc, solve=self._solve, limits=limits
+            )
+        if approximation == "laplace":
+            PointwiseLoss(density, weights)  # refuses a log density without second derivatives
+
+    def _solve(self, noise: Tensor, rhs: Tensor) -> Tensor:
+        return self.covariance(noise).solve(rhs.unsqueeze(1)).squeeze(1)
+
+    def covariance(self, noise: Tensor) -> ConditionalCovariance:
+        """That of a plain GP with noise (T,)."""
+        return ConditionalCovariance(self.ops, self.pairs, noise, tolerance=self._tolerance, **self._system)  # type: ignore[arg-type]
+
+    def conditional(self, sites: Sites) -> ConditionalCovariance:
+        """The covariance of a posterior."""
+        return self.covariance(self.sites.noise(sites.precision))
+
+    def full(self, *, tolerance: float, max_iterations: int, start: Sites | None = None) -> Sites:
+        """The posterior without a trace norm."""
+        find = variational_sites if self.approximation == "variational" else laplace_sites
+        return find(self.sites, tolerance=tolerance, max_iterations=max_iterations, start=start)
+
+    # With a penalty on the mean ------------------------------------------------------------------
+
+    def loss(self, variance: Tensor | None, psi: Tensor) -> Loss:
+        """The loss of the mean at variances (T,) of the latent values; psi (T,) is where it will be minimised.
+
+        Student's t is not log-concave: the squared loss that touches its loss at psi, and is above it elsewhere, stands
+        in for it.
+        """
+        sites = self.sites
+        if isinstance(sites.density, StudentDensity):
+            weights = sites.weighted(sites.density.majorant(psi + sites.offset, variance))
+            return SquaredLoss(sites.density.values - sites.offset, weights)
+        if not sites.density.log_concave:
+            raise InputError(
+                f"likelihood: {type(self.likelihood).__name__} is not log-concave, so the mean has no certificate; use "
+                "FullGP, or set log_concave = True on it if it is"
+            )
+        return PointwiseLoss(sites.density, sites.weights, variance, sites.offset, psi)
+
+    def problem(self, variance: Tensor | None, psi: Tensor) -> MeanProblem:
+        """Loss and kernels."""
+        return MeanProblem(*self.ops, self.data.pattern.to(self.ops[0].device), self.loss(variance, psi))
+
+    def around(self, solution: Solution | None, start: Sites | None, *, tolerance: float, max_iterations: int) -> Sites:
+        """The best covariance for a mean that is known; the prior mean for None."""
+        zero = torch.zeros_like(self.sites.offset)
+        psi, norm = (zero, 0.0) if solution is None else (solution.psi, squared_norm(solution))
+        if self.approximation == "laplace":
+            report = SiteReport("laplace", 0.0, tolerance, 0, log_concave=self.sites.density.log_concave)
+            return laplace_approximation(self.sites, zero, psi, norm, report)
+        return variational_sites(
+            self.sites, tolerance=tolerance, max_iterations=max_iterations, fixed=(psi, norm), start=start
+        )
+
+    @cached_property
+    def at_prior_mean(self) -> Sites:
+        """The covariance with the prior mean as the mean: what lam_max refers to."""
+        return self.around(None, None, tolerance=1e-6, max_iterations=200)
+
+    @cached_property
+    def first_problem(self) -> MeanProblem:
+        """The problem of the mean as it is at the prior mean."""
+        return self.problem(self._variance(self.at_prior_mean), torch.zeros_like(self.sites.offset))
+
+    @cached_property
+    def lam_max(self) -> float:
+        """The strength of a pure trace norm from which the mean is that of the prior."""
+        problem = self.first_problem
+        return largest_value(problem, problem.loss(torch.zeros_like(self.sites.offset)).gradient)
+
+    def _variance(self, sites: Sites) -> Tensor | None:
+        return sites.variance if self.approximation == "variational" else None
+
+    def penalised(
+        self, penalty: Penalty, solve: Solve, *, tolerance: float, start: PenalisedFit | None = None
+    ) -> PenalisedFit:
+        """Mean and covariance in turn, until the mean is within its tolerance for the covariance that it leads to.
+
+        :param solve: a certified solver of the mean, given a problem and a solution to start from.
+        :param tolerance: of the equations of the covariance.
+        :param start: a fit with a neighbouring penalty.
+        """
+        sites = self.at_prior_mean if start is None else start.sites
+        solution = None if start is None else start.solution
+        psi = torch.zeros_like(self.sites.offset) if solution is None else solution.psi
+        rounds, settled = 0, False
+        while not settled and rounds < MAX_ROUNDS:
+            rounds += 1
+            problem = self.problem(self._variance(sites), psi)
+            before = problem.loss(psi).value + (0.0 if solution is None else penalty_value(penalty, solution))
+            solution = solve(problem, solution)
+            psi, certificate = solution.psi, solution.certificate
+            gain = before - certificate.primal
+            settled = not certificate.converged or gain <= certificate.tolerance * abs(certificate.primal)
+            if isinstance(problem.loss, PointwiseLoss):
+                settled = (settled or self.approximation == "laplace") and problem.loss.inside(psi)
+            sites = self.around(solution, sites, tolerance=tolerance, max_iterations=200)
+        assert solution is not None
+        return PenalisedFit(solution, sites, rounds, settled)
+
+
+@dataclass(frozen=True)
+class PenalisedFit:
+    """A mean under a penalty, and the covariance that goes with it.
+
+    :param solution: the mean with its certificate, given the variances of the covariance.
+    :param sites: the covariance.
+    :param rounds: in which both were found in turn.
+    :param settled: whether the last round left the mean as it was, up to its tolerance.
+    """
+
+    solution: Solution
+    sites: Sites
+    rounds: int = 0
+    settled: bool = False
+
+
+def squared_norm(solution: Solution) -> float:
+    """||B||_F^2"""
+    if isinstance(solution, MeanSolution):
+        return float(solution.mean.values.double().square().sum())
+    return long_dot(solution.coefficients, solution.psi)
+
+
+def penalty_value(penalty: Penalty, solution: Solution) -> float:
+    """h(B)"""
+    if isinstance(solution, MeanSolution):
+        return penalty.value(solution.mean.values)
+    return penalty.ridge / 2 * squared_norm(solution)
+
+
+def spelled_out(data: PositiveUnlabelled) -> ObservedMatrix:
+    """Whole lists as observed pairs: 1 for known links with weight 1, 0 for the other cells with theirs."""
+    labels = torch.zeros(data.num_cells, dtype=torch.float64)
+    weights = torch.full_like(labels, data.weight)
+    labels[data.positions], weights[data.positions] = 1.0, 1.0
+    return ObservedMatrix(data.pattern.rows, data.pattern.cols, labels, data.shape, weights=weights)

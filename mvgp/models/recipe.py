@@ -1,0 +1,120 @@
+"""What every recipe prior x likelihood shares: which likelihoods it takes, and the noise of an observation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, _GaussianLikelihoodBase
+from torch import Tensor
+
+from ..checks import check_instance, refuse_gradient, shown
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled
+from ..errors import InputError
+from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
+from ..likelihoods.losses import check_gaussian
+from ..likelihoods.pointwise import is_pointwise
+from ..likelihoods.ranking import RankingLikelihood
+from ..priors.matrix_gp import MatrixGP
+from ..tensor_checks import refuse_where
+
+
+class Recipe(gpytorch.Module):
+    """A prior and a likelihood, checked.
+
+    :param prior: the matrix-variate prior.
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood of ours; its noise is the variance of
+        an observation (or of a score) with weight 1. ``FixedNoiseGaussianLikelihood`` counts as noise 1 and weights
+        1 / noise. A likelihood of one's own has a method ``data_loss``, and noise 1 unless it says otherwise.
+    """
+
+    takes_pointwise = False  # whether likelihoods of single observations are taken, too
+
+    def __init__(self, prior: MatrixGP, likelihood: Any) -> None:
+        super().__init__()
+        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+        known = isinstance(likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood | RankingLikelihood)
+        known |= callable(getattr(likelihood, "data_loss", None)) and not isinstance(likelihood, type)
+        if not known and not (self.takes_pointwise and is_pointwise(likelihood)):
+            pointwise = ", a pointwise likelihood such as BernoulliLikelihood" if self.takes_pointwise else ""
+            raise InputError(
+                f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood, a ranking "
+                f"likelihood{pointwise}, or one with a method data_loss, got {shown(likelihood)} (for known noise of "
+                "each entry, give the data weights)"
+            )
+        if isinstance(likelihood, GaussianLikelihood):
+            check_gaussian(likelihood, type(self).__name__, axis_noise=True)
+        self.prior, self.likelihood = prior, likelihood
+
+    def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
+        """The prior at pairs (``rows``, ``cols``)."""
+        return self.prior(rows, cols)
+
+    def _noise_for(self, data: Any) -> Tensor:
+        """() noise variance of an observation with weight 1, once ``data`` is known to be data."""
+        check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
+        refuse_gradient(data, "data")
+        self.prior.refuse_gradients()
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood) or not hasattr(self.likelihood, "noise"):
+            return torch.ones_like(self.prior.mean_module.zero)
+        noise = torch.as_tensor(self.likelihood.noise).detach().to(self.prior.dtype).reshape(-1)
+        if noise.numel() != 1:
+            raise InputError(f"likelihood: expected one noise variance, got {noise.numel()}")
+        if not 0 < float(noise) < float("inf"):
+            raise InputError(
+                f"likelihood: expected a positive finite noise variance in {noise.dtype}, got {float(noise)!r}"
+            )
+        return noise[0]
+
+    def _weighted(self, data: Any) -> Any:
+        """The data; noise of each entry, or of each row and column, is in their weights."""
+        if isinstance(self.likelihood, FixedNoiseGaussianLikelihood):
+            return fixed_noise(self.likelihood, data)
+        return self.likelihood.weighted(data) if isinstance(self.likelihood, AxisNoiseGaussianLikelihood) else data
+
+    def _tell_noise(self, posterior: Any, noise: float) -> None:
+        """Tell a posterior its noise, and under Gaussian noise the likelihood as it is now."""
+        posterior._noise = None if isinstance(self.likelihood, AxisNoiseGaussianLikelihood) else noise
+        is_gaussian = isinstance(self.likelihood, _GaussianLikelihoodBase)
+        posterior.likelihood = constant_copy(self.likelihood, self.prior) if is_gaussian else None
+
+
+def fixed_noise(likelihood: FixedNoiseGaussianLikelihood, data: Any) -> ObservedMatrix:
+    """Noise variances as weights: noise 1, each weight divided by the noise of its entry.
+
+    The noise has one number for each entry of the data, in their order (row by row), or for each cell of the matrix.
+    """
+    if type(likelihood) is not FixedNoiseGaussianLikelihood:
+        raise InputError(
+            f"likelihood: {type(likelihood).__name__} may have another noise than the one it was given; use "
+            "FixedNoiseGaussianLikelihood itself, or give the data weights"
+        )
+    if not isinstance(data, ObservedMatrix):
+        raise InputError("data: FixedNoiseGaussianLikelihood takes an ObservedMatrix")
+    noise = likelihood.noise.detach().to(data.values)
+    if noise.dim() == 2 and tuple(noise.shape) == data.shape:
+        noise = noise[data.rows, data.cols]
+    elif noise.dim() != 1 or len(noise) not in (1, len(data)):
+        raise InputError(
+            f"likelihood: expected a noise variance for each of the {len(data)} entries, in the order of the data, or "
+            f"for each cell {data.shape}, got shape {tuple(noise.shape)}"
+        )
+    elif getattr(data, "_reordered", False) and bool((noise != noise[:1]).any()):
+        raise InputError(
+            "likelihood: the noise of each entry goes by the order of the data, row by row, and the entries were given "
+            "in another order; sort them first, give the noise of every cell (M, N), or give the data weights"
+        )
+    refuse_where(~((noise > 0) & torch.isfinite(noise)), noise, "likelihood.noise", "a positive finite variance")
+    weights = 1 / noise.expand(len(data))
+    if data.weights is not None:
+        weights = weights * data.weights
+    return ObservedMatrix(data.rows, data.cols, data.values, data.shape, weights=weights)
+
+
+def constant_copy(likelihood: Any, prior: MatrixGP) -> Any:
+    """The likelihood as it is now, in the precision of the prior."""
+    return copy.deepcopy(likelihood).to(prior.dtype).requires_grad_(False).eval()
