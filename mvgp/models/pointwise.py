@@ -27,7 +27,8 @@ from ..linalg.solvers import Method
 from ..mean.low_rank import MeanSolution
 from ..mean.problem import MeanProblem, Penalty
 from ..mean.ridge import RidgeSolution
-from ..mean.sites import SiteProblem, SiteReport, Sites, laplace_approximation, laplace_sites, variational_sites
+from ..mean.site_problem import SiteProblem
+from ..mean.sites import SiteReport, Sites, laplace_approximation, laplace_sites, variational_sites
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import ConditionalCovariance, kernel_operators
 from ..priors.matrix_gp import MatrixGP
