@@ -46,7 +46,7 @@ UNLIMITED = Budget(kernels=2**62, memory_bytes=2**62, operations=2**90, iteratio
 IMAGE_ERROR = 1e-3  # relative; far above rounding, on this machine or another
 REASONS: dict[str, type[Exception]] = {"InputError": InputError, "SizeError": SizeError}
 COVARIANCES: dict[type[GaussianPosterior], tuple[type, ...]] = {  # that each posterior may have
-    FullPosterior: (ConditionalCovariance,),
+    FullPosterior: (ConditionalCovariance, NoCovariance),
     TracePosterior: (ConditionalCovariance, WholeListCovariance, NoCovariance),
     FactorPosterior: (LaplaceCovariance,),
 }
