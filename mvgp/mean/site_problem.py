@@ -2,8 +2,8 @@ r"""Observations under a pointwise likelihood with their prior covariance, and f
 
 Everything about :math:`S = (K^{-1} + \Lambda)^{-1}` over the observed pairs comes from one Cholesky factor. Smooth
 kernels have few eigenvalues that are not zero, and a Kronecker product has those of its factors multiplied: then
-:math:`K_{TT} = F F^T` with F (T, R), and the factor is that of :math:`I + F^T \Lambda F`, (R, R). Otherwise it is that of
-:math:`I + \Lambda^{1/2} K_{TT} \Lambda^{1/2}`, (T, T). Both are well conditioned for any precisions, zero included.
+:math:`K_{TT} = F F^T` with F (T, R), and the factor is that of :math:`I + F^T \Lambda F`, (R, R). Otherwise it is that
+of :math:`I + \Lambda^{1/2} K_{TT} \Lambda^{1/2}`, (T, T). Both are well conditioned for any precisions, zero included.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class SiteProblem:
         """(T, T): K_TT."""
         if len(self) > self.limits.dense:
             raise SizeError(
-                f"approximation='variational' needs a factor of K_TT, offered up to {self.limits.dense:,} observed pairs "
-                f"unless the kernels have low rank; there are {len(self):,}: use approximation='laplace'"
+                f"approximation='variational' needs a factor of K_TT, offered up to {self.limits.dense:,} observed "
+                f"pairs unless the kernels have low rank; there are {len(self):,}: use approximation='laplace'"
             )
         matrix: Tensor = self.covariance.to_dense().detach()
         return matrix
@@ -136,7 +136,7 @@ def low_rank_root(covariance: LinearOperator, most: int, limits: Limits) -> Tens
     Products of eigenvalues below a threshold are left out, which takes at most the threshold from any variance.
     """
     if isinstance(covariance, SumLinearOperator):
-        roots = []
+        roots: list[Tensor] = []
         for part in covariance.linear_ops:
             found = low_rank_root(part, most - sum(root.shape[1] for root in roots), limits)
             if found is None:
@@ -163,7 +163,7 @@ class SiteFactor(Protocol):
 
     @property
     def log_det(self) -> float:
-        """ln |K| - ln |S|, which is ln |I + K Lambda|."""
+        """Ln |K| - ln |S|, which is ln |I + K Lambda|."""
         ...
 
     def inverse_times(self, rhs: Tensor) -> Tensor:

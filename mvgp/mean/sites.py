@@ -6,8 +6,9 @@ q(Z) is a Gaussian process with mean :math:`\psi = b + K_{*T} \alpha` and covari
 **Variational.** The evidence bound :math:`\sum_t w_t E_q[\ln p(y_t \mid z_t)] - KL(q \,\|\, p)` is largest where
 :math:`\alpha = w\, \partial_m E[\ln p]` and :math:`\Lambda = -2 w\, \partial_v E[\ln p]`. An update moves the natural
 parameters of the sites, :math:`\Lambda` and :math:`\alpha + \Lambda (\psi - b)`, towards these values: a
-natural-gradient step (Khan and Lin 2017). A step that lowers the bound is halved, so the bound never falls. First the last few steps are
-extrapolated to where they would vanish (Anderson 1965), which is taken if it does not lower the bound.
+natural-gradient step (Khan and Lin 2017). A step that lowers the bound is halved, so the bound never falls. First the
+last few steps are extrapolated to where they would vanish (Anderson 1965), which is taken if it does not lower the
+bound.
 
 **Laplace.** The mode by Newton's method with a line search; :math:`\Lambda` are the second derivatives there.
 """

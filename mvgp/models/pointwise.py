@@ -200,17 +200,15 @@ class PenalisedFit:
 
 
 def own_covariance(
-    likelihood: Any, loss: Loss, conditional: PosteriorCovariance, noise: float, psi: Tensor | None = None
+    likelihood: Any, loss: Loss, conditional: PosteriorCovariance, noise: float, psi: Tensor
 ) -> PosteriorCovariance:
-    """The covariance that goes with a loss of a user's own, at the best psi (T,) if that is known.
+    """The covariance that goes with a loss of a user's own, at the best psi (T,).
 
-    With ``second_derivatives`` it is Laplace's approximation; with a ``noise`` of the likelihood, that of Gaussian noise;
-    otherwise there is none.
+    With ``second_derivatives`` it is Laplace's approximation; with a ``noise`` of the likelihood, that of Gaussian
+    noise; otherwise there is none.
     """
     curved = getattr(loss, "second_derivatives", None)
     if callable(curved) and isinstance(conditional, ConditionalCovariance):
-        if psi is None:
-            return conditional
         prior = conditional.covariance._diagonal().clamp_min(1e-30)
         precision = torch.maximum(curved(psi).to(psi) / noise, torch.finfo(psi.dtype).eps / 10 / prior)
         return conditional.with_noise(1 / precision)

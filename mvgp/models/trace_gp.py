@@ -247,8 +247,8 @@ class TraceGP(Recipe):
 
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks), or
-        a pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. For a pointwise one the loss is the
-        negative log-likelihood and 1 stands for the noise: form (4) is ``SpectralElasticNet.from_noise(1.0, mu)``.
+        a pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. For a pointwise one the loss is
+        the negative log-likelihood and 1 stands for the noise: form (4) is ``SpectralElasticNet.from_noise(1.0, mu)``.
     :param strength: of the penalty, relative to lam_max.
     :param trace_share: 1 for the trace norm alone, 0 for the Hilbert norm alone. With 0 the mean is that of the plain
         MV-GP, :class:`FullGP`, only if lam is the likelihood's noise: ``penalty=SpectralElasticNet(noise, 0.0)``.

@@ -37,7 +37,9 @@ class SharpHuberLoss(HuberLoss):
 
     def __call__(self, psi):
         at = super().__call__(psi)
-        return ConvexValue(at.value, at.gradient, psi=psi, exact=lambda u: float((u * self.targets + u.square() / 2).sum()))
+        return ConvexValue(
+            at.value, at.gradient, psi=psi, exact=lambda u: float((u * self.targets + u.square() / 2).sum())
+        )
 
 
 class HuberLikelihood:

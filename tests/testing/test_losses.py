@@ -74,7 +74,9 @@ class Huber(Loss):
     def __call__(self, psi):
         off = psi - numbers(0)
         value = torch.where(off.abs() < 1, off.square() / 2, off.abs() - 0.5).sum()
-        return ConvexValue(self.sign * float(value), self.sign * self.slope * off.clamp(-1, 1), psi=psi, lowest=self.lowest)
+        return ConvexValue(
+            self.sign * float(value), self.sign * self.slope * off.clamp(-1, 1), psi=psi, lowest=self.lowest
+        )
 
 
 def test_a_loss_of_ones_own():

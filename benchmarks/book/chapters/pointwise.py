@@ -42,8 +42,15 @@ def tell(outcomes: dict[str, Outcome], quick: bool) -> Section:
     head = ["grid", "T", "", "time", "times as long", "steps", "bound below ours", "means apart", "MiB"]
     lines = [line for size in found.sizes for line in _lines(outcomes, found, size)]
     panel = Panel("Time to the same bound", "observed cells T", "seconds", found.lines(outcomes, spent))
-    text = [INTRO.format(near=0.1, budget=2.0 if quick else 40.0), "{growth}", table(head, lines), found.stopped(outcomes)]
-    return Section(joined(text), {"growth": Figure("Seconds to the same evidence bound against observed cells", [panel])})
+    text = [
+        INTRO.format(near=0.1, budget=2.0 if quick else 40.0),
+        "{growth}",
+        table(head, lines),
+        found.stopped(outcomes),
+    ]
+    return Section(
+        joined(text), {"growth": Figure("Seconds to the same evidence bound against observed cells", [panel])}
+    )
 
 
 def _lines(outcomes: dict[str, Outcome], found: Sweep, size: Size) -> list[list[str]]:
