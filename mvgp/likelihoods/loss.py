@@ -2,7 +2,7 @@ r"""What a loss is: a convex function of psi (less the prior mean) at the observ
 
 A loss of one's own inherits :class:`Loss`, says how curved it is, and returns a :class:`ConvexValue`: value and
 gradient are enough for a certificate. Its conjugate :math:`f^*` is convex along the ray through the gradient theta. It
-is :math:`\langle\theta, \psi\rangle - f(\psi)` at theta and :math:`-\inf f` at 0, so the chord between the two is a bound.
+is :math:`\langle\theta, \psi\rangle - f(\psi)` at theta and :math:`-\inf f` at 0, so the chord between them is a bound.
 """
 
 from __future__ import annotations
