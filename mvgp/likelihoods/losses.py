@@ -390,7 +390,8 @@ def check_gaussian(likelihood: Any, user: str) -> None:
     if not isinstance(likelihood, GaussianLikelihood):
         raise InputError(
             f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
-            "(for known noise of each entry, give the data weights)"
+            "(for known noise of each entry, give the data weights; for Bernoulli, Poisson and the like there is "
+            "mvgp.hyperparameters.learn_evidence)"
         )
     changed = overridden(likelihood, GaussianLikelihood, *GAUSSIAN_METHODS)
     noise_model = type(likelihood.noise_covar)
