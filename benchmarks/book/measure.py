@@ -22,6 +22,7 @@ CONTESTANTS = tuple(
         "scaling",
         "completion",
         "svm",
+        "pointwise",
         "ranking",
         "variance",
         "products",

@@ -62,8 +62,9 @@ def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = N
     check_instance(posterior, "posterior", FullPosterior, "that of mvgp.FullGP")
     conditional, scale = unscaled(posterior.conditional)
     assert isinstance(conditional, ConditionalCovariance)  # a FullPosterior has no other
-    if posterior.certificate is not None or not isinstance(posterior.coefficients, SparseCoefficients):
-        raise InputError("posterior: expected one under Gaussian noise, got that of a ranking")
+    other = posterior.certificate is not None or posterior.sites is not None
+    if other or not isinstance(posterior.coefficients, SparseCoefficients):
+        raise InputError("posterior: expected one under Gaussian noise, got that of another likelihood")
     alpha = posterior.coefficients.values  # (T,)
     check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     pairs, values = conditional.pairs, data.values.to(alpha)

@@ -313,12 +313,14 @@ class ForwardDensity(Density):
 
     @override
     def log_prob(self, z: Tensor) -> Tensor:
-        value: Tensor = self.likelihood.forward(z).log_prob(self.values)
-        if value.shape != z.shape:
+        distribution = self.likelihood.forward(z)
+        if distribution.batch_shape != z.shape or distribution.event_shape:
+            shape = (*distribution.batch_shape, *distribution.event_shape)
             raise InputError(
-                f"likelihood: {type(self.likelihood).__name__} gives a log density of shape {tuple(value.shape)} for "
-                f"latent values of shape {tuple(z.shape)}; one number for each observation was expected"
+                f"likelihood: {type(self.likelihood).__name__} gives a distribution of shape {shape} for latent values "
+                f"of shape {tuple(z.shape)}; one number for each observation was expected"
             )
+        value: Tensor = distribution.log_prob(self.values)
         return value
 
 

@@ -1,8 +1,8 @@
 r"""What a loss is: a convex function of psi (less the prior mean) at the observed pairs, and its value at one psi.
 
 A loss of one's own inherits :class:`Loss`, says how curved it is, and returns a :class:`ConvexValue`: value and
-gradient are enough for a certificate. Its conjugate :math:`f^*` is convex along the ray through the gradient theta, equals
-:math:`\langle\theta, \psi\rangle - f(\psi)` at theta and :math:`-\inf f` at 0; so the chord between the two is a bound.
+gradient are enough for a certificate. Its conjugate :math:`f^*` is convex along the ray through the gradient theta. It
+is :math:`\langle\theta, \psi\rangle - f(\psi)` at theta and :math:`-\inf f` at 0, so the chord between them is a bound.
 """
 
 from __future__ import annotations
@@ -70,12 +70,14 @@ class ConvexValue(LossValue):
 
     @override
     def conjugate(self, scale: float) -> float:
+        """f*(scale theta) if f* is known, or the bound."""
         if scale == 1.0 or self.exact is None:
             return self.conjugate_bound(scale)
         return self.exact(scale * self.gradient)
 
     @override
     def conjugate_bound(self, scale: float) -> float:
+        """The chord between f* at 0 and at theta."""
         assert self.psi is not None
         at_theta = long_dot(self.gradient, self.psi) - self.value
         return at_theta if scale == 1.0 else scale * at_theta - (1 - scale) * self.lowest

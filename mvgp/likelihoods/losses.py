@@ -394,7 +394,8 @@ def check_gaussian(likelihood: Any, user: str, *, axis_noise: bool = False) -> N
     if not isinstance(likelihood, GaussianLikelihood):
         raise InputError(
             f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
-            "(for known noise of each entry, give the data weights)"
+            "(for known noise of each entry, give the data weights; for Bernoulli, Poisson and the like there is "
+            "mvgp.hyperparameters.learn_evidence)"
         )
     if axis_noise and isinstance(likelihood, AxisNoiseGaussianLikelihood):
         changed = overridden(likelihood, AxisNoiseGaussianLikelihood, *GAUSSIAN_METHODS, "factors", "noise_at")

@@ -72,7 +72,7 @@ class LogisticLikelihood(_OneDimensionalLikelihood):
 
 
 class LogPoissonLikelihood(_OneDimensionalLikelihood):
-    """Counts with the rate exp(z). (The rate of gpytorch's ``PoissonLikelihood`` is softplus(z).)"""
+    r"""Counts with a log link, :math:`y \sim \text{Poisson}(e^z)`; gpytorch's ``PoissonLikelihood`` has softplus(z)."""
 
     log_concave = True
 
@@ -233,15 +233,18 @@ class PointwiseLoss(Loss):
     @property
     @override
     def curvature(self) -> float:
+        """The largest second derivative of any term."""
         return float(self._limit.max())
 
     @override
     def quadratic_bound(self, step: Tensor) -> float:
+        """See :class:`Loss`."""
         check_psi(step, self.length, "step")
         return long_dot(step, self._limit * step)
 
     @override
     def __call__(self, psi: Tensor) -> ConvexValue:
+        """At ``psi`` (T,)."""
         value, slope, _ = self._parts(check_psi(psi, self.length) + self.offset)
         lowest = 0.0 if self.is_nonnegative else -float("inf")
         total = float(value.double().sum())

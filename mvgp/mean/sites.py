@@ -6,8 +6,9 @@ q(Z) is a Gaussian process with mean :math:`\psi = b + K_{*T} \alpha` and covari
 **Variational.** The evidence bound :math:`\sum_t w_t E_q[\ln p(y_t \mid z_t)] - KL(q \,\|\, p)` is largest where
 :math:`\alpha = w\, \partial_m E[\ln p]` and :math:`\Lambda = -2 w\, \partial_v E[\ln p]`. An update moves the natural
 parameters of the sites, :math:`\Lambda` and :math:`\alpha + \Lambda (\psi - b)`, towards these values: a
-natural-gradient step (Khan and Lin 2017). A step that lowers the bound is halved, so the bound never falls. First the last few steps are
-extrapolated to where they would vanish (Anderson 1965), which is taken if it does not lower the bound.
+natural-gradient step (Khan and Lin 2017). A step that lowers the bound is halved, so the bound never falls. First the
+last few steps are extrapolated to where they would vanish (Anderson 1965), which is taken if it does not lower the
+bound.
 
 **Laplace.** The mode by Newton's method with a line search; :math:`\Lambda` are the second derivatives there.
 """
@@ -16,24 +17,20 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
-from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..errors import ConvergenceError, NotPositiveSemidefiniteError, SizeError
-from ..likelihoods.densities import Density
+from ..errors import ConvergenceError
 from ..likelihoods.loss import long_dot
 from ..likelihoods.pointwise import PointwiseLoss
-from ..linalg.cost import DEFAULT_LIMITS, Limits
 from .problem import Certificate
 from .ridge import RidgeSolution
+from .site_problem import SiteProblem
 
 SHORTEST = 2.0**-20  # step below which a line search gives up
-ROUNDING = 1e-12  # relative fall of the bound that counts as none
+ROUNDING = 1e-12  # relative fall of the bound, and of its terms, that counts as none
 LARGEST = 1e10  # proposed precision times prior variance, at the start
 DEPTH = 5  # steps that an extrapolation looks back on
 
@@ -97,134 +94,6 @@ class Sites:
     report: SiteReport
 
 
-class SiteProblem:
-    r"""Observations under a pointwise likelihood, and their prior covariance.
-
-    :param covariance: :math:`K_{TT}` (T, T).
-    :param density: of the observations.
-    :param weights: (T,) w, or None for 1.
-    :param offset: (T,) prior mean b.
-    :param solve: (noise (T,), right-hand side (T,)) -> :math:`(K_{TT} + D)^{-1}` times it (T,), for problems that
-        are too large for a dense factor; None where there is no such solver.
-    :param limits: sizes up to which :math:`K_{TT}` is factored densely.
-    """
-
-    def __init__(
-        self,
-        covariance: LinearOperator,
-        density: Density,
-        weights: Tensor | None,
-        offset: Tensor,
-        *,
-        solve: Callable[[Tensor, Tensor], Tensor] | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        self.covariance, self.density, self.weights, self.offset = covariance, density, weights, offset
-        self._solve, self.limits = solve, limits
-
-    def __len__(self) -> int:
-        return len(self.offset)
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether K_TT is factored densely."""
-        return len(self) <= self.limits.dense
-
-    @cached_property
-    def dense(self) -> Tensor:
-        """(T, T): K_TT."""
-        if not self.is_dense:
-            raise SizeError(
-                f"approximation='variational' needs a dense factor of K_TT, offered up to {self.limits.dense:,} "
-                f"observed pairs; there are {len(self):,}: use approximation='laplace'"
-            )
-        matrix: Tensor = self.covariance.to_dense().detach()
-        return matrix
-
-    def times(self, vector: Tensor) -> Tensor:
-        """(T,): K_TT times (T,)."""
-        if self.is_dense:
-            return self.dense @ vector
-        product: Tensor = self.covariance._matmul(vector.unsqueeze(1)).squeeze(1)
-        return product
-
-    @cached_property
-    def prior_variance(self) -> Tensor:
-        """(T,): the diagonal of K_TT."""
-        return self.dense.diagonal() if self.is_dense else self.covariance._diagonal().detach()
-
-    def noise(self, precision: Tensor) -> Tensor:
-        """(T,): 1 / Lambda; where a precision is too small to be noticed, the largest noise that is."""
-        smallest = torch.finfo(precision.dtype).eps / 10 / self.prior_variance.clamp_min(1e-30)
-        return 1 / torch.maximum(precision, smallest)
-
-    def weighted(self, each: Tensor) -> Tensor:
-        """(T,) times the weights."""
-        return each if self.weights is None else self.weights * each
-
-    @torch.no_grad()
-    def moments(self, psi: Tensor, variance: Tensor | None) -> tuple[float, Tensor, Tensor]:
-        """The sum of w E ln p, its slopes (T,) and the precisions (T,), which are not negative."""
-        at = self.density.expect(psi + self.offset, variance)
-        value = float(self.weighted(at.value).double().sum())
-        return value, self.weighted(at.slope), self.weighted(at.precision).clamp_min(0)
-
-    def factor(self, precision: Tensor) -> SiteFactor:
-        """Of these precisions (T,)."""
-        return SiteFactor(self.dense, precision)
-
-    def inverse(self, precision: Tensor) -> Callable[[Tensor], Tensor]:
-        """The map (T,) -> (T,) by (K_TT + 1 / Lambda)^-1."""
-        if self.is_dense:
-            return self.factor(precision).inverse_times
-        if self._solve is None:
-            return self.factor(precision).inverse_times  # which says that it is too large
-        solve, noise = self._solve, self.noise(precision)
-        return lambda rhs: solve(noise, rhs)
-
-    def residual(self, alpha: Tensor, slope: Tensor, precision: Tensor, fresh: Tensor) -> float:
-        """Relative error of the two equations; a score is as large as itself and its standard deviation."""
-        scale = float(slope.norm() + fresh.sum().sqrt())
-        off = float((alpha - slope).norm()) / max(scale, 1e-300)
-        size = float(fresh.norm())
-        return max(off, float((precision - fresh).norm()) / size if size > 0 else 0.0)
-
-
-class SiteFactor:
-    r"""A Cholesky factor of :math:`B = I + \Lambda^{1/2} K \Lambda^{1/2}`, well conditioned for any precisions.
-
-    :param dense: K (T, T).
-    :param precision: (T,) :math:`\Lambda`.
-    """
-
-    def __init__(self, dense: Tensor, precision: Tensor) -> None:
-        self.dense, self.precision, self.root = dense, precision, precision.sqrt()
-        matrix = dense * self.root
-        matrix.mul_(self.root.unsqueeze(1))
-        matrix.diagonal().add_(1.0)
-        self.chol, info = torch.linalg.cholesky_ex(matrix)
-        if info > 0:
-            raise NotPositiveSemidefiniteError(
-                f"I + Lambda^1/2 K_TT Lambda^1/2 is not positive definite in {dense.dtype}; use float64"
-            )
-
-    @property
-    def log_det(self) -> float:
-        """Ln |B| = ln |K| - ln |S|."""
-        return 2 * float(self.chol.diagonal().double().log().sum())
-
-    def inverse_times(self, rhs: Tensor) -> Tensor:
-        """(T,): Lambda^1/2 B^-1 Lambda^1/2 rhs = (K + 1 / Lambda)^-1 rhs."""
-        inner = torch.cholesky_solve((self.root * rhs).unsqueeze(1), self.chol)
-        return self.root * inner.squeeze(1)
-
-    def variance(self) -> Tensor:
-        """(T,): the diagonal of S_TT = K - K Lambda^1/2 B^-1 Lambda^1/2 K."""
-        half = torch.linalg.solve_triangular(self.chol, self.root.unsqueeze(1) * self.dense, upper=False)
-        prior = self.dense.diagonal()
-        return torch.minimum((prior - half.square_().sum(0)).clamp_min(0), prior)
-
-
 @dataclass(frozen=True)
 class _State:
     """One point of the variational updates; ``natural`` (2, T) are alpha + Lambda psi and Lambda."""
@@ -236,6 +105,7 @@ class _State:
     slope: Tensor
     fresh: Tensor
     bound: float
+    rounding: float
     residual: float
 
     @property
@@ -307,7 +177,7 @@ def _improved(
 ) -> _State | None:
     """The state at natural parameters (2, T), if the bound is not lower there."""
     fresh = _state(problem, natural, fixed)
-    return fresh if fresh.bound >= state.bound - ROUNDING * abs(state.bound) else None
+    return fresh if fresh.bound >= state.bound - state.rounding else None
 
 
 def _first(problem: SiteProblem, fixed: tuple[Tensor, float] | None, start: Sites | None) -> _State:
@@ -339,19 +209,20 @@ def _state(problem: SiteProblem, natural: Tensor, fixed: tuple[Tensor, float] | 
     factor = problem.factor(precision)
     variance = factor.variance()
     if fixed is None:
-        alpha = linear - factor.inverse_times(problem.times(linear))
-        psi = problem.times(alpha)
+        alpha, psi = factor.mean(linear)
         norm = long_dot(alpha, psi)
     else:
         psi, norm = fixed
         alpha = linear - precision * psi
     value, slope, fresh = problem.moments(psi, variance)
-    bound = value - (norm + factor.log_det - long_dot(precision, variance)) / 2
+    log_det, shrunk = factor.log_det, long_dot(precision, variance)
+    bound = value - (norm + log_det - shrunk) / 2
+    rounding = ROUNDING * (abs(value) + norm + log_det + shrunk)
     if bound != bound or not bool(torch.isfinite(slope).all() & torch.isfinite(fresh).all()):
         bound, residual = -float("inf"), float("inf")
     else:
         residual = problem.residual(slope if fixed is not None else alpha, slope, precision, fresh)
-    return _State(natural, alpha, psi, variance, slope, fresh, bound, residual)
+    return _State(natural, alpha, psi, variance, slope, fresh, bound, rounding, residual)
 
 
 @torch.no_grad()
@@ -396,7 +267,7 @@ def laplace_sites(problem: SiteProblem, *, tolerance: float, max_iterations: int
 def laplace_approximation(problem: SiteProblem, alpha: Tensor, psi: Tensor, norm: float, report: SiteReport) -> Sites:
     """The Gaussian about a mean that is known; ``norm`` is the squared norm of the mean."""
     value, _, precision = problem.moments(psi, None)
-    if not problem.is_dense:
+    if not problem.has_factor:
         return Sites(precision, alpha, psi, None, None, report)
     factor = problem.factor(precision)
     return Sites(precision, alpha, psi, factor.variance(), value - (norm + factor.log_det) / 2, report)

@@ -27,9 +27,10 @@ from ..linalg.solvers import Method
 from ..mean.low_rank import MeanSolution
 from ..mean.problem import MeanProblem, Penalty
 from ..mean.ridge import RidgeSolution
-from ..mean.sites import SiteProblem, SiteReport, Sites, laplace_approximation, laplace_sites, variational_sites
+from ..mean.site_problem import SiteProblem
+from ..mean.sites import SiteReport, Sites, laplace_approximation, laplace_sites, variational_sites
 from ..mean.spectrum_bound import largest_value
-from ..posteriors.covariance import ConditionalCovariance, kernel_operators
+from ..posteriors.covariance import ConditionalCovariance, NoCovariance, PosteriorCovariance, kernel_operators
 from ..priors.matrix_gp import MatrixGP
 from .recipe import constant_copy
 
@@ -196,6 +197,28 @@ class PenalisedFit:
     sites: Sites
     rounds: int = 0
     settled: bool = False
+
+
+def own_covariance(
+    likelihood: Any, loss: Loss, conditional: PosteriorCovariance, noise: float, psi: Tensor
+) -> PosteriorCovariance:
+    """The covariance that goes with a loss of a user's own, at the best psi (T,).
+
+    With ``second_derivatives`` it is Laplace's approximation; with a ``noise`` of the likelihood, that of Gaussian
+    noise; otherwise there is none.
+    """
+    curved = getattr(loss, "second_derivatives", None)
+    if callable(curved) and isinstance(conditional, ConditionalCovariance):
+        prior = conditional.covariance._diagonal().clamp_min(1e-30)
+        precision = torch.maximum(curved(psi).to(psi) / noise, torch.finfo(psi.dtype).eps / 10 / prior)
+        return conditional.with_noise(1 / precision)
+    if hasattr(likelihood, "noise"):
+        return conditional
+    reason = (
+        f"the loss of {type(likelihood).__name__} says nothing about variances: give the loss a method "
+        "second_derivatives(psi), or the likelihood a noise"
+    )
+    return NoCovariance(conditional.pairs, reason)
 
 
 def squared_norm(solution: Solution) -> float:

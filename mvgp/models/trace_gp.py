@@ -29,6 +29,7 @@ from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, long_dot
 from ..likelihoods.pointwise import PointwiseLoss, is_pointwise
+from ..likelihoods.ranking import RankingLikelihood
 from ..mean.factored import solve_dense, solve_hybrid
 from ..mean.low_rank import LowRank, MeanSolution
 from ..mean.problem import (
@@ -52,7 +53,7 @@ from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoeffici
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..tensor_checks import check_list
-from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit
+from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
 from .recipe import Recipe, constant_copy
 
 Solver = Literal["proximal", "dense", "hybrid"]
@@ -74,6 +75,7 @@ class TraceProblem:
         None  # under a pointwise likelihood, where loss and covariance depend on each other
     )
     likelihood: Any = None  # of single observations, for predictions
+    own: Any = None  # a likelihood of a user's own, with a method data_loss
 
 
 @torch.no_grad()
@@ -104,10 +106,10 @@ def trace_problem(
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     lam_max = largest_value(problem, gradient)
     flat = lam_max == 0 and bool((gradient != 0).any())
-    own = constant_copy(likelihood, prior) if isinstance(likelihood, _GaussianLikelihoodBase) else None
-    return TraceProblem(
-        prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat, likelihood=own
-    )
+    setup = TraceProblem(prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat)
+    if isinstance(likelihood, _GaussianLikelihoodBase):
+        return replace(setup, likelihood=constant_copy(likelihood, prior))
+    return setup if isinstance(likelihood, RankingLikelihood) else replace(setup, own=likelihood)
 
 
 @torch.no_grad()
@@ -137,6 +139,8 @@ def trace_posterior(
         solution, sites = penalised.solution, penalised.sites
         conditional = fit.conditional(sites)
         sites.report.warn_or_raise(strict=strict, stacklevel=5)
+    if setup.own is not None:
+        conditional = own_covariance(setup.own, problem.loss, conditional, setup.noise, solution.psi)
     advice = "allow more iterations, loosen the tolerance, use float64, or approach this strength along a path"
     warn_or_raise(solution.certificate, "the mean", advice, strict=strict, stacklevel=5)  # where fit is called
     if isinstance(problem.loss, BiasedSquaredLoss):
@@ -243,8 +247,8 @@ class TraceGP(Recipe):
 
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks), or
-        a pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. For a pointwise one the loss is the
-        negative log-likelihood and 1 stands for the noise: form (4) is ``SpectralElasticNet.from_noise(1.0, mu)``.
+        a pointwise one (Bernoulli, Poisson, ...), or one with a method ``data_loss``. For a pointwise one the loss is
+        the negative log-likelihood and 1 stands for the noise: form (4) is ``SpectralElasticNet.from_noise(1.0, mu)``.
     :param strength: of the penalty, relative to lam_max.
     :param trace_share: 1 for the trace norm alone, 0 for the Hilbert norm alone. With 0 the mean is that of the plain
         MV-GP, :class:`FullGP`, only if lam is the likelihood's noise: ``penalty=SpectralElasticNet(noise, 0.0)``.

@@ -49,7 +49,19 @@ def predictive(likelihood: Any, latent: MultivariateNormal, **params: Any) -> Di
 
 
 class Predictions:
-    """What a posterior says about observations, and about itself under a pointwise likelihood."""
+    """What a posterior says about observations, and about itself under a pointwise likelihood.
+
+    Example:
+        >>> import gpytorch, mvgp, torch
+        >>> from mvgp.kernels import PrecomputedKernel
+        >>> kernel = PrecomputedKernel(torch.eye(2, dtype=torch.float64))
+        >>> data = mvgp.ObservedMatrix([0, 1], [0, 1], [1.0, 0.0], (2, 2))
+        >>> likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+        >>> posterior = mvgp.FullGP(mvgp.MatrixGP(kernel, kernel), likelihood).fit(data)
+        >>> posterior.predictive([0, 0], [0, 1]).probs.round(decimals=2), posterior.inference.converged
+        (tensor([0.6700, 0.5000], dtype=torch.float64), True)
+
+    """
 
     likelihood: Any = None  # set by a fit: the likelihood as it was, constant
     sites: Sites | None = None  # set by a fit under a pointwise likelihood

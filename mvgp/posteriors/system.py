@@ -156,6 +156,10 @@ class ObservedSystem:
         noise = self.noise[which] if self.noise.dim() else self.noise
         return self._similar(self.ops, self.pairs[which], noise, self.tolerance)
 
+    def with_noise(self, noise: Tensor) -> Self:
+        """The system with other noise variances, (T,)."""
+        return self._similar(self.ops, self.pairs, noise, self.tolerance)
+
     @cached_property
     def single(self) -> Self:
         """The same in single precision."""

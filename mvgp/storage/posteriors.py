@@ -10,12 +10,21 @@ from operator import attrgetter
 from typing import Any, cast, get_args
 
 import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.likelihoods import (
+    BernoulliLikelihood,
+    GaussianLikelihood,
+    LaplaceLikelihood,
+    PoissonLikelihood,
+    StudentTLikelihood,
+)
 from gpytorch.priors import Prior
 from torch import Tensor
 
 from ..checks import check_flag, check_instance, check_path
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError, StorageError
+from ..likelihoods.pointwise import LogisticLikelihood, LogPoissonLikelihood
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex, Pattern
 from ..linalg.solvers import Method
@@ -25,6 +34,7 @@ from ..mean.problem import Certificate, SpectralElasticNet, TraceBall
 from ..posteriors.covariance import ConditionalCovariance, NoCovariance, ScaledCovariance, WholeListCovariance
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.gaussian import FullPosterior, GaussianPosterior, TracePosterior
+from ..posteriors.predictive import Predictions
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
 from .archive import Tree, read, wrap_storage_errors, write
@@ -36,14 +46,14 @@ UNLIMITED = Budget(kernels=2**62, memory_bytes=2**62, operations=2**90, iteratio
 IMAGE_ERROR = 1e-3  # relative; far above rounding, on this machine or another
 REASONS: dict[str, type[Exception]] = {"InputError": InputError, "SizeError": SizeError}
 COVARIANCES: dict[type[GaussianPosterior], tuple[type, ...]] = {  # that each posterior may have
-    FullPosterior: (ConditionalCovariance,),
+    FullPosterior: (ConditionalCovariance, NoCovariance),
     TracePosterior: (ConditionalCovariance, WholeListCovariance, NoCovariance),
     FactorPosterior: (LaplaceCovariance,),
 }
 POSTERIORS = {kind.__name__: kind for kind in COVARIANCES}
 _STORED: dict[type, str] = {  # the parts of each class in files, with the attribute where that has another name
-    FullPosterior: "noise=_noise evidence_scale=_evidence_scale certificate solve_report",
-    TracePosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalty mean=mean_factors",
+    FullPosterior: "noise=_noise evidence_scale=_evidence_scale certificate solve_report likelihood",
+    TracePosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalty mean=mean_factors likelihood",
     FactorPosterior: "noise=_noise objective rank restarts",
     SparseCoefficients: "rows=pattern.rows cols=pattern.cols values",
     LowRankCoefficients: "left right",
@@ -81,6 +91,15 @@ SAVED = {
     "of": "conditional: scaled covariances of FullGP and TraceGP",
     "penalty": "penalty: SpectralElasticNet and TraceBall",
 }
+LIKELIHOODS: dict[str, tuple[type, dict[str, float]]] = {  # parameters, and what each is above; others are not kept
+    "gaussian": (GaussianLikelihood, {"noise": 0.0}),
+    "bernoulli": (BernoulliLikelihood, {}),
+    "logistic": (LogisticLikelihood, {}),
+    "log poisson": (LogPoissonLikelihood, {}),
+    "poisson": (PoissonLikelihood, {}),
+    "laplace": (LaplaceLikelihood, {"noise": 0.0}),
+    "student": (StudentTLikelihood, {"noise": 0.0, "deg_free": 2.0}),
+}
 NAMES = {kind: name for kinds in KINDS.values() for name, kind in kinds.items()}
 READERS: dict[str, Callable[[Fields, str], Any]] = {  # of the parts of plain records; the others are numbers
     "method": Fields.label,
@@ -110,8 +129,32 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
     }
 
 
+def _describe_likelihood(likelihood: Any) -> Tree | None:
+    """Its kind and parameters; None for one of another kind, without which a posterior makes no predictions."""
+    for name, (kind, parameters) in LIKELIHOODS.items():
+        if type(likelihood) is kind:
+            return {"kind": name, **{part: float(getattr(likelihood, part)) for part in parameters}}
+    return None
+
+
+def _restore_likelihood(own: Fields, name: str, dtype: torch.dtype) -> Any:
+    parts = own.fields(name)
+    kind, parameters = LIKELIHOODS[parts.text("kind", LIKELIHOODS)]
+    parts.only("kind", *parameters)
+    # without a transform the value is its own raw number, to the last bit
+    options = {f"{part}_constraint": GreaterThan(above, transform=None) for part, above in parameters.items()}
+    likelihood = kind(**options).to(dtype)
+    for part, above in parameters.items():
+        value = parts.positive(part)
+        parts.require(value > above, part, f"a number above {above:g}", value)
+        setattr(likelihood, part, torch.tensor(value, dtype=dtype))
+    return likelihood.requires_grad_(False).eval()
+
+
 def _describe(name: str, value: Any) -> Any:
     """An object by its parts, a class by its name, and a number as a plain one."""
+    if name == "likelihood":
+        return _describe_likelihood(value)
     if name in KINDS and type(value) not in KINDS[name].values():
         raise InputError(f"{SAVED[name]} can be saved, got {type(value).__name__}")
     if type(value) in STORED:
@@ -160,7 +203,8 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
         parts.require(same, "coefficients", "the pairs that the covariance is given")
     check_size(parts, prior, coefficients, covariance, largest)
     own = parts.fields("own")
-    own.only(*STORED[kind])
+    predicts = "likelihood" in own.keys()  # noqa: SIM118 - a method of Fields; files of older versions have none
+    own.only(*(part for part in STORED[kind] if predicts or part != "likelihood"))
     if kind is TracePosterior:
         named = _restore_trace(own, prior, ops, coefficients)
     elif kind is FullPosterior:
@@ -182,6 +226,8 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
         named["evidence_scale"] = own.optional("evidence_scale", Fields.not_negative)
     posterior = kind(prior, ops, coefficients, covariance, **named)
     posterior._noise = own.optional("noise", Fields.positive)
+    if predicts and isinstance(posterior, Predictions):
+        posterior.likelihood = own.optional("likelihood", partial(_restore_likelihood, dtype=prior.dtype))
     if trial:
         check_answers(posterior, parts)
     return posterior

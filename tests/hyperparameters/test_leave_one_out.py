@@ -94,7 +94,7 @@ def plain(cells=(1, 2, 3)):
 
 
 BAD = [
-    (lambda: leave_one_out(*ranking()), "expected one under Gaussian noise, got that of a ranking"),
+    (lambda: leave_one_out(*ranking()), "expected one under Gaussian noise, got that of another likelihood"),
     (lambda: leave_one_out(None, None), "posterior: expected that of mvgp.FullGP, got NoneType"),
     (lambda: leave_one_out(plain()[0], None), "data: expected mvgp.ObservedMatrix, got NoneType"),
     (lambda: leave_one_out(plain()[0], observe([1, 2, 4])), "expected the 3 entries .* at other places"),

@@ -509,3 +509,23 @@ def test_huge_prior_variances_do_not_overflow():
     posterior = mvgp.FullGP(wide, LogPoissonLikelihood()).fit(data)
     assert posterior.inference.converged
     assert math.isfinite(posterior.evidence_bound)
+
+
+@pytest.mark.parametrize("approximation", ["variational", "laplace"])
+def test_a_factor_of_low_rank_is_the_dense_one(approximation):
+    """Smooth kernels: the products of few eigenvalues are not zero."""
+    generator = randomness.generator(2)
+    kernels = [gpytorch.kernels.RBFKernel().double() for _ in range(2)]
+    points = [torch.linspace(0, 1, size).double().unsqueeze(1) for size in (14, 17)]
+    prior = mvgp.MatrixGP(*kernels, row_inputs=points[0], col_inputs=points[1])
+    cells = torch.randperm(14 * 17, generator=generator)[:200].sort().values
+    rows, cols = cells // 17, cells % 17
+    counts = torch.poisson(prior.sample(generator)[rows, cols].exp(), generator=generator)
+    data = mvgp.ObservedMatrix(rows, cols, counts, (14, 17))
+    low, dense = (PointwiseFit(prior, data, LogPoissonLikelihood(), approximation, tolerance=1e-10) for _ in range(2))
+    dense.sites.__dict__["root"] = None
+    assert low.sites.root.shape[1] < 100
+    found, expected = (one.full(tolerance=1e-9, max_iterations=100) for one in (low, dense))
+    torch.testing.assert_close(found.psi, expected.psi, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(found.variance, expected.variance, atol=1e-6, rtol=1e-6)
+    assert found.bound == pytest.approx(expected.bound, rel=1e-9)

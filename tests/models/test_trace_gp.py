@@ -273,7 +273,10 @@ BAD = [
     (lambda p: mvgp.TraceGP(p, gaussian(1.0), penalty=3.0), "penalty: expected"),
     (lambda p: mvgp.TraceGP(p, gaussian(1.0), solver="magic"), "solver"),
     (lambda p: mvgp.TraceGP(p, gaussian(1.0), tolerance=-1.0), "tolerance"),
-    (lambda p: mvgp.TraceGP(p, gpytorch.likelihoods.BernoulliLikelihood()), "GaussianLikelihood"),
+    (
+        lambda p: mvgp.TraceGP(p, gpytorch.likelihoods.SoftmaxLikelihood(num_classes=2, num_features=1)),
+        "GaussianLikelihood",
+    ),
     (lambda p: mvgp.TraceGP(None, gaussian(1.0)), "expected mvgp.MatrixGP"),
     (lambda p: mvgp.TraceGP(p, gaussian(1.0)).fit([1]), "expected mvgp.ObservedMatrix"),
     (lambda p: mvgp.TraceGP(p, gaussian(1.0), penalty=mvgp.SpectralElasticNet(0.0, 0.0)).fit(make_data()), "zero"),

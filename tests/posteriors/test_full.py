@@ -325,8 +325,8 @@ def test_missing_the_tolerance_is_an_error_with_the_residual():
 
 BAD = [
     (
-        lambda p: mvgp.FullGP(p, gpytorch.likelihoods.BernoulliLikelihood()),
-        "GaussianLikelihood or a ranking likelihood, got Bernoulli",
+        lambda p: mvgp.FullGP(p, gpytorch.likelihoods.SoftmaxLikelihood(num_classes=2, num_features=1)),
+        "FullGP takes gpytorch's GaussianLikelihood, .* or one with a method data_loss, got a Softmax",
     ),
     (lambda p: mvgp.FullGP(DiffusionKernel(ROWS), gaussian(1.0)), "expected mvgp.MatrixGP, got DiffusionKernel"),
     (lambda p: mvgp.FullGP(p, gaussian(1.0), method="magic"), "method"),

@@ -16,6 +16,7 @@ from mvgp.kernels import Graph
 from mvgp.posteriors import FullPosterior
 from mvgp.priors import MatrixMean
 from mvgp.storage import save
+from mvgp.storage.posteriors import LIKELIHOODS
 from tests.storage import examples
 
 SCRIPT = """
@@ -197,3 +198,26 @@ def test_factors_follow_the_eigenvectors_of_another_machine(turn, tmp_path, monk
     for name, values in examples.numbers(posterior).items():
         if name in ("mean", "variance", "scores", "covariance", "left", "right"):
             assert torch.allclose(examples.numbers(loaded)[name], values, rtol=0, atol=1e-8), name
+
+
+@pytest.mark.parametrize("kind", LIKELIHOODS)
+@pytest.mark.parametrize("trace", [False, True])
+def test_a_likelihood_comes_back(kind, trace, tmp_path):
+    likelihood = LIKELIHOODS[kind][0]().double()
+    for part in LIKELIHOODS[kind][1]:
+        setattr(likelihood, part, torch.tensor(3.1 if part == "deg_free" else 0.3, dtype=torch.float64))
+    matrices = [torch.eye(size, dtype=torch.float64) + 0.5 for size in (3, 4)]
+    prior = mvgp.MatrixGP(*(mvgp.kernels.PrecomputedKernel(matrix) for matrix in matrices))
+    data = mvgp.ObservedMatrix([0, 1, 2, 2], [1, 3, 0, 2], [1.0, 0.0, 1.0, 1.0], (3, 4))
+    model = mvgp.TraceGP(prior, likelihood, strength=0.2) if trace else mvgp.FullGP(prior, likelihood)
+    posterior = model.fit(data)
+    posterior.save(tmp_path / "posterior.mvgp")
+    loaded = mvgp.load(tmp_path / "posterior.mvgp")
+    for cells in (([0, 2], [3, 1]), ([1], [1])):
+        found, expected = loaded.predictive(*cells), posterior.predictive(*cells)
+        torch.testing.assert_close(found.mean, expected.mean)
+        torch.testing.assert_close(found.variance, expected.variance)
+    if kind != "gaussian":
+        assert posterior.evidence_bound < 0
+        with pytest.raises(InputError, match="as it was fitted"):
+            _ = loaded.evidence_bound
