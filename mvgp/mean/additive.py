@@ -129,7 +129,7 @@ def solve_additive(
         >>> penalties = [SpectralElasticNet(0.5, 1.0), SpectralElasticNet(1.0, 0.0)]
         >>> found = solve_additive(problems, penalties, tolerance=1e-8)
         >>> found.certificate.converged, found.parts[0].rank, found.parts[1].coefficients.shape
-        (True, 2, torch.Size([3]))
+        (True, 1, torch.Size([3]))
 
     """
     problems, penalties = _check_terms(problems, penalties)

@@ -128,7 +128,7 @@ def diffusion_mixture(
         >>> from mvgp.priors.product_graph import diffusion_mixture
         >>> times, weights, error = diffusion_mixture(1.0, 1.0, tolerance=1e-6)
         >>> len(times), bool((weights > 0).all()), error < 1e-6
-        (9, True, True)
+        (8, True, True)
 
     """
     a, p = check_positive(offset, "offset"), check_positive(power, "power")
