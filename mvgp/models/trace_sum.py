@@ -42,7 +42,9 @@ class TermPenalties:
         if penalty is not None:
             self.absolute = self._each(penalty, "penalty")
             for at, each in enumerate(self.absolute):
-                check_instance(each, f"penalty[{at}]", SpectralElasticNet, "SpectralElasticNet, as for every term of a sum")
+                check_instance(
+                    each, f"penalty[{at}]", SpectralElasticNet, "SpectralElasticNet, as for every term of a sum"
+                )
         strengths = self._each(0.1 if strength is None else strength, "strength")
         shares = self._each(1.0 if trace_share is None else trace_share, "trace_share")
         self.strengths = [check_positive(each, f"strength[{at}]") for at, each in enumerate(strengths)]
