@@ -17,9 +17,8 @@ from typing_extensions import override
 
 from ..checks import check_callable, check_not_negative, check_positive
 from ..errors import InputError
-from ..linalg.checks import check_positions
 from ..linalg.conjugate_gradients import conjugate_gradients
-from ..tensor_checks import check_float_tensor, check_shape, refuse_where
+from ..tensor_checks import check_float_tensor, check_positions, check_shape, refuse_where
 from .lists import check_targets
 
 PIECE = 1 << 16  # entries summed at a time

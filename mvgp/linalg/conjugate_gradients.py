@@ -73,12 +73,7 @@ class Solution:
 
 
 def conjugate_gradients(
-    matmul: Map,
-    rhs: Tensor,
-    *,
-    tolerance: float,
-    max_iterations: int = 1000,
-    preconditioner: Map | None = None,
+    matmul: Map, rhs: Tensor, *, tolerance: float, max_iterations: int = 1000, preconditioner: Map | None = None
 ) -> Solution:
     """Solve A x = b for a positive definite A.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from linear_operator import LinearOperator
@@ -23,16 +23,6 @@ REFINEMENTS = 4  # rounds of iterative refinement after a direct method that mis
 GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
 MAX_RANK = 4096  # columns of F
 PAIR_BATCH = 8192  # observed pairs whose rows of F are formed at a time
-
-
-class Solver(Protocol):
-    """Solves with :math:`K_{TT} + D`, time and again."""
-
-    method: str
-
-    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
-        ...
 
 
 def make_solver(
@@ -79,10 +69,7 @@ def make_solver(
 
 
 class CholeskySolver:
-    """Dense factorisation, for few observed pairs.
-
-    An answer that misses its tolerance is refined, and in single precision computed once more in double precision.
-    """
+    """Dense factorisation, for few observed pairs."""
 
     method = "cholesky"
 
@@ -108,25 +95,21 @@ class CholeskySolver:
         return chol
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`."""
-        value, residual = refine(
-            lambda b: torch.cholesky_solve(b, self.chol), lambda x: self.matrix @ x, rhs, tolerance
-        )
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual.
+
+        One that misses its tolerance is refined, and in single precision computed once more in double precision.
+        """
+        value, residual = refine(lambda b: torch.cholesky_solve(b, self.chol), self.matrix.matmul, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
-            wide = self.matrix.double()
-            precise, _ = refine(
-                lambda b: torch.cholesky_solve(b, self._double_chol), lambda x: wide @ x, rhs.double(), tolerance
-            )
+            wide, chol = self.matrix.double(), self._double_chol
+            precise, _ = refine(lambda b: torch.cholesky_solve(b, chol), wide.matmul, rhs.double(), tolerance)
             value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide @ x.double(), rhs.double())
         return Solution(value, SolveReport(self.method, residual, tolerance))
 
     def half(self, rhs: Tensor, tolerance: float, *, strict: bool = True) -> Tensor:
         """(T, C): L^-1 times (T, C), whose squares add up to b^T (K_TT + D)^-1 b.
 
-        The factor's accuracy is measured on the first right-hand side it is used for.
-
-        :param tolerance: relative residual that solutions from this factor are to have.
-        :param strict: whether missing it is an error rather than a warning.
+        The relative residual of the factor's solutions is measured on the first right-hand side.
         """
         if self._is_accurate is None and rhs.shape[1]:
             first = rhs[:, :1]
@@ -177,7 +160,7 @@ class SpectralSolver:
         return (rhs - self.op.left.gather(u @ (self.shrink * inner) @ v.mT)) / self.noise
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`. An answer that misses its tolerance is refined, and computed in double precision."""
+        """(T, C) answers for (T, C) right-hand sides; see :meth:`CholeskySolver.solve`."""
         value, residual = refine(self._inverse_times, self._times, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
             wide = self._double
@@ -198,13 +181,16 @@ class ConjugateGradientSolver:
         self.preconditioner, self.max_iterations = preconditioner, max_iterations
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`."""
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
 
         def times(x: Tensor) -> Tensor:
             return self.op._matmul(x) + self.noise * x
 
         most, conditioner = self.max_iterations, self.preconditioner
         return conjugate_gradients(times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner)
+
+
+Solver = CholeskySolver | SpectralSolver | ConjugateGradientSolver
 
 
 def _both_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:
@@ -230,12 +216,7 @@ def _compressed(
 
 
 def refine(solve: Map, times: Map, rhs: Tensor, tolerance: float) -> tuple[Tensor, float]:
-    """The answer of a direct method, corrected for its residual as long as that helps; and its relative residual.
-
-    :param solve: A^-1 times (T, C), approximately.
-    :param times: A times (T, C).
-    :param rhs: (T, C).
-    """
+    """(T, C): the answer of a direct method, corrected for its residual as long as that helps; and its residual."""
     value = solve(rhs)
     back = times(value)
     residual = relative_residual(back, rhs)
@@ -268,8 +249,7 @@ def relative_residual(product: Tensor, rhs: Tensor) -> float:
 def leading_eigenpairs(factor: Factor, name: str, limits: cost.Limits = cost.DEFAULT_LIMITS) -> Eigenpairs:
     """Eigenvalues (R,), descending, and orthonormal vectors (N, R) of a square factor.
 
-    Exact and complete (up to zeros) for sizes up to ``limits.eigenpairs``; beyond that the pairs of the best
-    approximation in a random Krylov subspace, which is all that a preconditioner needs.
+    All that are not zero up to ``limits.eigenpairs``; beyond that the best approximation in a random Krylov subspace.
     """
     if factor.out_size <= limits.eigenpairs:
         return eigenpairs(factor.dense, name)

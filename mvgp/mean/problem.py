@@ -13,12 +13,11 @@ from torch import Tensor
 from ..checks import check_instance, check_tolerance, check_whole_number, shown
 from ..errors import InputError
 from ..likelihoods.losses import Loss, SinglePrecisionLoss
-from ..linalg.checks import check_operator
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import Factor
 from ..linalg.pairs import BLOCK, CompleteRows, Pattern, RowBlock
 from ..linalg.spectra import eigenpairs, spectral_bounds
-from ..tensor_checks import check_float_tensor
+from ..tensor_checks import check_float_tensor, check_operator
 
 
 class MeanProblem:

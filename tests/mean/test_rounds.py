@@ -93,8 +93,12 @@ def assert_valid(problem, mean, tolerance):
         (mean.right, mean.right_image, problem.cols_times),
     ):
         eye = torch.eye(mean.rank, dtype=dual.dtype)
-        torch.testing.assert_close(dual.mT @ times(dual), eye, atol=tolerance, rtol=0)
-        torch.testing.assert_close(times(dual), image, atol=tolerance * float(image.abs().max()), rtol=0)
+        # a vector of length 1 in the norm of a kernel with small eigenvalues is long, and so are its rounding errors
+        kernel = times(torch.eye(len(dual), dtype=dual.dtype))
+        lengths = dual.norm(dim=0)
+        rounding = 10 * len(dual) * torch.finfo(dual.dtype).eps * torch.linalg.matrix_norm(kernel, 2) * lengths  # (R,)
+        assert ((dual.mT @ times(dual) - eye).abs() <= tolerance + rounding.unsqueeze(1) * lengths).all()
+        assert ((times(dual) - image).abs() <= tolerance * image.abs().max() + rounding).all()
     assert bool((mean.values > 0).all())
     assert bool((mean.values.diff() <= 0).all())
 
