@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from linear_operator import LinearOperator
-from linear_operator.operators import KroneckerProductLinearOperator
+from linear_operator.operators import KroneckerProductLinearOperator, SumLinearOperator
 from torch import Tensor
 
 from ..errors import InputError
@@ -107,3 +107,16 @@ class SpectralKroneckerLinearOperator(SymmetricLinearOperator):
         count = check_samples(num_samples, self.shape[-1])
         noise = torch.randn(count, *self.spectrum.shape[-2:], dtype=self.dtype, device=self.device)
         return (self.row_vectors @ (noise * self.spectrum.sqrt()) @ self.col_vectors.mT).flatten(-2)
+
+
+class CovarianceSumLinearOperator(SumLinearOperator):
+    """The covariance of a sum of independent terms, which samples each term by itself.
+
+    The stock operator samples through a root of the whole, dense or by Lanczos; here the samples of the terms, which
+    know their roots, are added up.
+    """
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """(num_samples, ..., N): as exact as those of the terms."""
+        samples: list[Tensor] = [term.zero_mean_mvn_samples(num_samples) for term in self.linear_ops]
+        return torch.stack(samples).sum(0)

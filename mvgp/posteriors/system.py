@@ -180,7 +180,7 @@ class ObservedSystem:
         if not self.is_closed_form or not isinstance(self.solver, SpectralSolver):
             return None
         spectrum = self.noise * self.solver.shrink  # s2 lam mu / (lam mu + s2)
-        return SpectralKroneckerLinearOperator(spectrum, self.solver.row_pairs[1], self.solver.col_pairs[1])
+        return SpectralKroneckerLinearOperator(spectrum, self.solver.row_vectors, self.solver.col_vectors)
 
     def cross(self, query: Query) -> PairLinearOperator:
         """K_*T (Q, T), lazy."""

@@ -2,6 +2,7 @@
 
 from .matrix_gp import MatrixGP
 from .means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
+from .sums import SumGP, SumMean
 
 __all__ = [
     "BiasedMean",
@@ -11,5 +12,7 @@ __all__ = [
     "MatrixMean",
     "PopularityMean",
     "RowBiasMean",
+    "SumGP",
+    "SumMean",
     "ZeroMean",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import gpytorch
 import torch
@@ -22,6 +22,11 @@ from ..tensor_checks import as_tensor, check_cells, refuse_where
 from .means import MatrixMean, ZeroMean
 
 INPUTS = {"row_axis.inputs": "row_inputs", "col_axis.inputs": "col_inputs"}  # buffers, and what they were given as
+
+
+def given_name(buffer: str) -> str:
+    """What a buffer of a prior was given as."""
+    return INPUTS.get(buffer, f"prior.{buffer}")
 
 
 class MatrixGP(gpytorch.models.GP):
@@ -48,6 +53,8 @@ class MatrixGP(gpytorch.models.GP):
 
     """
 
+    _sum_type: ClassVar[Any]  # SumGP, which is made of these and sets it
+
     def __init__(
         self,
         row_kernel: Kernel,
@@ -69,6 +76,20 @@ class MatrixGP(gpytorch.models.GP):
             name = f"{axis.name}_inputs"
             refuse_where(~torch.isfinite(axis.inputs), axis.inputs, name, f"numbers within the range of {dtype}")
         self.mean_module.check_shape(self.shape)
+
+    @property
+    def terms(self) -> tuple[MatrixGP, ...]:
+        """Itself alone: what a sum of priors has several of."""
+        return (self,)
+
+    def __add__(self, other: Any) -> Any:
+        """The sum of independent terms, :class:`mvgp.priors.SumGP`."""
+        sum_type = self._sum_type
+        return sum_type(self, other) if isinstance(other, MatrixGP | sum_type) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        """Zero plus a prior is the prior: Python's ``sum`` begins with 0."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     @property
     def row_kernel(self) -> Kernel:
@@ -102,7 +123,7 @@ class MatrixGP(gpytorch.models.GP):
     def refuse_gradients(self) -> None:
         """Raise if inputs, or other data of the prior, require a gradient, which a posterior would lose."""
         for name, values in self.named_buffers():
-            refuse_gradient(values, INPUTS.get(name, f"prior.{name}"))
+            refuse_gradient(values, given_name(name))
 
     def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
         """The prior at pairs (``rows``, ``cols``), each (Q,): mean (Q,) and a lazy covariance (Q, Q)."""
