@@ -48,6 +48,7 @@ from ..posteriors.gaussian import TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
+from ..priors.sums import SumGP
 from ..tensor_checks import check_list
 
 Solver = Literal["proximal", "dense", "hybrid"]
@@ -62,9 +63,9 @@ class Recipe(gpytorch.Module):
         an observation (or of a score) with weight 1.
     """
 
-    def __init__(self, prior: MatrixGP, likelihood: GaussianLikelihood | RankingLikelihood) -> None:
+    def __init__(self, prior: MatrixGP | SumGP, likelihood: GaussianLikelihood | RankingLikelihood) -> None:
         super().__init__()
-        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+        check_instance(prior, "prior", (MatrixGP, SumGP), "mvgp.MatrixGP or a sum of them")
         if not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
             raise InputError(
                 f"likelihood: {type(self).__name__} takes gpytorch's GaussianLikelihood or a ranking likelihood, "
