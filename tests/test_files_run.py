@@ -50,12 +50,12 @@ def model_and_links():
 
 def test_a_fit_on_whole_lists():
     model, links = model_and_links()
-    assert len(files_run(lambda: model.fit(links))) <= 26
+    assert len(files_run(lambda: model.fit(links))) <= 20
 
 
 def test_a_fit_and_a_ranked_row():
     model, links = model_and_links()
-    assert len(files_run(lambda: model.fit(links).top(0, k=3, exclude=links))) <= 30
+    assert len(files_run(lambda: model.fit(links).top(0, k=3, exclude=links))) <= 24
 
 
 @pytest.fixture

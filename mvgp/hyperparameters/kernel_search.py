@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from ..checks import check_flag, check_instance, check_not_negative, check_whole_number
 from ..errors import InputError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..models.trace_gp import TraceGP
 from ..posteriors.gaussian import TracePosterior
 from ..priors.matrix_gp import MatrixGP

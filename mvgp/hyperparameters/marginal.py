@@ -15,7 +15,7 @@ from torch import Tensor
 from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
-from ..likelihoods.data_loss import check_gaussian
+from ..likelihoods.losses import check_gaussian
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from ..linalg.cost import DEFAULT_LIMITS
 from ..linalg.pair_operator import PairLinearOperator

@@ -19,7 +19,7 @@ from ..checks import check_instance
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled, positive_pairs
 from ..errors import InputError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..metrics.ranking import Ranker, ranking_scores
 from ..models.trace_gp import TraceGP
 from ..posteriors.gaussian import TracePosterior

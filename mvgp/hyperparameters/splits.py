@@ -25,7 +25,7 @@ from ..checks import (
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled, positive_pairs
 from ..errors import InputError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..tensor_checks import check_list, check_shape
 
 

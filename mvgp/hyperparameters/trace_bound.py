@@ -32,8 +32,8 @@ from ..data.observed import ObservedMatrix
 from ..errors import InputError
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.pair_operator import PairLinearOperator
-from ..mean.certificate import MeanSolution
-from ..mean.penalties import SpectralElasticNet
+from ..mean.low_rank import MeanSolution
+from ..mean.problem import SpectralElasticNet
 from ..mean.proximal import carried_over
 from ..models.trace_gp import trace_posterior, trace_problem
 from ..posteriors.gaussian import TracePosterior

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ..checks import check_flag, check_instance, check_seed, check_share, check_whole_number, shown, whole
 from ..errors import InputError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..models.trace_gp import TraceGP, path_strengths
 from ..posteriors.gaussian import TracePosterior
 from ..tensor_checks import check_list

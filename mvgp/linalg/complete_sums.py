@@ -4,9 +4,9 @@ Terms that share their eigenvectors on both axes (kernels of one graph each) fal
 eigenvectors there is one system :math:`(\sum_q \lambda_{qi} K_{Nq} + \sigma^2) x_i = b_i` for each of them, closed form
 or a Chebyshev series. Any other sum goes by conjugate gradients on the whole block, with two aids:
 
-- **Main effects.** A kernel of rank one on an axis, :math:`\xi \xi^T \otimes K_N`, has eigenvalues as large as that axis is
-  long. They are deflated: on the subspace :math:`Z = \{\xi y^T\}` the system has the size of one row, is itself a sum
-  of kernels, and is solved there exactly.
+- **Main effects.** A kernel of rank one on an axis, :math:`\xi \xi^T \otimes K_N`, has eigenvalues as large as that
+  axis is long. They are deflated: on the subspace :math:`Z = \{\xi y^T\}` the system has the size of one row, is
+  itself a sum of kernels, and is solved there exactly.
 - **A preconditioner** for the rest: its diagonal where the kernels are flat against the noise, the closed form of the
   terms that share eigenvectors with the largest one otherwise; the other terms count by their mean diagonal.
 """

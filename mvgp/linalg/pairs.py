@@ -67,8 +67,8 @@ class Pattern:
             out = torch.sparse.sampled_addmm(out, a, b.T, beta=1.0)
         return out.values()
 
-    def to(self, device: torch.device | str | None = None, **_: Any) -> Pattern:
-        """The same pattern on another device (a dtype, if given, is for values and ignored)."""
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Pattern:
+        """The same pattern on another device (a dtype is for values, and ignored)."""
         if device is None or torch.device(device) == self.rows.device:
             return self
         return Pattern(self.rows.to(device), self.cols.to(device), self.shape)
@@ -117,8 +117,8 @@ class CompleteRows:
         """The transpose of :meth:`matrix`."""
         return RowBlock(values.view(-1, self.shape[1]), self.chosen, self.shape[::-1], transposed=True)
 
-    def to(self, device: torch.device | str | None = None, **_: Any) -> CompleteRows:
-        """The same pattern on another device."""
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> CompleteRows:
+        """The same pattern on another device (a dtype is for values, and ignored)."""
         if device is None or torch.device(device) == self.chosen.device:
             return self
         return CompleteRows(self.chosen.to(device), self.shape)
@@ -352,8 +352,8 @@ class PairIndex:
     def __getitem__(self, which: Any) -> PairIndex:
         return PairIndex(self.rows[which], self.cols[which], self.shape)
 
-    def to(self, device: torch.device | str | None = None, **_: Any) -> PairIndex:
-        """The same pairs on another device (a dtype, if given, is for values and ignored)."""
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> PairIndex:
+        """The same pairs on another device (a dtype is for values, and ignored)."""
         if device is None or check_device(device) == self.rows.device:
             return self
         return PairIndex(self.rows.to(device), self.cols.to(device), self.shape)

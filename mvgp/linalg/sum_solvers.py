@@ -101,8 +101,8 @@ class StackedPreconditioner:
     r"""A preconditioner for the sum from the leading eigenpairs of all terms.
 
     With the largest products of eigenvalues of all terms, :math:`K_{TT} \approx F F^T + R`, where F (T, k) has the
-    observed entries of :math:`\sqrt{\lambda_{qi} \omega_{qj}}\, u_{qi} v_{qj}^T` for the chosen (q, i, j) side by side, and
-    the rest counts by its diagonal R. Then Woodbury's identity inverts :math:`F F^T + R + D`. The terms' eigenvectors
+    observed entries of :math:`\sqrt{\lambda_{qi} \omega_{qj}}\, u_{qi} v_{qj}^T` for the chosen (q, i, j) side by
+    side, and the rest counts by its diagonal R. Then Woodbury's identity inverts :math:`F F^T + R + D`. The terms' eigenvectors
     need not be orthogonal to one another. Directions are taken until the next one is no larger than the rest is on
     average (a kernel with a shift has such a rest), or than a tenth of the noise.
 

@@ -14,17 +14,15 @@ from torch import Tensor
 
 from ..checks import check_instance, check_positive
 from ..errors import InputError
-from ..likelihoods.losses import SquaredLoss, long_dot
-from ..likelihoods.whole_lists import WholeListSquaredLoss
+from ..likelihoods.losses import SquaredLoss, WholeListSquaredLoss, long_dot
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.sum_solvers import make_sum_solver
 from ..linalg.sums import Terms, pair_covariance
-from .certificate import Certificate
-from .problem import MeanProblem, Requirements, check_requirements, check_solve
+from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
-REQUIRES = Requirements(loss=("__call__", "curvature"))
+REQUIRES = {"loss": ("__call__", "curvature")}
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,11 @@ from torch import Tensor
 from ..checks import check_choice, check_flag, check_iterations, check_tolerance
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import Data, data_loss, observed_parts
-from ..likelihoods.losses import long_dot
+from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, long_dot, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
-from ..likelihoods.whole_lists import WholeListSquaredLoss
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.solvers import Method
-from ..mean.certificate import warn_or_raise
-from ..mean.penalties import SpectralElasticNet
-from ..mean.problem import MeanProblem
+from ..mean.problem import MeanProblem, SpectralElasticNet, warn_or_raise
 from ..mean.ridge import solve_ridge
 from ..posteriors.covariance import ConditionalCovariance, condition, prior_terms
 from ..posteriors.explain import Duals

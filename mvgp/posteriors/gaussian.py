@@ -33,9 +33,8 @@ from ..errors import InputError
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
 from ..linalg.sums import Operators, Terms, as_terms
-from ..mean.certificate import Certificate, MeanSolution
-from ..mean.penalties import Penalty
-from ..mean.problem import LowRank
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP

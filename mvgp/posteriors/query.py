@@ -179,11 +179,7 @@ class Query:
 
 
 class SparseCoefficients:
-    """A with one number for each observed pair: the plain posterior mean, equation (2).
-
-    :param pattern: where the T pairs are in the M x N matrix; whole rows are held as a dense block.
-    :param values: (T,).
-    """
+    """A (M, N) with one of the ``values`` (T,) for each observed pair; whole rows are held as a dense block."""
 
     def __init__(self, pattern: Pattern | CompleteRows, values: Tensor) -> None:
         self.pattern, self.values = pattern, values

@@ -1,6 +1,6 @@
-r"""Posteriors of sums of terms: the cells under each term, and the mean of each term, :math:`\psi_q = b_q + k_{Mq} A_q k_{Nq}^T`.
+r"""Posteriors of sums of terms: the cells under each term, and the mean of each term.
 
-Everything a posterior asks of the prior at its cells is a sum over the terms.
+The mean of a term is :math:`\psi_q = b_q + k_{Mq} A_q k_{Nq}^T`. Everything a posterior asks of the prior at its cells is a sum over the terms.
 """
 
 from __future__ import annotations

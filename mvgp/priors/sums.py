@@ -23,8 +23,8 @@ from .means import MatrixMean, ZeroMean
 class SumGP(gpytorch.models.GP):
     r"""A sum of independent terms: :math:`Z = \sum_q Z_q,\ Z_q \sim \mathcal{GP}(b_q, K_{Mq} \otimes K_{Nq})`.
 
-    Written as ``first + second``, or ``sum([...])``. A term is a :class:`~mvgp.MatrixGP` over the same matrix: a graph of
-    its own, a main effect (a constant kernel on one axis), another lengthscale.
+    Written as ``first + second``, or ``sum([...])``. A term is a :class:`~mvgp.MatrixGP` over the same matrix: a graph
+    of its own, a main effect (a constant kernel on one axis), another lengthscale.
 
     :param terms: priors of the same shape and precision; sums among them count by their own terms.
 

@@ -107,11 +107,11 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
     target = check_output_file(path)
     folder = os.path.dirname(target)
     draft = os.path.join(folder, f".mvgp-{secrets.token_hex(8)}.tmp")
-    try:
-        file = open(draft, "x+b")  # noqa: SIM115 (closed below)
-    except PermissionError as error:
-        raise InputError(f"{path}: expected a directory that can be written to, got {error}") from error
-    try:
+    try:  # from before the draft exists: an interrupt at any point leaves nothing behind
+        try:
+            file = open(draft, "x+b")  # noqa: SIM115 (closed below)
+        except PermissionError as error:
+            raise InputError(f"{path}: expected a directory that can be written to, got {error}") from error
         with file:
             yield file
             file.flush()

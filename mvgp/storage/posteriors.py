@@ -20,9 +20,8 @@ from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex, Pattern
 from ..linalg.solvers import Method
 from ..linalg.spectra import root
-from ..mean.certificate import Certificate
-from ..mean.penalties import SpectralElasticNet, TraceBall
-from ..mean.problem import LowRank
+from ..mean.low_rank import LowRank
+from ..mean.problem import Certificate, SpectralElasticNet, TraceBall
 from ..posteriors.covariance import ConditionalCovariance, NoCovariance, ScaledCovariance, WholeListCovariance
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.gaussian import FullPosterior, GaussianPosterior, TracePosterior

@@ -17,8 +17,8 @@ from torch import Tensor
 from ..data.observed import ObservedMatrix
 from ..kernels.graph import DiffusionKernel, Graph
 from ..likelihoods.lists import RankingLists
+from ..likelihoods.projections import TargetSet
 from ..likelihoods.ranking import RankingLikelihood
-from ..likelihoods.targets import TargetSet
 from ..models.trace_gp import TraceGP
 from ..priors.matrix_gp import MatrixGP
 from .contract import Contract, rounding, slopes

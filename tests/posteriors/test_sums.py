@@ -205,7 +205,7 @@ def test_new_inputs(inputs):
     options = {"row_inputs": new_rows}
     if inputs != "rows":
         options["col_inputs"] = [new_cols, nodes if inputs == "rows and nodes" else None]
-    cross, block, prior_variance = [], [], []
+    cross, block = [], []
     with torch.no_grad():
         for q, term in enumerate(prior.terms):
             row = term.row_axis.cross(new_rows).to_dense(), term.row_axis.block(new_rows).to_dense()
@@ -321,7 +321,7 @@ def test_a_ranking_without_a_trace_norm(prior):
     kernel, at = dense_covariance(prior), labels.rows * SHAPE[1] + labels.cols
     alpha = posterior.coefficients.values
     prior = prior.snapshot()
-    loss = mvgp.likelihoods.data_loss.data_loss(ranking, labels, prior.mean_module)
+    loss = mvgp.likelihoods.losses.data_loss(ranking, labels, prior.mean_module)
     psi = kernel[at][:, at] @ alpha
     assert_close(posterior.mean(labels.rows, labels.cols), psi + prior.mean_module(labels.rows, labels.cols))
     objective = loss(psi).value + NOISE / 2 * float(alpha @ psi)

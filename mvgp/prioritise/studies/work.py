@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ...errors import InputError
 from ...hyperparameters.splits import Split, split_pairs, split_rows, with_negatives
-from ...likelihoods.data_loss import Data
+from ...likelihoods.losses import Data
 from ...metrics.ranking import Ranker, ranking_scores
 from ...posteriors.gaussian import ScalablePosterior
 from ..tables.link_set import LinkSet

@@ -17,7 +17,7 @@ from ...errors import ConvergenceError
 from ...hyperparameters.records import AveragedRanker, Metric, fitted_sets, resolve_metric
 from ...hyperparameters.splits import Split, make_splits
 from ...hyperparameters.validation import Choice, choose
-from ...likelihoods.data_loss import Data
+from ...likelihoods.losses import Data
 from ...likelihoods.ranking import BipartiteRankingLikelihood
 from ...metrics.ranking import Ranker
 from ...models.factor_gp import FactorGP
