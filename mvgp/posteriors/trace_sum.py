@@ -50,7 +50,9 @@ class TraceTerm(TermMean):
 
 
 class TraceSumPosterior(TracePosterior):
-    """The posterior of :class:`mvgp.TraceGP` under a sum of terms: its mean solves (12), its covariance is equation (3).
+    r"""The posterior of :class:`mvgp.TraceGP` under a sum of terms, :math:`\psi = b + \sum_q G_{Mq} B_q G_{Nq}^T`.
+
+    The mean solves equation (12), the covariance is equation (3).
 
     :param certificate: of the mean of all terms, equation (13); its rank is the sum of the terms' ranks.
     :param penalties: of each term.
