@@ -122,6 +122,7 @@ def diffusion_mixture(
     :param offset: a.
     :param power: p.
     :param tolerance: on the error; the function is 1 at its largest.
+    :param max_terms: more than this is an error.
     :return: (k,) times, (k,) weights, and a bound on the error.
 
     Example:
