@@ -103,7 +103,7 @@ class RidgeTerms:
         terms = zip(self.problems, self.weights, strict=True)
         return torch.stack([self._term_diagonal(problem) / weight for problem, weight in terms]).sum(0)
 
-    @cached_property
+    @property
     def damping(self) -> Tensor:
         """(T,): the share W^-1 / (W^-1 + diag K_R)."""
         return self.inverse_metric / (self.inverse_metric + self.diagonal)
