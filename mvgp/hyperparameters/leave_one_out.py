@@ -93,7 +93,7 @@ def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) 
     """(J,): the diagonal of (K_TT + D)^-1 at ``which``, or (T,) all of it."""
     count, solver = len(conditional.pairs), conditional.solver
     if isinstance(solver, SpectralSolver):
-        (_, u), (_, v) = solver.row_pairs, solver.col_pairs
+        u, v = solver.row_vectors, solver.col_vectors
         whole = u.shape[0] == u.shape[1] and v.shape[0] == v.shape[1]  # then there is no cancellation
         inner = 1 / (solver.products + solver.noise) if whole else solver.shrink
         grid = u.square() @ inner @ v.square().mT  # (M, N)

@@ -17,6 +17,7 @@ Some cells may have another noise (known links beside unlabelled cells). They ar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -87,6 +88,11 @@ class CompleteRowsSystem:
         values, vectors = torch.linalg.eigh(op.to_dense())
         return values.clamp_min(0), vectors
 
+    @property
+    def _vectors(self) -> Tensor:
+        """(S, S): eigenvectors of the short side's kernel."""
+        return self._eigenpairs[1]
+
     @cached_property
     def _special_cells(self) -> tuple[Tensor, Tensor]:
         """(P,) rows and (P,) columns of the special cells in the block."""
@@ -136,12 +142,16 @@ class CompleteRowsSystem:
             value, residual = step, reached
         return Solution(value, SolveReport("complete rows", residual, tolerance, iterations))
 
+    def inverse_times(self, rhs: Tensor, tolerance: float) -> Tensor:
+        """(R, N): (K + D)^-1 B for a preconditioner, no residual measured."""
+        return self._inverse_times(rhs, tolerance, 1000)[0]
+
     def _inverse_times(self, rhs: Tensor, tolerance: float, max_iterations: int) -> tuple[Tensor, int]:
         """(R, N): (K + D)^-1 B, and the iterations that the special cells took."""
         series = self._two_sided(tolerance)
         if series is not None:
             return series(rhs.mT).mT if self._flipped else series(rhs), 0
-        vectors = self._eigenpairs[1]
+        vectors = self._vectors
         across = rhs if self._flipped else rhs.mT  # (L, S)
         turned = self._shifted(across @ vectors, tolerance)  # (L, S)
         if self._special is None:
@@ -167,7 +177,7 @@ class CompleteRowsSystem:
 
     def _back(self, turned: Tensor) -> Tensor:
         """(R, N) from (L, S) in the short side's eigenvectors."""
-        vectors = self._eigenpairs[1]
+        vectors = self._vectors
         return turned @ vectors.mT if self._flipped else vectors @ turned.mT
 
     @cached_property
@@ -181,12 +191,12 @@ class CompleteRowsSystem:
     def _spread(self, values: Tensor, tolerance: float) -> Tensor:
         """(L, S): M^-1 P^T v in the short side's eigenvectors, from v (P,)."""
         pattern, order = self._pattern
-        return self._shifted(pattern.matrix(values[order]) @ self._eigenpairs[1], tolerance)
+        return self._shifted(pattern.matrix(values[order]) @ self._vectors, tolerance)
 
     def _at_special(self, turned: Tensor) -> Tensor:
         """(P,): the entries at the special cells, from (L, S) in the short side's eigenvectors."""
         pattern, order = self._pattern
-        entries = pattern.sample(turned, self._eigenpairs[1])
+        entries = pattern.sample(turned, self._vectors)
         return torch.empty_like(entries).index_copy_(0, order, entries)
 
     def _shifted(self, rhs: Tensor, tolerance: float) -> Tensor:
@@ -218,7 +228,10 @@ def shifted_solve(
     :param rhs: (N, C).
     """
     if isinstance(op, ChebyshevLinearOperator) and not op.batch_shape:
-        series = _inverse_series(op, scales, noise, tolerance)
+        own = chebyshev.coefficients(op.values.detach())
+        series = inverse_series(
+            lambda nodes: scales.unsqueeze(1) * chebyshev.evaluate(own, nodes).clamp_min(0), noise, tolerance, rhs
+        )
         if series is not None:
             return chebyshev.apply(op.matrix, series, rhs)
     elif isinstance(op, SpectralLinearOperator) or op.shape[-1] <= limits.rows_eigenpairs:
@@ -244,17 +257,18 @@ def shifted_solve(
     return torch.cat(solved, dim=1)
 
 
-def _inverse_series(op: ChebyshevLinearOperator, scales: Tensor, noise: float, tolerance: float) -> Tensor | None:
-    r"""(n, C): the series of :math:`1 / (s_i f + \sigma^2)` for each i, f the operator's function.
+def inverse_series(kernel: Callable[[Tensor], Tensor], noise: float, tolerance: float, like: Tensor) -> Tensor | None:
+    r"""(n, C): the series of :math:`1 / (f_i + \sigma^2)` for each i.
 
     None where it would take more than :data:`MOST_TERMS` terms.
+
+    :param kernel: maps Chebyshev nodes (n,) to the functions f_i there (C, n), none negative.
     """
-    own = chebyshev.coefficients(op.values.detach())
-    finest = max(tolerance / 10, 8 * torch.finfo(own.dtype).eps)
+    finest = max(tolerance / 10, 8 * torch.finfo(like.dtype).eps)
     count = 16
     while count <= MOST_TERMS:
-        values = chebyshev.evaluate(own, chebyshev.nodes(count, own.dtype, own.device)).clamp_min(0)  # (count,)
-        series = chebyshev.coefficients(1 / (scales.unsqueeze(1) * values + noise))  # (C, count)
+        values = kernel(chebyshev.nodes(count, like.dtype, like.device))
+        series = chebyshev.coefficients(1 / (values + noise))  # (C, count)
         degree = chebyshev.degree_needed(series, finest)
         if degree < 0.75 * count:  # the rest of the coefficients are noise
             return series[:, : degree + 1].mT.contiguous()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from linear_operator import LinearOperator
@@ -53,7 +53,7 @@ def make_solver(
     if method == "spectral" and not small:
         raise InputError(f"method='spectral' needs at most {most} rows and columns, got {pairs.active_shape}")
     if method == "spectral" or (method == "auto" and closed_form and small):
-        return SpectralSolver(op, *_both_eigenpairs(op, limits), noise)
+        return SpectralSolver(op, *factor_eigenpairs(op, limits), noise)
     if method == "cholesky" or (method == "auto" and len(pairs) <= limits.cholesky):
         return CholeskySolver(op, each)
 
@@ -62,9 +62,9 @@ def make_solver(
     condition = (row_high * col_high + float(each.max())) / (row_low * col_low + float(each.min()))
     if condition <= PLAIN_CONDITION:
         return ConjugateGradientSolver(op, each, None, max_iterations)
-    factor_pairs = _both_eigenpairs(op, limits)
+    factor_pairs = factor_eigenpairs(op, limits)
     preconditioner = WoodburyPreconditioner(*factor_pairs, pairs, each)
-    op = _compressed(op, *factor_pairs, limits)
+    op = compressed(op, *factor_pairs, limits)
     return ConjugateGradientSolver(op, each, preconditioner, max_iterations)
 
 
@@ -73,7 +73,7 @@ class CholeskySolver:
 
     method = "cholesky"
 
-    def __init__(self, op: PairLinearOperator, noise: Tensor) -> None:
+    def __init__(self, op: LinearOperator, noise: Tensor) -> None:
         self.matrix = op.to_dense()
         self.matrix.diagonal().add_(noise)
         self._smallest_noise = float(noise.min())
@@ -131,17 +131,24 @@ class SpectralSolver:
     """
 
     method = "spectral"
+    op: LinearOperator
 
     def __init__(self, op: PairLinearOperator, row_pairs: Eigenpairs, col_pairs: Eigenpairs, noise: Tensor) -> None:
-        self.op, self.row_pairs, self.col_pairs, self.noise = op, row_pairs, col_pairs, noise  # noise ()
+        self.op, self.pairs, self.noise = op, op.left, noise  # noise ()
+        self.row_vectors, self.col_vectors = row_pairs[1], col_pairs[1]
         self.products = row_pairs[0].unsqueeze(1) * col_pairs[0]  # (R, S)
-        self.shrink = self.products / (self.products + noise)  # (R, S)
+
+    @cached_property
+    def shrink(self) -> Tensor:
+        """(R, S): the share of each coordinate that is taken for signal."""
+        return self.products / (self.products + self.noise)
 
     @cached_property
     def _double(self) -> SpectralSolver:
         """The same in double precision."""
+        assert isinstance(self.op, PairLinearOperator)
         row, col = (factor.dense.double() for factor in (self.op.product.row, self.op.product.col))
-        local = PairIndex(self.op.left.local_rows, self.op.left.local_cols, self.op.left.active_shape)
+        local = PairIndex(self.pairs.local_rows, self.pairs.local_cols, self.pairs.active_shape)
         pairs = eigenpairs(row, "row kernel"), eigenpairs(col, "column kernel")
         return SpectralSolver(PairLinearOperator(row, col, local), *pairs, self.noise.double())
 
@@ -151,13 +158,13 @@ class SpectralSolver:
 
     def _inverse_times(self, rhs: Tensor) -> Tensor:
         """(T, C): from the eigenpairs."""
-        (_, u), (_, v) = self.row_pairs, self.col_pairs
-        grid = self.op.left.scatter(rhs)  # (C, M, N)
+        u, v = self.row_vectors, self.col_vectors
+        grid = self.pairs.scatter(rhs)  # (C, M, N)
         inner = u.mT @ grid @ v  # (C, R, S)
         if u.shape[0] == u.shape[1] and v.shape[0] == v.shape[1]:
-            return self.op.left.gather(u @ (inner / (self.products + self.noise)) @ v.mT)
+            return self.pairs.gather(u @ (inner / (self.products + self.noise)) @ v.mT)
         # what the eigenpairs leave out sees the noise alone
-        return (rhs - self.op.left.gather(u @ (self.shrink * inner) @ v.mT)) / self.noise
+        return (rhs - self.pairs.gather(u @ (self.shrink * inner) @ v.mT)) / self.noise
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """(T, C) answers for (T, C) right-hand sides; see :meth:`CholeskySolver.solve`."""
@@ -175,7 +182,7 @@ class ConjugateGradientSolver:
     method = "cg"
 
     def __init__(
-        self, op: PairLinearOperator, noise: Tensor, preconditioner: WoodburyPreconditioner | None, max_iterations: int
+        self, op: LinearOperator, noise: Tensor, preconditioner: Preconditioner | None, max_iterations: int
     ) -> None:
         self.op, self.noise = op, noise.unsqueeze(1)  # (T, 1)
         self.preconditioner, self.max_iterations = preconditioner, max_iterations
@@ -193,12 +200,13 @@ class ConjugateGradientSolver:
 Solver = CholeskySolver | SpectralSolver | ConjugateGradientSolver
 
 
-def _both_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:
+def factor_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:
+    """The leading eigenpairs of K_M and of K_N on the active rows and columns."""
     row, col = op.product.row, op.product.col
     return leading_eigenpairs(row, "row kernel", limits), leading_eigenpairs(col, "column kernel", limits)
 
 
-def _compressed(
+def compressed(
     op: PairLinearOperator, row_pairs: Eigenpairs, col_pairs: Eigenpairs, limits: cost.Limits
 ) -> PairLinearOperator:
     """The same operator on the active grid, each factor by its eigenpairs where few of them are not zero."""
@@ -262,6 +270,20 @@ def leading_eigenpairs(factor: Factor, name: str, limits: cost.Limits = cost.DEF
     small = basis.mT @ factor.apply(basis, lazily)
     values, vectors = eigenpairs((small + small.mT) / 2, name)
     return values, basis @ vectors
+
+
+class Preconditioner(Protocol):
+    r"""The inverse of :math:`F F^T + E`, E diagonal, which is close to :math:`K_{TT} + D`."""
+
+    rank: int  # columns of F
+    noise: Tensor  # (T, 1) E
+    chol: Tensor  # (k, k) of I + F^T E^-1 F
+
+    def up(self, small: Tensor) -> Tensor:
+        """(T, C): F times (k, C)."""
+
+    def __call__(self, dense: Tensor) -> Tensor:
+        """(T, C): the inverse times (T, C)."""
 
 
 class WoodburyPreconditioner:

@@ -6,19 +6,20 @@ With :math:`h(B) = \tfrac{l_2}{2} \|B\|_F^2` the dual coordinates of the solutio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..checks import check_instance, check_positive
+from ..errors import InputError
 from ..likelihoods.losses import SquaredLoss, WholeListSquaredLoss, long_dot
-from ..linalg.complete_rows import CompleteRowsSystem
+from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
-from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
-from ..linalg.solvers import make_solver
+from ..linalg.sum_solvers import make_sum_solver
+from ..linalg.sums import Terms, pair_covariance
 from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
 REQUIRES = {"loss": ("__call__", "curvature")}
@@ -39,33 +40,43 @@ class RidgeSolution:
 
 
 def solve_ridge(
-    problem: MeanProblem, l2: float, *, tolerance: float, max_iterations: int = 1000, start: RidgeSolution | None = None
+    problem: MeanProblem | Sequence[MeanProblem],
+    l2: float,
+    *,
+    tolerance: float,
+    max_iterations: int = 1000,
+    start: RidgeSolution | None = None,
 ) -> RidgeSolution:
     r"""The squared loss is a linear system; any other loss goes by accelerated gradients in alpha.
 
     .. math:: \min_\alpha f(K_{TT} \alpha) + \tfrac{l_2}{2} \alpha^T K_{TT} \alpha
 
-    :param problem: loss f and kernels of an M x N matrix.
+    :param problem: loss f and kernels of an M x N matrix; of a sum of terms one for each, with the same loss and pairs.
+        All terms have the same coefficients, as :math:`K_{TT}` is the sum over the terms.
     :param l2: weight of the squared Frobenius norm of B, positive.
     :param tolerance: on the relative duality gap.
     :param max_iterations: of the solver.
     :param start: a solution of a neighbouring problem, for a warm start.
     """
+    problems = [problem] if isinstance(problem, MeanProblem) else list(problem)
+    problem = problems[0]
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    if any(other.loss is not problem.loss or other.pattern is not problem.pattern for other in problems):
+        raise InputError("problem: expected terms with the same loss and the same pairs")
     check_requirements("solve_ridge", REQUIRES, problem.loss)
     l2 = check_positive(l2, "l2")
     if start is not None:
         check_instance(start, "start", RidgeSolution, "a RidgeSolution")
-    product = _kernel_product(problem)
+    product = _kernel_product(problems)
     # how good the answer is, is for the duality gap to say
     accuracy = min(tolerance, 1e-6) if problem.dtype == torch.float64 else 1e-5
-    solution = _linear_system(problem, l2, accuracy)
+    solution = _linear_system(problems, l2, accuracy)
     if solution is not None:
         alpha, iterations = solution.value.reshape(-1), solution.solve_report.iterations
         psi = product(alpha)
         return RidgeSolution(alpha, psi, _certify(problem, product, psi, alpha, l2, tolerance, iterations))
 
-    lipschitz = problem.lipschitz()
+    lipschitz = sum(each.lipschitz() for each in problems)
     now = start.coefficients if start else torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)
     psi = start.psi if start else product(now)
     before, psi_before = now, psi
@@ -85,26 +96,31 @@ def solve_ridge(
     return RidgeSolution(now, psi, certificate)
 
 
-def _kernel_product(problem: MeanProblem) -> Callable[[Tensor], Tensor]:
+def _kernel_product(problems: Sequence[MeanProblem]) -> Callable[[Tensor], Tensor]:
     """K_TT times (T,)."""
-    pattern = problem.pattern
+    pattern, terms = problems[0].pattern, _terms(problems)
     if isinstance(pattern, CompleteRows):
-        system = CompleteRowsSystem(problem.row_op, problem.col_op, pattern.chosen, 0.0)
+        system = make_rows_system(terms, pattern.chosen, 0.0)
         return lambda x: system.product(x.view(system.shape)).reshape(-1)
     pairs = PairIndex(pattern.rows, pattern.cols, pattern.shape)
-    return PairLinearOperator(problem.row_op, problem.col_op, pairs)._matmul
+    return pair_covariance(terms, pairs)._matmul
 
 
-def _linear_system(problem: MeanProblem, l2: float, accuracy: float) -> Solution | None:
+def _terms(problems: Sequence[MeanProblem]) -> Terms:
+    return tuple((each.row_op, each.col_op) for each in problems)
+
+
+def _linear_system(problems: Sequence[MeanProblem], l2: float, accuracy: float) -> Solution | None:
     r""":math:`(K_{TT} + l_2 / w) \alpha = r` for a squared loss; None for any other, subclasses included."""
-    loss, ops, pattern = problem.loss, (problem.row_op, problem.col_op), problem.pattern
+    problem, terms = problems[0], _terms(problems)
+    loss, pattern = problem.loss, problem.pattern
     if type(loss) is WholeListSquaredLoss and isinstance(pattern, CompleteRows):
-        system = CompleteRowsSystem(*ops, pattern.chosen, l2 / loss.weight, loss.positions, l2)
+        system = make_rows_system(terms, pattern.chosen, l2 / loss.weight, loss.positions, l2)
         return system.solve(loss.targets(problem.dtype, len(pattern)).view(system.shape), accuracy)
     if type(loss) is SquaredLoss and isinstance(pattern, Pattern):
         noise = torch.tensor(l2, dtype=problem.dtype, device=problem.device)
         each = noise if loss.weights is None else noise / loss.weights
-        solver = make_solver(*ops, PairIndex(pattern.rows, pattern.cols, pattern.shape), each)
+        solver = make_sum_solver(terms, PairIndex(pattern.rows, pattern.cols, pattern.shape), each)
         return solver.solve(loss.targets.unsqueeze(1), accuracy)
     return None
 

@@ -13,14 +13,16 @@ from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, long_dot, observed_parts
 from ..likelihoods.pointwise import is_pointwise
-from ..linalg.complete_rows import CompleteRowsSystem
+from ..linalg.complete_sums import make_rows_system
 from ..linalg.solvers import Method
-from ..mean.problem import SpectralElasticNet
-from ..posteriors.covariance import ConditionalCovariance, condition, kernel_operators
+from ..mean.problem import MeanProblem, SpectralElasticNet, warn_or_raise
+from ..mean.ridge import solve_ridge
+from ..posteriors.covariance import ConditionalCovariance, condition, prior_terms
 from ..posteriors.explain import Duals
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit
 from .recipe import Recipe
 from .trace_gp import known_links, trace_posterior, trace_problem
@@ -32,7 +34,7 @@ class FullGP(Recipe):
     The posterior is that of equations (2) and (3). Under a pointwise likelihood (Bernoulli, Poisson, ...) it is the
     Gaussian of largest evidence bound, or Laplace's approximation.
 
-    :param prior: the matrix-variate prior.
+    :param prior: the matrix-variate prior, or a sum of such terms.
     :param likelihood: gpytorch's ``GaussianLikelihood``; its noise is the variance of an observation
         with weight 1. Or ``FixedNoiseGaussianLikelihood``; or a ranking likelihood: values are labels, rows are tasks;
         or a pointwise likelihood; or one with a method ``data_loss``.
@@ -59,7 +61,7 @@ class FullGP(Recipe):
 
     def __init__(
         self,
-        prior: MatrixGP,
+        prior: MatrixGP | SumGP,
         likelihood: Any,
         *,
         approximation: Approximation = "variational",
@@ -121,7 +123,7 @@ class FullGP(Recipe):
         r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
         prior, tolerance = self.prior.snapshot(), self._tolerance(1e-5, 1e-8)
         options: dict[str, Any] = {"method": self.method, "max_iterations": self.max_iterations, "strict": self.strict}
-        ops = kernel_operators(prior, data)
+        ops = prior_terms(prior, data)
         conditional = condition(ops, data, noise, tolerance=tolerance, **options)
         if isinstance(data, PositiveUnlabelled):
             loss = data_loss(self.likelihood, data, prior.mean_module)
@@ -132,7 +134,7 @@ class FullGP(Recipe):
             target = values - prior.mean_module(rows, cols)
         if isinstance(data, PositiveUnlabelled) and self.method == "auto":
             chosen, links = data.pattern.chosen.to(target.device), data.positions.to(target.device)
-            system = CompleteRowsSystem(*ops, chosen, float(noise) / data.weight, links, float(noise))
+            system = make_rows_system(ops, chosen, float(noise) / data.weight, links, float(noise))
             solution = system.solve(target.view(system.shape), tolerance, self.max_iterations)
         elif isinstance(conditional, ConditionalCovariance):
             solution = conditional.solver.solve(target.unsqueeze(1), tolerance)
@@ -149,6 +151,8 @@ class FullGP(Recipe):
 
     def _ranking(self, data: Data, noise: Tensor) -> FullPosterior:
         """The posterior without a trace norm, lam the noise."""
+        if len(self.prior.terms) > 1:
+            return self._sum_ranking(data, noise)
         fit = trace_posterior(
             trace_problem(self.prior, data, self.likelihood, noise, tolerance=self._tolerance(1e-5, 1e-8)),
             SpectralElasticNet(float(noise), 0.0),
@@ -158,6 +162,33 @@ class FullGP(Recipe):
             strict=self.strict,
         )
         evidence: dict[str, Any] = {"certificate": fit.certificate, "evidence_scale": fit.evidence_scale}
-        posterior = FullPosterior(fit.prior, fit._ops, fit.coefficients, fit.conditional, **evidence)
+        posterior = FullPosterior(fit.prior, fit._terms, fit.coefficients, fit.conditional, **evidence)
         posterior._duals = fit._duals
+        return posterior
+
+    @torch.no_grad()
+    def _sum_ranking(self, data: Data, noise: Tensor) -> FullPosterior:
+        """The same for a sum of terms: one dual coefficient for each pair serves all of them."""
+        prior, tolerance = self.prior.snapshot(), self._tolerance(1e-3, 1e-4)
+        terms = prior_terms(prior, data)
+        loss, pattern = data_loss(self.likelihood, data, prior.mean_module), data.pattern.to(terms[0][0].device)
+        solution = solve_ridge(
+            [MeanProblem(*ops, pattern, loss) for ops in terms],
+            float(noise),
+            tolerance=tolerance,
+            max_iterations=self.max_iterations,
+        )
+        advice = "allow more iterations, loosen the tolerance, or use float64"
+        warn_or_raise(solution.certificate, "the mean", advice, strict=self.strict, stacklevel=5)  # where fit is called
+        alpha, square = solution.coefficients, long_dot(solution.coefficients, solution.psi)
+        left = 2 * float(loss(solution.psi).value) / float(noise)  # what is left of the data
+        posterior = FullPosterior(
+            prior,
+            terms,
+            SparseCoefficients(pattern, alpha),
+            condition(terms, data, noise, tolerance=self._tolerance(1e-5, 1e-8)),
+            certificate=solution.certificate,
+            evidence_scale=(left + square) / max(len(alpha), 1),
+        )
+        posterior._duals = Duals(pattern, alpha, known_links(data))
         return posterior

@@ -20,6 +20,7 @@ from ..likelihoods.losses import check_gaussian
 from ..likelihoods.pointwise import is_pointwise
 from ..likelihoods.ranking import RankingLikelihood
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from ..tensor_checks import refuse_where
 
 
@@ -34,9 +35,9 @@ class Recipe(gpytorch.Module):
 
     takes_pointwise = False  # whether likelihoods of single observations are taken, too
 
-    def __init__(self, prior: MatrixGP, likelihood: Any) -> None:
+    def __init__(self, prior: MatrixGP | SumGP, likelihood: Any) -> None:
         super().__init__()
-        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+        check_instance(prior, "prior", (MatrixGP, SumGP), "mvgp.MatrixGP")
         known = isinstance(likelihood, GaussianLikelihood | FixedNoiseGaussianLikelihood | RankingLikelihood)
         known |= callable(getattr(likelihood, "data_loss", None)) and not isinstance(likelihood, type)
         if not known and not (self.takes_pointwise and is_pointwise(likelihood)):
@@ -115,6 +116,6 @@ def fixed_noise(likelihood: FixedNoiseGaussianLikelihood, data: Any) -> Observed
     return ObservedMatrix(data.rows, data.cols, data.values, data.shape, weights=weights)
 
 
-def constant_copy(likelihood: Any, prior: MatrixGP) -> Any:
+def constant_copy(likelihood: Any, prior: MatrixGP | SumGP) -> Any:
     """The likelihood as it is now, in the precision of the prior."""
     return copy.deepcopy(likelihood).to(prior.dtype).requires_grad_(False).eval()

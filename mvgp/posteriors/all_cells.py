@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from linear_operator import LinearOperator
 from torch import Tensor
 from tqdm import tqdm
 
@@ -24,6 +23,7 @@ from ..linalg import cost
 from ..linalg.pair_operator import Factor
 from ..linalg.pairs import PairIndex
 from ..linalg.spectra import columns, diagonal_at
+from ..linalg.sums import Terms, product_seconds
 from .covariance import ConditionalCovariance, PosteriorCovariance, unscaled
 from .query import Query
 from .system import EXPECTED_ITERATIONS
@@ -100,34 +100,36 @@ def _exact_seconds(conditional: ConditionalCovariance, num_rows: int) -> float:
     cells, count = num_rows * conditional.pairs.shape[1], len(conditional.pairs)
     if count <= conditional.limits.dense:
         return (count**3 / 6 + cells * count**2 / 2) / cost.GEMM
-    return cells * EXPECTED_ITERATIONS * conditional.covariance.product.plan.seconds
+    return cells * EXPECTED_ITERATIONS * product_seconds(conditional.covariance)
 
 
 def _estimate(
     conditional: ConditionalCovariance, rows: Tensor, accuracy: float, max_probes: int, seed: int, progress: bool
 ) -> VarianceEstimate:
     """Variances of whole rows (R,) by random vectors; the error bars tell what ``max_probes`` of them were good for."""
-    pairs, ops = conditional.pairs, conditional.ops
-    lines = rows, torch.arange(ops[1].shape[-1], device=rows.device)
+    pairs, terms = conditional.pairs, conditional.terms
+    lines = rows, torch.arange(pairs.shape[1], device=rows.device)
     turned = len(pairs.active_cols) < len(pairs.active_rows)  # the shorter inner axis is the cheaper one
     if turned:
-        pairs, ops, lines = pairs.swapped, (ops[1], ops[0]), (lines[1], lines[0])
-    cells = _Cells(pairs, *ops, lines[0])
+        pairs, terms, lines = pairs.swapped, tuple((col, row) for row, col in terms), (lines[1], lines[0])
+    cells = _Cells(pairs, terms, lines[0])
     diagonal = conditional.inverse_diagonal()
     probes = _Probes(conditional, diagonal, seed)
-    prior = [diagonal_at(op, which).float() for op, which in zip(ops, lines, strict=True)]
-    values = torch.empty(len(lines[0]), len(lines[1]), dtype=ops[0].dtype, device=rows.device)
+    prior = [
+        torch.stack([diagonal_at(ops[axis], which) for ops in terms], dim=1).float() for axis, which in enumerate(lines)
+    ]  # (R, Q) and (N, Q)
+    values = torch.empty(len(lines[0]), len(lines[1]), dtype=terms[0][0].dtype, device=rows.device)
     error, largest = torch.empty_like(values), 0
     width = max(64, TILE_BYTES // (4 * max(len(lines[0]), pairs.active_shape[0], pairs.active_shape[1])))
     with tqdm(total=len(lines[1]), disable=not progress, desc="variances", unit="lines", leave=False) as bar:
         for start in range(0, len(lines[1]), width):
             where = slice(start, start + width)
             block = cells.block(lines[1][where])
-            before = prior[0].unsqueeze(1) * prior[1][where]
+            before = prior[0] @ prior[1][where].mT
             left = before - cells.squares(diagonal.float(), block)
             values[:, where], error[:, where], used = _settle(cells, block, probes, before, left, accuracy, max_probes)
             largest = max(largest, used)
-            bar.update(block.shape[1])
+            bar.update(before.shape[1])
     if turned:
         values, error = values.mT, error.mT
     if conditional.has_dense:
@@ -136,7 +138,7 @@ def _estimate(
 
 
 def _settle(
-    cells: _Cells, block: Tensor, probes: _Probes, prior: Tensor, left: Tensor, accuracy: float, max_probes: int
+    cells: _Cells, block: list[Tensor], probes: _Probes, prior: Tensor, left: Tensor, accuracy: float, max_probes: int
 ) -> tuple[Tensor, Tensor, int]:
     """Variances (R, w), errors, the number of probes; ``left`` is the prior's less the diagonal's share."""
     total, squares, count = torch.zeros_like(left), torch.zeros_like(left), 0
@@ -190,21 +192,28 @@ class _Probes:
 class _Cells:
     """The forms of a grid of cells: the ``lines`` (R,) of the dense axis, rows here, by a block across at a time."""
 
-    def __init__(self, pairs: PairIndex, dense_op: LinearOperator, across_op: LinearOperator, lines: Tensor) -> None:
-        self._pairs, self._across_op = pairs, across_op
-        self._dense = Factor(dense_op, lines, pairs.active_rows).dense.float()  # (R, M')
+    def __init__(self, pairs: PairIndex, terms: Terms, lines: Tensor) -> None:
+        self._pairs, self._across = pairs, [across for _, across in terms]
+        self._dense = [Factor(dense, lines, pairs.active_rows).dense.float() for dense, _ in terms]  # (R, M') each
 
-    def block(self, across: Tensor) -> Tensor:
-        """(N', w): covariance of the observed positions and the requested ones ``across`` (w,)."""
-        return columns(self._across_op, across)[self._pairs.active_cols].float()
+    def block(self, across: Tensor) -> list[Tensor]:
+        """(N', w) for each term: covariance of the observed positions and the requested ones ``across`` (w,)."""
+        return [columns(op, across)[self._pairs.active_cols].float() for op in self._across]
 
-    def linear(self, weights: Tensor, block: Tensor) -> Tensor:
+    def linear(self, weights: Tensor, block: list[Tensor]) -> Tensor:
         """(R, w): k^T times weights (T,) for every cell."""
-        return self._dense @ (self._sparse(weights) @ block)
+        matrix = self._sparse(weights)
+        first, *others = (dense @ (matrix @ part) for dense, part in zip(self._dense, block, strict=True))
+        return sum(others, first)
 
-    def squares(self, weights: Tensor, block: Tensor) -> Tensor:
-        """(R, w): the sum of weights k^2 for every cell."""
-        return self._dense.square() @ (self._sparse(weights) @ block.square())
+    def squares(self, weights: Tensor, block: list[Tensor]) -> Tensor:
+        """(R, w): the sum of weights k^2 for every cell; the square of a sum is a sum over pairs of terms."""
+        matrix, out = self._sparse(weights), torch.zeros(())
+        for q, (dense, part) in enumerate(zip(self._dense, block, strict=True)):
+            for other in range(q + 1):
+                times = 1.0 if other == q else 2.0
+                out = out.to(dense) + times * ((dense * self._dense[other]) @ (matrix @ (part * block[other])))
+        return out
 
     def _sparse(self, weights: Tensor) -> Tensor:
         return self._pairs.pattern.matrix(self._pairs.to_pattern(weights))  # (M', N') CSR

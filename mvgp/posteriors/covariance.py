@@ -20,24 +20,16 @@ from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError, SizeError
 from ..linalg.cost import DEFAULT_LIMITS, Limits
-from ..linalg.kronecker import KroneckerLinearOperator
-from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..linalg.spectra import columns, diagonal_at, root, spectral_bounds
+from ..linalg.spectra import columns, diagonal_at
+from ..linalg.sums import Operators, Terms, as_terms, grid_covariance, sum_bounds
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from ..tensor_checks import check_right, check_samples
 from .query import Query
 from .ranks import Joint, check_joint_size, joint_covariance
-from .system import (
-    ObservedSystem,
-    VarianceMethod,
-    covariance_blocks,
-    largest_factors,
-    pair_variance,
-    right_sides,
-)
+from .system import ObservedSystem, VarianceMethod, covariance_blocks, pair_variance, right_sides
 
-Operators = tuple[LinearOperator, LinearOperator]
 ACCURACY = 0.01  # relative, of a variance given whole lists, unless another one is requested
 
 
@@ -79,13 +71,13 @@ class ConditionalCovariance(ObservedSystem):
         """S at the query's cells, (Q, Q), lazy; of each batch of cells, (*B, Q', Q'), dense."""
         if query.batch_shape:
             return DenseLinearOperator(covariance_blocks(self, query).view(*query.shape, query.shape[-1]))
-        prior = PairLinearOperator(query.row_side.covariance(), query.col_side.covariance(), query.pairs)
-        return PosteriorCovarianceLinearOperator(prior, self.cross(query), self, query)
+        return PosteriorCovarianceLinearOperator(query.covariance(), self.cross(query), self, query)
 
     def everywhere(self, query: Query) -> LinearOperator:
         """S over the whole grid, (M N, M N), lazy; ``query`` is every cell, row by row."""
-        closed, prior = self.closed_form, KroneckerLinearOperator(*self.ops)
-        return PosteriorCovarianceLinearOperator(prior, self.cross(query), self, query) if closed is None else closed
+        if self.closed_form is not None:
+            return self.closed_form
+        return PosteriorCovarianceLinearOperator(grid_covariance(self.terms), self.cross(query), self, query)
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
         """(Q,): the diagonal of S; see :mod:`~mvgp.posteriors.system`."""
@@ -105,20 +97,12 @@ class ConditionalCovariance(ObservedSystem):
         if query.carries_gradient:
             matrix = covariance_blocks(self, query.joined()).squeeze(0)
             return Joint(matrix, len(self.pairs)).sample(num_samples, generator)
-        (row_op, row_start), (col_op, col_start) = query.row_side.extended(), query.col_side.extended()
-        row_root, col_root = root(row_op), root(col_op)
-        at_query, at_observed = [], []
-        for _ in range(num_samples):
-            size = (row_root.shape[-1], col_root.shape[-1])
-            noise = torch.randn(size, generator=generator, dtype=row_op.dtype, device=row_op.device)
-            grid = col_root._matmul(row_root._matmul(noise).mT).mT
-            at_query.append(grid[query.pairs.rows + row_start, query.pairs.cols + col_start])
-            at_observed.append(grid[self.pairs.rows, self.pairs.cols])
-        observed = torch.stack(at_observed, dim=1)  # (T, S)
+        at_query, at_observed = query.prior_samples(self.pairs, num_samples, generator)
+        observed = at_observed.mT  # (T, S)
         measured = torch.randn(observed.shape, generator=generator, dtype=observed.dtype, device=observed.device)
         scale = self.noise.sqrt().unsqueeze(-1) if self.noise.dim() else self.noise.sqrt()
         weights = self.solve(observed + scale * measured)
-        return torch.stack(at_query) - self.cross(query)._matmul(weights).mT
+        return at_query - self.cross(query)._matmul(weights).mT
 
 
 class PosteriorCovarianceLinearOperator(LinearOperator):
@@ -264,7 +248,7 @@ class WholeListCovariance(PosteriorCovariance):
 
     On whole rows r is the difference of two matrices of low rank; its norm follows from small Gram matrices.
 
-    :param ops: the prior covariances (K_M, K_N).
+    :param ops: the prior covariances (K_M, K_N), or such a pair for each term of a sum.
     :param data: the positives; all cells of their rows are observed.
     :param noise: () noise variance of a positive; an unlabelled cell has noise / weight.
     :param tolerance: relative residual of solutions.
@@ -273,37 +257,39 @@ class WholeListCovariance(PosteriorCovariance):
 
     def __init__(
         self,
-        ops: Operators,
+        ops: Operators | Terms,
         data: PositiveUnlabelled,
         noise: Tensor,
         *,
         tolerance: float,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        device = ops[0].device
-        self.ops, self.noise, self.weight, self.tolerance, self.limits = ops, noise, data.weight, tolerance, limits
+        self.terms, device = as_terms(ops), as_terms(ops)[0][0].device
+        self.noise, self.weight, self.tolerance, self.limits = noise, data.weight, tolerance, limits
         self.pairs = PairIndex(data.rows.to(device), data.cols.to(device), data.shape)
         self._listed = data.pattern.chosen.to(device)  # (A,)
         self._positive = self.pairs.rows * data.shape[1] + self.pairs.cols  # (P,) ascending
-        low = [spectral_bounds(op)[0] for op in ops]
-        self.lowest_eigenvalue = low[0] * low[1] + float(noise)
+        self.lowest_eigenvalue = sum_bounds(self.terms)[0] + float(noise)
 
     def _nearest(self, query: Query, count: int) -> ConditionalCovariance:
         """The covariance given the ``count`` observations nearest to the query's cells alone."""
-        largest = largest_factors(query)
-        most = self.limits.list_candidates
-        rows = self._listed[largest[0][self._listed].topk(min(most[0], len(self._listed))).indices]
-        cols = largest[1].topk(min(most[1], len(largest[1]))).indices
+        largest, most = [part.largest_factors() for part in query.parts], self.limits.list_candidates
+        by_row = torch.stack([of_rows * of_cols.max() for of_rows, of_cols in largest]).sum(0)[self._listed]
+        by_col = torch.stack([of_rows.max() * of_cols for of_rows, of_cols in largest]).sum(0)
+        rows = self._listed[by_row.topk(min(most[0], len(by_row))).indices]
+        cols = by_col.topk(min(most[1], len(by_col))).indices
         keys = rows.unsqueeze(1) * self.pairs.shape[1] + cols  # (a, b)
         at = torch.searchsorted(self._positive, keys).clamp_max(len(self._positive) - 1)
         noise = torch.where(self._positive[at] == keys, self.noise, self.noise / self.weight)  # (a, b)
-        prior = diagonal_at(self.ops[0], rows).unsqueeze(1) * diagonal_at(self.ops[1], cols)
-        size = largest[0][rows].unsqueeze(1) * largest[1][cols] / (prior + noise).sqrt()
+        prior = sum(diagonal_at(row, rows).unsqueeze(1) * diagonal_at(col, cols) for row, col in self.terms)
+        size = sum(of_rows[rows].unsqueeze(1) * of_cols[cols] for of_rows, of_cols in largest) / (prior + noise).sqrt()
         best = size.flatten().topk(min(count, size.numel())).indices
         key, order = keys.flatten()[best].sort()
         pairs = PairIndex(key // self.pairs.shape[1], key % self.pairs.shape[1], self.pairs.shape)
         each, limits = noise.flatten()[best][order], self.limits
-        return ConditionalCovariance(self.ops, pairs, each, tolerance=self.tolerance, method="cholesky", limits=limits)
+        return ConditionalCovariance(
+            self.terms, pairs, each, tolerance=self.tolerance, method="cholesky", limits=limits
+        )
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
         """(Q,): at most a share ``accuracy``, one per cent by default, above the variance given every cell."""
@@ -339,19 +325,24 @@ class WholeListCovariance(PosteriorCovariance):
     def _residual(self, query: Query, nearest: ConditionalCovariance, x: Tensor) -> Tensor:
         r"""(q,): :math:`\|r\|^2` over all cells of the listed rows.
 
-        As a matrix, r is :math:`k_M k_N^T - K_M X K_N` on the listed rows, zero on the nearest cells.
+        As a matrix, r is :math:`k_M k_N^T - K_M X K_N` on the listed rows, summed over the terms of the prior, and zero
+        on the nearest cells.
         """
         pairs, cells = nearest.pairs, query.pairs
-        left = torch.cat([query.row_side.columns(cells.active_rows), columns(self.ops[0], pairs.active_rows)], 1)
-        right = torch.cat([query.col_side.columns(cells.active_cols), columns(self.ops[1], pairs.active_cols)], 1)
-        gram_left, gram_right = left[self._listed].mT @ left[self._listed], right.mT @ right
+        sides = []
+        for part, (row_op, col_op) in zip(query.parts, self.terms, strict=True):
+            left = torch.cat([part.row_side.columns(cells.active_rows), columns(row_op, pairs.active_rows)], 1)
+            right = torch.cat([part.col_side.columns(cells.active_cols), columns(col_op, pairs.active_cols)], 1)
+            sides.append((left[self._listed], right))
+        grams = [(a.mT @ c, d.mT @ b) for a, b in sides for c, d in sides]  # of the rows, and of the columns
         offset = len(cells.active_rows), len(cells.active_cols)
-        total = x.new_empty(x.shape[1])
+        total = x.new_zeros(x.shape[1])
         for q in range(x.shape[1]):
-            inner = x.new_zeros(left.shape[1], right.shape[1])
+            inner = x.new_zeros(sides[0][0].shape[1], sides[0][1].shape[1])
             inner[offset[0] + pairs.local_rows, offset[1] + pairs.local_cols] = -x[:, q]
             inner[cells.local_rows[q], cells.local_cols[q]] = 1.0
-            total[q] = (inner * (gram_left @ inner @ gram_right)).sum()
+            for of_rows, of_cols in grams:
+                total[q] += (inner * (of_rows @ inner @ of_cols)).sum()
         return (total - (nearest.noise.unsqueeze(1) * x).square().sum(0)).clamp_min(0)
 
     def joint(self, query: Query) -> Joint:
@@ -378,14 +369,21 @@ class WholeListCovariance(PosteriorCovariance):
 
 
 def kernel_operators(prior: MatrixGP, data: ObservedMatrix | PositiveUnlabelled) -> Operators:
-    """(K_M, K_N) of a prior that fits the data."""
+    """(K_M, K_N) of a prior of one term that fits the data."""
+    if isinstance(prior, SumGP):
+        raise InputError("prior: expected a prior of one term, got a sum of terms, which this model does not take")
+    return prior_terms(prior, data)[0]
+
+
+def prior_terms(prior: MatrixGP | SumGP, data: ObservedMatrix | PositiveUnlabelled) -> Terms:
+    """(K_M, K_N) of each term of a prior that fits the data."""
     if data.shape != prior.shape:
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-    return prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
+    return tuple((term.row_axis.covariance().detach(), term.col_axis.covariance().detach()) for term in prior.terms)
 
 
 def condition(
-    ops: Operators,
+    ops: Operators | Terms,
     data: ObservedMatrix | PositiveUnlabelled,
     noise: Tensor,
     *,
@@ -398,7 +396,7 @@ def condition(
     :param noise: () noise variance of an observation with weight 1; on whole lists every cell of a row is one.
     :param options: of :class:`ConditionalCovariance`.
     """
-    device, dtype = ops[0].device, ops[0].dtype
+    device, dtype = as_terms(ops)[0][0].device, as_terms(ops)[0][0].dtype
     if isinstance(data, ObservedMatrix):
         rows, cols = data.rows.to(device), data.cols.to(device)
         each = noise if data.weights is None else noise / data.weights.to(dtype=dtype, device=device)

@@ -11,6 +11,7 @@ Both are :math:`v_t \langle L[m_t], R[n_t] \rangle` with a factor for the rows a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,7 @@ class Explanation:
         )
 
 
-def explain_cell(queries: list[Query], duals: list[Duals], score: float, prior_mean: float) -> Explanation:
+def explain_cell(queries: Sequence[Query], duals: Sequence[Duals], score: float, prior_mean: float) -> Explanation:
     """The explanation of one cell.
 
     :param queries: the cell, under each term of the prior.

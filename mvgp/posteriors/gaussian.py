@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import os
 import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -31,10 +32,12 @@ from ..checks import check_between, check_generator, check_positive, gradient_of
 from ..errors import InputError
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
+from ..linalg.sums import Operators, Terms, as_terms
 from ..mean.low_rank import LowRank, MeanSolution
 from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from ..tensor_checks import check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
@@ -42,6 +45,7 @@ from .explain import Duals, Explanation, explain_cell
 from .predictive import Predictions
 from .query import LINE_BATCH, Coefficients, Query, pair_means
 from .ranks import Joint, RankQueries
+from .sums import TermMean, make_query
 from .system import VarianceMethod
 
 _carried = gradient_of("row_inputs", "col_inputs")
@@ -53,32 +57,36 @@ class GaussianPosterior(RankQueries):
     Cells are given by their rows and columns, which broadcast: (Q,) and (Q,), 3 and (Q,), or (R, 1) and (C,) for R x C
     cells; answers have the shape of the cells, (1,) for two numbers. For kernels with inputs, ``row_inputs`` and
     ``col_inputs`` (q, d) ask about new rows and columns; positions then count within the new inputs. Inputs (*B, q, d)
-    are batches, and B broadcasts with all but the last dimension of the positions.
+    are batches, and B broadcasts with all but the last dimension of the positions. Under a sum of terms they are inputs
+    for all terms, or a list with an entry for each (None for a term on nodes whose own positions are meant).
 
     Means, variances, covariances and samples carry gradients to new inputs that require them. The posterior itself is
     constant: it is a snapshot of its prior and has no gradient with respect to hyperparameters.
 
     :param prior: a copy of the prior as it was when fitted; if it takes gradients, a snapshot of it is kept.
-    :param ops: its covariances (K_M, K_N).
-    :param coefficients: A, the representer coefficients of the mean.
+    :param ops: its covariances (K_M, K_N), or such a pair for each term of a sum.
+    :param coefficients: A, the representer coefficients of the mean, of all terms or of each.
     :param conditional: the covariance.
     """
 
     gradient_name = "posterior.prior"  # what requires one, if the posterior does
     likelihood: Any = None  # set by a fit whose noise is not one number: as it was, constant
-    _duals: Duals | None = None  # set by a fit, and by the loader
+    _duals: Duals | Sequence[Duals] | None = None  # of all terms or of each; set by a fit, and by the loader
     _noise: float | None = None  # set by a fit, and by the loader
 
     def __init__(
         self,
-        prior: MatrixGP,
-        ops: tuple[LinearOperator, LinearOperator],
-        coefficients: Coefficients,
+        prior: MatrixGP | SumGP,
+        ops: Operators | Terms,
+        coefficients: Coefficients | Sequence[Coefficients],
         conditional: PosteriorCovariance,
     ) -> None:
         learnable = any(values.requires_grad for values in (*prior.parameters(), *prior.buffers()))
         self.prior = prior.snapshot() if learnable else prior
-        self._ops = tuple(op.detach() if op.requires_grad else op for op in ops)
+        self._terms: Terms = tuple(
+            (row.detach() if row.requires_grad else row, col.detach() if col.requires_grad else col)
+            for row, col in as_terms(ops)
+        )
         self.coefficients, self.conditional = coefficients, conditional
 
     @property
@@ -106,14 +114,48 @@ class GaussianPosterior(RankQueries):
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        device: torch.device = self._ops[0].device
+        device: torch.device = self._terms[0][0].device
         return device
 
     def _query(self, rows: Any, cols: Any, row_inputs: Any = None, col_inputs: Any = None) -> Query:
-        return Query(self.prior, self._ops, rows, cols, row_inputs, col_inputs)
+        return make_query(self.prior, self._terms, rows, cols, row_inputs, col_inputs)
 
     def _mean(self, query: Query) -> Tensor:
-        return query.prior_mean() + pair_means(self.coefficients, query)
+        means = [pair_means(a, part) for a, part in zip(self._coefficients, query.parts, strict=True)]
+        return query.prior_mean() + torch.stack(means).sum(0)
+
+    @property
+    def _ops(self) -> Operators:
+        """(K_M, K_N) of a prior of one term."""
+        if len(self._terms) > 1:
+            raise InputError("a sum of terms has several kernels on each axis, this needs a prior of one term")
+        return self._terms[0]
+
+    @property
+    def _coefficients(self) -> tuple[Coefficients, ...]:
+        """Of each term."""
+        return _each(self.coefficients, len(self._terms))
+
+    @property
+    def terms(self) -> tuple[TermMean, ...]:
+        """The mean of each term of the prior, which answers ``mean(rows, cols)`` and ``scores(rows)``.
+
+        Each has its term's own prior mean, so that they add up to the posterior mean (biases of a fit aside).
+
+        Example:
+            >>> import gpytorch, mvgp, torch
+            >>> from mvgp.kernels import PrecomputedKernel
+            >>> own, flat = (PrecomputedKernel(matrix.double()) for matrix in (torch.eye(2), torch.ones(2, 2)))
+            >>> prior = mvgp.MatrixGP(own, own) + mvgp.MatrixGP(flat, own)  # a cell by itself, and the column's effect
+            >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+            >>> likelihood.noise = 1.0
+            >>> posterior = mvgp.FullGP(prior, likelihood).fit(mvgp.ObservedMatrix([0], [0], [3.0], (2, 2)))
+            >>> [term.mean([0, 1], [0, 0]).tolist() for term in posterior.terms]
+            [[1.0, 0.0], [1.0, 1.0]]
+
+        """
+        parts = zip(self.prior.terms, self._terms, self._coefficients, strict=True)
+        return tuple(TermMean(*part) for part in parts)
 
     @_carried
     def __call__(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> MultivariateNormal:
@@ -253,13 +295,16 @@ class GaussianPosterior(RankQueries):
         """
         query = self._query([], [], row_inputs, col_inputs)
         chosen = query.lines(rows)
+
+        def means(part: Tensor) -> Tensor:
+            first, *others = (own.line_means(a, part) for own, a in zip(query.parts, self._coefficients, strict=True))
+            return sum(others, first) + query.line_prior_means(part)
+
         if query.carries_gradient:
-            parts = [query.line_means(self.coefficients, part) for part in chosen.split(LINE_BATCH)]
-            return torch.cat(parts)
-        out = torch.empty(len(chosen), len(query.col_side), dtype=self.prior.dtype, device=chosen.device)
-        for start in range(0, len(chosen), LINE_BATCH):
-            where = slice(start, start + LINE_BATCH)
-            out[where] = query.line_means(self.coefficients, chosen[where])
+            return torch.cat([means(part) for part in chosen.split(LINE_BATCH)])
+        out = torch.empty(len(chosen), query.parts[0].pairs.shape[1], dtype=self.prior.dtype, device=chosen.device)
+        for part, own in zip(chosen.split(LINE_BATCH), out.split(LINE_BATCH), strict=True):
+            own[:] = means(part)
         return out
 
     @without_gradient
@@ -284,7 +329,8 @@ class GaussianPosterior(RankQueries):
                 "explain: this posterior does not know what its pairs carry; fit it again, or save it with a newer mvgp"
             )
         query = self._query(row, col, row_inputs, col_inputs)
-        return explain_cell([query], [self._duals], float(self._mean(query).sum()), float(query.prior_mean().sum()))
+        duals = _each(self._duals, len(query.parts))
+        return explain_cell(query.parts, duals, float(self._mean(query).sum()), float(query.prior_mean().sum()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all, replacing an old one; :func:`mvgp.load` gives it back."""
@@ -299,6 +345,11 @@ class GaussianPosterior(RankQueries):
     def __repr__(self) -> str:
         m, n = self.shape
         return f"{type(self).__name__}({m} x {n}, {len(self.conditional.pairs)} observed)"
+
+
+def _each(value: Any, count: int) -> tuple[Any, ...]:
+    """One for each of ``count`` terms: those of a list, or the same for all."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,) * count
 
 
 class ScalablePosterior(Predictions, GaussianPosterior):

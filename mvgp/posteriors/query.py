@@ -12,8 +12,10 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..errors import InputError
+from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
-from ..linalg.spectra import columns, diagonal_at, product_seconds
+from ..linalg.spectra import columns, diagonal_at, product_seconds, root
+from ..linalg.sums import Terms
 from ..priors.matrix_gp import Axis, MatrixGP
 from ..tensor_checks import as_tensor, check_index
 
@@ -99,7 +101,7 @@ class AxisQuery:
 
 
 class Query:
-    """Cells (row position, column position), of any shape: Q of them in all, worked on one after the other.
+    """Cells (row position, column position) under a prior of one term, of any shape: Q of them in all.
 
     :param prior: the prior.
     :param ops: its covariances (K_M, K_N).
@@ -177,21 +179,29 @@ class Query:
         return check_index(range(count) if rows is None else rows, count, "rows").to(self.pairs.rows.device)
 
     def line_means(self, coefficients: Coefficients, rows: Tensor) -> Tensor:
-        """(R, N*): the mean of whole rows at positions ``rows`` (R,)."""
-        scores = row_scores(coefficients, self.row_side, self.col_side, rows)
+        """(R, N*): the mean of whole rows at positions ``rows`` (R,), without the prior mean."""
+        return row_scores(coefficients, self.row_side, self.col_side, rows)
+
+    def line_prior_means(self, rows: Tensor) -> Tensor:
+        """(R, N*), or broadcastable to it: the prior mean of whole rows at positions ``rows`` (R,)."""
         mean, new_rows, new_cols = self.prior.mean_module, self.row_side.inputs, self.col_side.inputs
         known_rows = None if self.row_side.is_new else rows
         known_cols = None if self.col_side.is_new else torch.arange(len(self.col_side), device=rows.device)
         if not mean.uses_inputs:
-            return scores + mean.block(known_rows, known_cols)
+            return mean.block(known_rows, known_cols)
         inputs = {"row_inputs": None if new_rows is None else new_rows[rows], "col_inputs": new_cols}
-        return scores + mean.block(known_rows, known_cols, **inputs)
+        return mean.block(known_rows, known_cols, **inputs)
 
-    def in_precision(self, ops: tuple[LinearOperator, LinearOperator]) -> Query:
+    def in_precision(self, terms: Terms) -> Query:
         """The same cells under covariances in another precision."""
-        fresh = copy.copy(self)
-        fresh.row_side, fresh.col_side = self.row_side.in_precision(ops[0]), self.col_side.in_precision(ops[1])
+        fresh, (row_op, col_op) = copy.copy(self), terms[0]
+        fresh.row_side, fresh.col_side = self.row_side.in_precision(row_op), self.col_side.in_precision(col_op)
         return fresh
+
+    @property
+    def parts(self) -> tuple[Query, ...]:
+        """The cells under each term of the prior."""
+        return (self,)
 
     def prior_mean(self) -> Tensor:
         """(Q,)"""
@@ -211,6 +221,51 @@ class Query:
         """(B, Q', Q'): the prior's covariance within each of the B batches of Q' cells."""
         shape = (-1, self.shape[-1]) if len(self) else (math.prod(self.batch_shape), self.shape[-1])
         return self.row_side.blocks(self.pairs.rows.view(shape)) * self.col_side.blocks(self.pairs.cols.view(shape))
+
+    def covariance(self) -> LinearOperator:
+        """(Q, Q): the prior's covariance among the cells, lazy."""
+        return PairLinearOperator(self.row_side.covariance(), self.col_side.covariance(), self.pairs)
+
+    def covariance_columns(self, where: slice) -> Tensor:
+        """(Q, q): the prior's covariance between all the cells and those at ``where``."""
+        part, pairs = self.pairs[where], self.pairs
+        of_rows = columns(self.row_side.covariance(), part.active_rows)[:, part.local_rows]  # (M*, q)
+        of_cols = columns(self.col_side.covariance(), part.active_cols)[:, part.local_cols]  # (N*, q)
+        return of_rows[pairs.rows] * of_cols[pairs.cols]
+
+    def cross(self, observed: PairIndex) -> LinearOperator:
+        """(Q, T): the prior's covariance between the cells and the observed ones, K_*T, lazy."""
+        return PairLinearOperator(self.row_side.cross(), self.col_side.cross(), self.pairs, observed)
+
+    def cross_columns(self, observed: PairIndex, where: slice) -> Tensor:
+        """(T, w): K_T* for the cells at ``where``."""
+        part = self.pairs[where]
+        of_rows = self.row_side.columns(part.active_rows)[observed.rows]  # (T, u)
+        of_cols = self.col_side.columns(part.active_cols)[observed.cols]  # (T, v)
+        return of_rows[:, part.local_rows] * of_cols[:, part.local_cols]
+
+    def largest_factors(self) -> tuple[Tensor, Tensor]:
+        """(M,) and (N,): the largest covariance of each row with any row of the query, and of each column likewise."""
+
+        def largest(side: AxisQuery, active: Tensor) -> Tensor:
+            return torch.stack([side.columns(part).abs().amax(1) for part in active.split(256)]).amax(0)
+
+        return largest(self.row_side, self.pairs.active_rows), largest(self.col_side, self.pairs.active_cols)
+
+    def prior_samples(
+        self, observed: PairIndex, num_samples: int, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """(S, Q) and (S, T): joint samples of the prior without its mean, at the cells and at the observed ones."""
+        (row_op, row_start), (col_op, col_start) = self.row_side.extended(), self.col_side.extended()
+        row_root, col_root = root(row_op), root(col_op)
+        size = (row_root.shape[-1], col_root.shape[-1])
+        here, there = [], []
+        for _ in range(num_samples):
+            noise = torch.randn(size, generator=generator, dtype=row_op.dtype, device=row_op.device)
+            grid = col_root._matmul(row_root._matmul(noise).mT).mT
+            here.append(grid[self.pairs.rows + row_start, self.pairs.cols + col_start])
+            there.append(grid[observed.rows, observed.cols])
+        return torch.stack(here), torch.stack(there)
 
 
 def check_positions_of(index: Any, size: int, name: str) -> Tensor:

@@ -13,7 +13,6 @@ from ..checks import check_between, check_generator, check_positive, check_seed,
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
 from ..linalg.cost import Limits
-from ..linalg.spectra import columns
 from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values, refuse_where
 from .query import Query
 from .system import FACTOR_BATCH, ObservedSystem, covariance_blocks, nearest_observations, right_sides
@@ -79,13 +78,10 @@ def check_joint_size(query: Query, limits: Limits) -> None:
 
 def _prior(query: Query, dtype: torch.dtype) -> Tensor:
     """(Q, Q): the prior's covariance, some columns at a time, so that nothing else of this size is needed."""
-    row_op, col_op, pairs = query.row_side.covariance(), query.col_side.covariance(), query.pairs
-    out = torch.empty(len(query), len(query), dtype=dtype, device=pairs.rows.device)
+    out = torch.empty(len(query), len(query), dtype=dtype, device=query.pairs.rows.device)
     for start in range(0, len(query), FACTOR_BATCH):
-        part = pairs[start : start + FACTOR_BATCH]
-        of_rows = columns(row_op, part.active_rows)[:, part.local_rows]  # (M*, q)
-        of_cols = columns(col_op, part.active_cols)[:, part.local_cols]  # (N*, q)
-        out[:, start : start + FACTOR_BATCH] = of_rows[pairs.rows] * of_cols[pairs.cols]
+        where = slice(start, start + FACTOR_BATCH)
+        out[:, where] = query.covariance_columns(where)
     return out
 
 

@@ -31,11 +31,19 @@ from ..linalg import cost
 from ..linalg.conjugate_gradients import quadratic_form
 from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.kronecker import SpectralKroneckerLinearOperator
-from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..linalg.solvers import CholeskySolver, Method, Solver, SpectralSolver, make_solver
-from ..linalg.spectra import spectral_bounds
-from .query import AxisQuery, Query
+from ..linalg.solvers import CholeskySolver, Method, Solver, SpectralSolver
+from ..linalg.sum_solvers import make_sum_solver
+from ..linalg.sums import (
+    Operators,
+    Terms,
+    as_terms,
+    pair_covariance,
+    product_seconds,
+    shared_source,
+    sum_bounds,
+)
+from .query import Query
 
 VarianceMethod = Literal["auto", "spectral", "cholesky", "cg", "bounded", "cached"]
 BATCH_BYTES = 8 * 2**20  # of one batch of right-hand sides; larger ones leave the cache
@@ -49,7 +57,7 @@ class ObservedSystem:
 
     It depends on the observed cells and their noise, not on the values. What costs time is made when first needed.
 
-    :param ops: the prior covariances (K_M, K_N).
+    :param ops: the prior covariances (K_M, K_N), or such a pair for each term of a sum.
     :param pairs: the T observed cells.
     :param noise: () or (T,) noise variances, the diagonal of D.
     :param tolerance: relative residual of solutions with :math:`K_{TT} + D`.
@@ -61,7 +69,7 @@ class ObservedSystem:
 
     def __init__(
         self,
-        ops: tuple[LinearOperator, LinearOperator],
+        ops: Operators | Terms,
         pairs: PairIndex,
         noise: Tensor,
         *,
@@ -71,7 +79,7 @@ class ObservedSystem:
         strict: bool = True,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        self.ops, self.pairs, self.noise, self.strict = ops, pairs, noise, strict
+        self.terms, self.pairs, self.noise, self.strict = as_terms(ops), pairs, noise, strict
         self.tolerance, self._method, self.max_iterations = tolerance, method, max_iterations
         self.limits = limits
 
@@ -79,8 +87,8 @@ class ObservedSystem:
     def solver(self) -> Solver:
         """Of :math:`K_{TT} + D`; a mean alone may never ask for it."""
         most = self.max_iterations
-        return make_solver(
-            *self.ops, self.pairs, self.noise, method=self._method, max_iterations=most, limits=self.limits
+        return make_sum_solver(
+            self.terms, self.pairs, self.noise, method=self._method, max_iterations=most, limits=self.limits
         )
 
     def solve(self, rhs: Tensor) -> Tensor:
@@ -89,9 +97,9 @@ class ObservedSystem:
         return solution
 
     @cached_property
-    def covariance(self) -> PairLinearOperator:
+    def covariance(self) -> LinearOperator:
         """K_TT (T, T), lazy."""
-        return PairLinearOperator(*self.ops, self.pairs)
+        return pair_covariance(self.terms, self.pairs)
 
     @cached_property
     def dense(self) -> CholeskySolver:
@@ -113,13 +121,19 @@ class ObservedSystem:
     @property
     def _solver_is_dense(self) -> bool:
         """Whether the solver is a dense factor; known without making it."""
-        small = len(self.pairs) <= self.limits.cholesky and not self._is_complete
+        small = len(self.pairs) <= self.limits.cholesky and not self._has_closed_form
         return self._method == "cholesky" or (self._method == "auto" and small)
 
     @property
     def _is_complete(self) -> bool:
         """Whether every cell was observed with equal noise."""
-        return self.noise.dim() == 0 and len(self.pairs) == self.ops[0].shape[-1] * self.ops[1].shape[-1]
+        return self.noise.dim() == 0 and len(self.pairs) == self.pairs.shape[0] * self.pairs.shape[1]
+
+    @cached_property
+    def _has_closed_form(self) -> bool:
+        """Whether eigenvectors that all terms share make a complete grid with equal noise diagonal."""
+        sides = ([ops[axis] for ops in self.terms] for axis in (0, 1))
+        return self._is_complete and (len(self.terms) == 1 or all(shared_source(side) is not None for side in sides))
 
     @cached_property
     def cache(self) -> KrylovCache:
@@ -138,8 +152,7 @@ class ObservedSystem:
     @cached_property
     def lowest_eigenvalue(self) -> float:
         """A lower bound on the eigenvalues of K_TT + D."""
-        low_rows, low_cols = spectral_bounds(self.ops[0])[0], spectral_bounds(self.ops[1])[0]
-        return low_rows * low_cols + float(self.noise.min())
+        return sum_bounds(self.terms)[0] + float(self.noise.min())
 
     def half_solve(self, rhs: Tensor) -> Tensor:
         """(T, C): L^-1 times (T, C) with the dense factor L of K_TT + D, once it is known to be accurate."""
@@ -154,7 +167,7 @@ class ObservedSystem:
     def restricted(self, which: Tensor) -> Self:
         """The system of the observations ``which`` (J,) alone; variances given it are at least as large."""
         noise = self.noise[which] if self.noise.dim() else self.noise
-        return self._similar(self.ops, self.pairs[which], noise, self.tolerance)
+        return self._similar(self.terms, self.pairs[which], noise, self.tolerance)
 
     def with_noise(self, noise: Tensor) -> Self:
         """The system with other noise variances, (T,)."""
@@ -163,20 +176,18 @@ class ObservedSystem:
     @cached_property
     def single(self) -> Self:
         """The same in single precision."""
-        ops = (self.ops[0].to(torch.float32), self.ops[1].to(torch.float32))
-        return self._similar(ops, self.pairs, self.noise.float(), max(self.tolerance, 1e-5))
+        terms = tuple((row.to(torch.float32), col.to(torch.float32)) for row, col in self.terms)
+        return self._similar(terms, self.pairs, self.noise.float(), max(self.tolerance, 1e-5))
 
-    def _similar(
-        self, ops: tuple[LinearOperator, LinearOperator], pairs: PairIndex, noise: Tensor, tolerance: float
-    ) -> Self:
+    def _similar(self, terms: Terms, pairs: PairIndex, noise: Tensor, tolerance: float) -> Self:
         """Another system with the same settings, its method chosen by its size."""
         most, strict, limits = self.max_iterations, self.strict, self.limits
-        return type(self)(ops, pairs, noise, tolerance=tolerance, max_iterations=most, strict=strict, limits=limits)
+        return type(self)(terms, pairs, noise, tolerance=tolerance, max_iterations=most, strict=strict, limits=limits)
 
     @property
     def is_closed_form(self) -> bool:
         """Whether every cell was observed with equal noise, and the kernels are small enough for their eigenpairs."""
-        return self._is_complete and isinstance(self.solver, SpectralSolver)
+        return self._has_closed_form and isinstance(self.solver, SpectralSolver)
 
     @property
     def closed_form(self) -> SpectralKroneckerLinearOperator | None:
@@ -184,11 +195,11 @@ class ObservedSystem:
         if not self.is_closed_form or not isinstance(self.solver, SpectralSolver):
             return None
         spectrum = self.noise * self.solver.shrink  # s2 lam mu / (lam mu + s2)
-        return SpectralKroneckerLinearOperator(spectrum, self.solver.row_pairs[1], self.solver.col_pairs[1])
+        return SpectralKroneckerLinearOperator(spectrum, self.solver.row_vectors, self.solver.col_vectors)
 
-    def cross(self, query: Query) -> PairLinearOperator:
+    def cross(self, query: Query) -> LinearOperator:
         """K_*T (Q, T), lazy."""
-        return PairLinearOperator(query.row_side.cross(), query.col_side.cross(), query.pairs, self.pairs)
+        return query.cross(self.pairs)
 
 
 class _Solve(torch.autograd.Function):
@@ -257,7 +268,7 @@ def pair_variance(
     if chosen == "bounded":
         return _bounded(system, query, prior, 0.01 if accuracy is None else accuracy)
     if chosen == "cached":
-        reduction = system.cache.reduction(system.cross(query))
+        reduction = system.cache.reduction(query.cross(system.pairs))
     elif chosen == "cholesky":
         reduction = _reduction(system, query, lambda rhs: system.half_solve(rhs).square().sum(0), FACTOR_BATCH)
     elif chosen == "cg":
@@ -279,7 +290,7 @@ def _cheapest(system: ObservedSystem, query: Query, accuracy: float | None) -> V
     count, cells = len(system.pairs), len(query)
     if count <= system.limits.dense:
         dense = (count**3 / 6 + cells * count**2 / 2) / cost.GEMM
-        if dense < cells * EXPECTED_ITERATIONS * system.covariance.product.plan.seconds:
+        if dense < cells * EXPECTED_ITERATIONS * product_seconds(system.covariance):
             return "cholesky"
     if query.carries_gradient:
         return "cg"
@@ -290,13 +301,9 @@ def _cheapest(system: ObservedSystem, query: Query, accuracy: float | None) -> V
 
 def right_sides(system: ObservedSystem, query: Query, width: int) -> Iterator[tuple[slice, Tensor]]:
     """Some cells at a time: where they are in the query, and K_T* (T, w)."""
-    observed = system.pairs
     for start in range(0, len(query), width):
         where = slice(start, min(start + width, len(query)))
-        part = query.pairs[where]
-        of_rows = query.row_side.columns(part.active_rows)[observed.rows]  # (T, u)
-        of_cols = query.col_side.columns(part.active_cols)[observed.cols]  # (T, v)
-        yield where, of_rows[:, part.local_rows] * of_cols[:, part.local_cols]
+        yield where, query.cross_columns(system.pairs, where)
 
 
 def _reduction(
@@ -343,23 +350,15 @@ def _spectral(system: ObservedSystem, query: Query) -> Tensor:
 def nearest_observations(system: ObservedSystem, query: Query, count: int) -> Tensor:
     """(J,) ascending: the observations with the largest prior correlation to any of the query's cells, nearly.
 
-    It is bounded by the largest row factor times the largest column factor, and that is what is compared.
+    It is bounded by the largest row factor times the largest column factor, summed over the terms of the prior, and
+    that is what is compared.
     """
     observed = system.pairs
     if len(observed) <= count:
         return torch.arange(len(observed), device=observed.rows.device)
-    of_rows, of_cols = largest_factors(query)
-    size = of_rows[observed.rows] * of_cols[observed.cols]
+    factors = [part.largest_factors() for part in query.parts]
+    size = torch.stack([of_rows[observed.rows] * of_cols[observed.cols] for of_rows, of_cols in factors]).sum(0)
     return (size / system.diagonal.sqrt()).topk(count).indices.sort().values
-
-
-def largest_factors(query: Query) -> tuple[Tensor, Tensor]:
-    """(M,) and (N,): the largest covariance of each row with any row of the query, and of each column likewise."""
-
-    def largest(side: AxisQuery, active: Tensor) -> Tensor:
-        return torch.stack([side.columns(part).abs().amax(1) for part in active.split(256)]).amax(0)
-
-    return largest(query.row_side, query.pairs.active_rows), largest(query.col_side, query.pairs.active_cols)
 
 
 def _allowed(share: float, above: Tensor, which: Tensor, low: Tensor) -> Tensor:
@@ -375,10 +374,10 @@ def _bounded(system: ObservedSystem, query: Query, prior: Tensor, accuracy: floa
     """
     if accuracy >= 1e-3 and system.noise.dtype == torch.float64:
         system = system.single
-        query = query.in_precision(system.ops)
+        query = query.in_precision(system.terms)
     nearest = nearest_observations(system, query, system.limits.nearest)
     local = system.restricted(nearest)
-    back = PairLinearOperator(*system.ops, system.pairs, local.pairs)  # (T, J)
+    back = pair_covariance(system.terms, system.pairs, local.pairs)  # (T, J)
     out, share = torch.empty_like(prior), accuracy / (1 + accuracy)
     width = max(SMALLEST_BATCH, 16 * BATCH_BYTES // (len(system.pairs) * system.noise.element_size()))
     for where, rhs in right_sides(system, query, width):

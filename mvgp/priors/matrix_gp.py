@@ -174,6 +174,7 @@ class Axis(gpytorch.Module):
             )
         self.kernel, self.name = kernel, name
         own = _nodes_of(kernel, name)
+        self.on_nodes = own is not None
         if inputs is None:
             if own is None:
                 raise InputError(f"{name}_inputs: {type(kernel).__name__} needs inputs, shape (n, d); none were given")
