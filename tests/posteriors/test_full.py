@@ -338,7 +338,10 @@ BAD = [
         r"\(7, 11\).*\(11, 7\)",
     ),
     (lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(observe([1])).mean([0], [N]), r"cols\[0\].*\[0, 11\), got 11"),
-    (lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(observe([1])).variance([0, 1], [0, 1, 2]), "differ in length: 2 and 3"),
+    (
+        lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(observe([1])).variance([0, 1], [0, 1, 2]),
+        "differ in length: 2 and 3",
+    ),
     (lambda p: mvgp.FullGP(p, gaussian(1.0)).fit(observe([1])).scores([-1]), r"rows\[0\].*got -1"),
 ]
 
