@@ -41,10 +41,11 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _SUBPACKAGES = {*_HOMES, "hyperparameters", "kernels", "likelihoods", "linalg", "metrics", "prioritise", "testing"}
+_EXTRAS = {"botorch"}  # modules that need an extra of the same name
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES:
+    if name in _SUBPACKAGES | _EXTRAS:
         return import_module(f"{__name__}.{name}")
     if name in _HOME_OF:
         value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
@@ -61,4 +62,4 @@ hooks.save_posterior = _save_posterior  # storage knows every posterior, a poste
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES})
+    return sorted({*globals(), *__all__, *_SUBPACKAGES, *_EXTRAS})

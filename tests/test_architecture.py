@@ -24,6 +24,7 @@ LAYERS = [
     ["hyperparameters"],
     ["storage"],
     ["testing"],
+    ["botorch"],
     ["prioritise"],  # the application; its parts may be in any order that has no cycle
 ]
 APPLICATION = "prioritise"

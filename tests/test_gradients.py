@@ -33,6 +33,7 @@ from mvgp.kernels import (
     RegularizedLaplacianKernel,
 )
 from mvgp.likelihoods import (
+    AxisNoiseGaussianLikelihood,
     BipartiteRankingLikelihood,
     GradedRankingLikelihood,
     LevelProjection,
@@ -180,6 +181,19 @@ def covariance_sample_by_inputs(x):
         return weighted_sum(prior_at(x).covariance().zero_mean_mvn_samples(2))
 
 
+def posterior_sample(x):
+    with torch.random.fork_rng():
+        randomness.seed_torch(1)
+        return weighted_sum(fitted()([0, 1], [0, 2], col_inputs=x).rsample(torch.Size([2])))
+
+
+def log_marginal_by_row_noise(x):
+    likelihood = AxisNoiseGaussianLikelihood(M, noise=0.4)
+    del likelihood.raw_row_deviation
+    likelihood._parameters["raw_row_deviation"] = x
+    return log_marginal(prior_at(), likelihood, data_of()).value
+
+
 def biased_mean(x):
     prior = prior_at(mean=BiasedMean(ZeroMean(), x, torch.zeros(N, dtype=F64)))
     return log_marginal(prior, gaussian(), data_of()).value
@@ -223,6 +237,17 @@ CARRIED = {
     "prior.covariance": (lambda x: weighted_sum(prior_at(x).covariance().to_dense()), COL_INPUTS),
     "prior, rsample": (sample_by_inputs, COL_INPUTS),
     "prior.covariance, samples": (covariance_sample_by_inputs, COL_INPUTS),
+    "posterior, mean": (lambda x: weighted_sum(fitted()([0, 1], [0, 2], col_inputs=x).mean), NEW),
+    "posterior, variance": (lambda x: weighted_sum(fitted()([0, 1], [0, 2], col_inputs=x).variance), NEW),
+    "posterior, covariance": (lambda x: weighted_sum(fitted()([0, 1], [0, 2], col_inputs=x).covariance_matrix), NEW),
+    "posterior, rsample": (posterior_sample, NEW),
+    "posterior.mean": (lambda x: weighted_sum(fitted().mean([0, 1], [0, 2], col_inputs=x)), NEW),
+    "posterior.variance": (lambda x: weighted_sum(fitted().variance([0, 1], [0, 2], col_inputs=x)), NEW),
+    "posterior.interval": (lambda x: weighted_sum(fitted().interval([0, 1], [0, 2], col_inputs=x)[0]), NEW),
+    "posterior.scores": (lambda x: weighted_sum(fitted().scores([1], col_inputs=x)), NEW),
+    "log_marginal, noise of rows": (log_marginal_by_row_noise, draw(M)),
+    "log_marginal, warped": (lambda x: log_marginal_of(VALUES.sign() * VALUES.abs() ** x.exp()), draw(1)),
+    "log_marginal, deep kernel": (lambda x: log_marginal_by_inputs(torch.tanh(COL_INPUTS @ x)), draw(2, 2)),
     "loss, scores": (lambda x: ranking().loss(x, LABELS, TASK, WEIGHTS), SCORES),
     "loss, weight": (lambda x: ranking().loss(SCORES, LABELS, TASK, x), WEIGHTS),
     "retarget, scores": (lambda x: weighted_sum(ranking().retarget(x, LABELS, TASK, WEIGHTS)), SCORES),
@@ -331,11 +356,8 @@ REFUSED = {
         for kind, make in recipes().items()
     },
     "TraceGP.path": (lambda x: next(iter(trace_model().path(data_of(x)))), VALUES, "data"),
-    "posterior": (lambda x: FITTED([0], [0], col_inputs=x), NEW, "col_inputs"),
-    "posterior.mean": (lambda x: FITTED.mean([0], [0], col_inputs=x), NEW, "col_inputs"),
-    "posterior.variance": (lambda x: FITTED.variance([0], [0], col_inputs=x), NEW, "col_inputs"),
-    "posterior.interval": (lambda x: FITTED.interval([0], [0], col_inputs=x), NEW, "col_inputs"),
-    "posterior.sample": (lambda x: FITTED.sample([0], [0], col_inputs=x), NEW, "col_inputs"),
+    "posterior.variances": (lambda x: FITTED.variances([0], col_inputs=x), NEW, "col_inputs"),
+    "posterior.top, inputs": (lambda x: FITTED.top(0, col_inputs=x), NEW, "col_inputs"),
     "posterior, rows": (lambda x: FITTED.mean(x, [0]), torch.zeros(1, dtype=F64), "rows"),
     "posterior.top": (lambda x: FITTED.top(x), torch.zeros((), dtype=F64), "row"),
     "posterior.scores": (lambda x: FITTED.scores(x), torch.zeros(1, dtype=F64), "rows"),

@@ -10,6 +10,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance, check_whole_number
@@ -119,6 +120,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
 
     :param likelihood: gpytorch's ``GaussianLikelihood``.
     :param prior: the matrix-variate prior.
+    :param data: what BoTorch's ``fit_gpytorch_mll`` trains on; not needed otherwise.
     :param method: ``cholesky``, exact, is taken up to 3,000 observed pairs; ``spectral``, exact, for complete grids
         with equal noise; ``probes`` otherwise.
     :param tolerance: relative residual of the linear system; 1e-8 in double precision, 1e-5 in single.
@@ -147,6 +149,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         likelihood: GaussianLikelihood,
         prior: MatrixGP,
         *,
+        data: ObservedMatrix | None = None,
         method: MarginalMethod = "auto",
         tolerance: float | None = None,
         probe_tolerance: float | None = None,
@@ -155,8 +158,11 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         seed: int = 0,
     ) -> None:
         check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+        if data is not None:
+            check_problem(prior, data)
         check_gaussian(likelihood, "the marginal likelihood", axis_noise=True)
         super().__init__(likelihood, prior)
+        self.data = data
         self.settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
         self._reference: Reference | None = None
         self._limit = self.settings.max_iterations
@@ -188,6 +194,17 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         result = self._evaluate(covariance, values - mean, noise)
         self._last = replace(result, value=result.value.detach())  # it would keep the graph alive
         return (result.value + self.log_parameter_prior()) / count
+
+    def compute_custom_loss(self, **_: Any) -> Tensor:
+        """(): minus the value at the ``data``, what BoTorch's ``fit_gpytorch_mll`` minimises."""
+        if self.data is None:
+            raise InputError("data: to be fitted by BoTorch the objective needs them: give data= when it is made")
+        data = self.data
+        try:
+            value: Tensor = self(self.model(data.rows, data.cols), data.values, weights=data.weights)
+        except NotPositiveSemidefiniteError as error:
+            raise NotPSDError(str(error)) from error  # BoTorch tries another step
+        return -value
 
     def log_parameter_prior(self) -> Tensor:
         """(): the log densities of the gpytorch priors that are registered on parameters."""

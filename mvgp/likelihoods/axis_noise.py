@@ -21,9 +21,9 @@ from ..tensor_checks import check_cells
 class AxisNoiseGaussianLikelihood(GaussianLikelihood):
     r"""Gaussian noise of variance :math:`\sigma^2 e^{a_m + c_n}` at the pair (m, n), all of it learned.
 
-    a and c are centred, so that :math:`\sigma^2` (``likelihood.noise``) is the geometric mean over rows and columns, and
-    no two settings mean the same. :class:`mvgp.FullGP`, :class:`mvgp.TraceGP` and :class:`mvgp.FactorGP`, the marginal
-    likelihood, the trace bound and leave-one-out honour it on an ``ObservedMatrix``; what cannot refuses it.
+    a and c are centred, so that :math:`\sigma^2` (``likelihood.noise``) is the geometric mean over rows and columns,
+    and no two settings mean the same. :class:`mvgp.FullGP`, :class:`mvgp.TraceGP` and :class:`mvgp.FactorGP`, the
+    marginal likelihood, the trace bound and leave-one-out honour it on an ``ObservedMatrix``; what cannot refuses it.
 
     :param num_rows: M, for a noise of each row; None for the same noise in all rows.
     :param num_cols: N, the same for columns.
@@ -72,7 +72,7 @@ class AxisNoiseGaussianLikelihood(GaussianLikelihood):
                 check_instance(prior, f"{name}_prior", Prior, "a gpytorch prior")
                 getter, setter = _deviation_of(name), _set_deviation_of(name)
                 self.register_prior(f"{name}_deviation_prior", prior, getter, setter)
-        self.noise = check_positive(noise, "noise")
+        self.noise = torch.tensor(check_positive(noise, "noise"), dtype=torch.float64)  # type: ignore[assignment]
 
     @property
     def row_deviation(self) -> Tensor | None:
@@ -105,21 +105,18 @@ class AxisNoiseGaussianLikelihood(GaussianLikelihood):
 
     def check_shape(self, shape: tuple[int, int]) -> None:
         """Refuse data of another number of rows or columns."""
-        for size, deviation, what in zip(
-            shape, (self.row_deviation, self.col_deviation), ("rows", "columns"), strict=True
+        for size, deviation, what in (
+            (shape[0], self.row_deviation, "rows"),
+            (shape[1], self.col_deviation, "columns"),
         ):
             if deviation is not None and len(deviation) != size:
-                raise InputError(
-                    f"likelihood: it has a noise for each of {len(deviation)} {what}, the data have {size}"
-                )
+                raise InputError(f"likelihood: expected noise of each of {size} {what}, got that of {len(deviation)}")
 
     def factors(self, rows: Tensor, cols: Tensor) -> Tensor:
         """(T,): noise variances at pairs, relative to ``likelihood.noise``; differentiable."""
-        total = torch.zeros(rows.shape, dtype=self.noise.dtype, device=self.noise.device)
-        for deviation, at in ((self.row_deviation, rows), (self.col_deviation, cols)):
-            if deviation is not None:
-                total = total + deviation[at.to(deviation.device)]
-        return total.exp()
+        parts = ((self.row_deviation, rows), (self.col_deviation, cols))
+        logs = [deviation[at.to(deviation.device)] for deviation, at in parts if deviation is not None]
+        return torch.stack(logs).sum(0).exp()
 
     def noise_at(self, rows: Any, cols: Any) -> Tensor:
         """(T,): noise variances at pairs (``rows``, ``cols``); differentiable."""
@@ -132,7 +129,7 @@ class AxisNoiseGaussianLikelihood(GaussianLikelihood):
         """The data with weights that stand for the noise of each row and column, as it is now."""
         if not isinstance(data, ObservedMatrix):
             raise InputError(
-                f"data: a noise of each row or column needs an ObservedMatrix, got {type(data).__name__}: on whole lists "
+                f"data: noise of each row or column needs an ObservedMatrix, got {type(data).__name__}: on whole lists "
                 "there are two noise variances, of links and of unlabelled cells"
             )
         self.check_shape(data.shape)
@@ -150,7 +147,7 @@ class AxisNoiseGaussianLikelihood(GaussianLikelihood):
             rows, cols = params
         elif params or rows is None or cols is None:
             raise InputError(
-                "likelihood: noise of each row and column needs to know them: likelihood(posterior(rows, cols), rows, cols)"
+                "likelihood: noise of each row and column needs them: likelihood(posterior(rows, cols), rows, cols)"
             )
         return DiagLinearOperator(self.noise_at(rows, cols).expand(base_shape))
 

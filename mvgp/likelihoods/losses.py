@@ -387,20 +387,16 @@ def most_derived(instance: Any, *names: str) -> str:
 
 
 def check_gaussian(likelihood: Any, user: str, *, axis_noise: bool = False) -> None:
-    """Refuse everything but Gaussian noise of one variance; ``user`` of the likelihood is for the message.
-
-    :param axis_noise: whether the user honours the noise of each row and column of an ``AxisNoiseGaussianLikelihood``.
-    """
+    """Refuse all but Gaussian noise of one variance, or of each row and column where the ``user`` honours that."""
     if not isinstance(likelihood, GaussianLikelihood):
         raise InputError(
             f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
             "(for known noise of each entry, give the data weights; for Bernoulli, Poisson and the like there is "
             "mvgp.hyperparameters.learn_evidence)"
         )
-    if axis_noise and isinstance(likelihood, AxisNoiseGaussianLikelihood):
-        changed = overridden(likelihood, AxisNoiseGaussianLikelihood, *GAUSSIAN_METHODS, "factors", "noise_at")
-    else:
-        changed = overridden(likelihood, GaussianLikelihood, *GAUSSIAN_METHODS)
+    by_axis = axis_noise and isinstance(likelihood, AxisNoiseGaussianLikelihood)
+    base, more = (AxisNoiseGaussianLikelihood, ("factors", "noise_at")) if by_axis else (GaussianLikelihood, ())
+    changed = overridden(likelihood, base, *GAUSSIAN_METHODS, *more)
     noise_model = type(likelihood.noise_covar)
     if changed or noise_model is not HomoskedasticNoise:
         reason = f"overrides {', '.join(changed)}" if changed else f"has the noise model {noise_model.__name__}"

@@ -212,7 +212,7 @@ class GaussianPosterior(RankQueries):
     def interval(
         self, rows: Any, cols: Any, level: float = 0.9, *, row_inputs: Any = None, col_inputs: Any = None
     ) -> tuple[Tensor, Tensor]:
-        """(Q,) and (Q,): ends of the central credible intervals of the noise-free entries, in the shape of the cells."""
+        """(Q,) and (Q,), or the shape of the cells: central credible intervals of the noise-free entries."""
         share, inputs = check_between(level, "level"), {"row_inputs": row_inputs, "col_inputs": col_inputs}
         mean, variance = self.mean(rows, cols, **inputs), self.variance(rows, cols, **inputs)
         reach = statistics.NormalDist().inv_cdf((1 + share) / 2) * variance.sqrt()

@@ -205,7 +205,8 @@ class Query:
 
     def prior_mean(self) -> Tensor:
         """(Q,)"""
-        mean, sides = self.prior.mean_module, (self.row_side, self.col_side)
+        mean: Any = self.prior.mean_module
+        sides = (self.row_side, self.col_side)
         positions = self.pairs.rows, self.pairs.cols
         known = [None if side.is_new else at for side, at in zip(sides, positions, strict=True)]
         if not mean.uses_inputs:

@@ -1,5 +1,6 @@
 """Kernels, constraints, inputs and means survive a file bit for bit; what is not on the list is refused."""
 
+import gpytorch
 import gpytorch.kernels as theirs
 import pytest
 import torch
@@ -9,7 +10,7 @@ from gpytorch.priors import GammaPrior
 import mvgp
 from mvgp.errors import InputError, StorageError
 from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, RegularizedLaplacianKernel
-from mvgp.priors import BiasedMean, ConstantMean, GivenMean, PopularityMean, RowBiasMean, ZeroMean
+from mvgp.priors import BiasedMean, ConstantMean, GivenMean, InputMean, PopularityMean, RowBiasMean, ZeroMean
 from mvgp.storage import archive, priors
 from tests import randomness
 from tests.storage.examples import COLS, M, N, X, gaussian, numbers, observed, precomputed
@@ -164,6 +165,11 @@ MEANS = {
     "row bias": lambda: RowBiasMean(torch.linspace(0, 1, M)),
     "popularity": lambda: PopularityMean(torch.arange(N), 0.3),
     "given": lambda: GivenMean(torch.arange(M * N).reshape(N, M).T / 9.0),
+    "of inputs": lambda: InputMean(col=gpytorch.means.LinearMean(WIDE.shape[1], bias=False)),
+    "of both inputs": lambda: InputMean(gpytorch.means.ConstantMean(), gpytorch.means.ZeroMean()),
+    "biased, of inputs": lambda: BiasedMean(
+        InputMean(col=gpytorch.means.LinearMean(WIDE.shape[1])), torch.rand(M), torch.zeros(N)
+    ),
     "biased": lambda: BiasedMean(
         BiasedMean(ConstantMean(0.3), torch.ones(M), torch.linspace(0, 1, N)), torch.rand(M), torch.zeros(N)
     ),
@@ -178,6 +184,30 @@ def test_means(name, dtype, tmp_path):
     assert_equal(loaded, posterior)
     assert torch.equal(loaded.prior.mean_matrix(), posterior.prior.mean_matrix())
     assert type(loaded.prior.mean_module) is type(posterior.prior.mean_module)
+
+
+def test_a_mean_of_inputs_answers_at_new_ones_and_is_checked(tmp_path):
+    mean = InputMean(col=gpytorch.means.LinearMean(WIDE.shape[1]))
+    posterior = fit(theirs.RBFKernel(), WIDE, torch.float64, mean)
+    loaded = round_trip(posterior, tmp_path)
+    assert torch.equal(loaded.scores(col_inputs=WIDE[:2] + 0.1), posterior.scores(col_inputs=WIDE[:2] + 0.1))
+    tree = archive.read(tmp_path / "file")
+    inner = tree["prior"]["mean"]["own"]["col"]
+    inner["own"]["width"] = 2
+    inner["parameters"]["weights"]["values"] = torch.zeros(2, 1, dtype=torch.float64)
+    archive.write(tmp_path / "file", tree)
+    with pytest.raises(StorageError, match="does not fit the inputs"):
+        mvgp.load(tmp_path / "file")
+
+
+def test_a_mean_of_inputs_of_one_s_own_is_refused_until_it_is_registered(tmp_path):
+    class Square(gpytorch.means.Mean):
+        def forward(self, x):
+            return x[:, 0].square()
+
+    posterior = fit(theirs.RBFKernel(), WIDE, torch.float64, InputMean(col=Square()))
+    with pytest.raises(InputError, match="Square cannot be saved; these means of inputs can"):
+        posterior.save(tmp_path / "file")
 
 
 def test_kernels_on_one_graph_share_it_again(tmp_path):
