@@ -102,9 +102,9 @@ class StackedPreconditioner:
 
     With the largest products of eigenvalues of all terms, :math:`K_{TT} \approx F F^T + R`, where F (T, k) has the
     observed entries of :math:`\sqrt{\lambda_{qi} \omega_{qj}}\, u_{qi} v_{qj}^T` for the chosen (q, i, j) side by
-    side, and the rest counts by its diagonal R. Then Woodbury's identity inverts :math:`F F^T + R + D`. The terms' eigenvectors
-    need not be orthogonal to one another. Directions are taken until the next one is no larger than the rest is on
-    average (a kernel with a shift has such a rest), or than a tenth of the noise.
+    side, and the rest counts by its diagonal R. Then Woodbury's identity inverts :math:`F F^T + R + D`. The terms'
+    eigenvectors need not be orthogonal to one another. Directions are taken until the next one is no larger than the
+    rest is on average (a kernel with a shift has such a rest), or than a tenth of the noise.
 
     :param factors: eigenpairs of both kernels of each term, on the active rows and columns.
     :param diagonal: (T,) of K_TT.
