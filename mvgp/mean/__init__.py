@@ -1,5 +1,6 @@
 """Solvers of the posterior mean: a loss on the observed pairs plus a penalty on singular values."""
 
+from .additive import AdditivePart, AdditiveSolution, solve_additive
 from .alternating import AlternatingSolution, solve_alternating
 from .factored import solve_dense, solve_hybrid
 from .low_rank import LowRank, MeanSolution
@@ -8,6 +9,8 @@ from .proximal import solve_proximal
 from .ridge import solve_ridge
 
 __all__ = [
+    "AdditivePart",
+    "AdditiveSolution",
     "AlternatingSolution",
     "Certificate",
     "LowRank",
@@ -16,6 +19,7 @@ __all__ = [
     "Penalty",
     "SpectralElasticNet",
     "TraceBall",
+    "solve_additive",
     "solve_alternating",
     "solve_dense",
     "solve_hybrid",

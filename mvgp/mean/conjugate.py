@@ -123,8 +123,11 @@ def _line_search(
     problem: MeanProblem, at: LossValue, psi: Tensor, factors: Factors, direction: Factors, l1: float, l2: float
 ) -> tuple[float, Tensor, LossValue]:
     """A step length at which the slope has all but vanished; psi and the loss there."""
+    size, speed = factors.dot(factors), direction.dot(direction)
+    if not (size > 0 and speed > 0):  # squared lengths below 0 are rounding: nothing is left to move along
+        return 0.0, psi, at
     # psi(t) = psi + t linear + t^2 square, from two samples as far away as the factors are long
-    reach = (factors.dot(factors) / direction.dot(direction)) ** 0.5
+    reach = (size / speed) ** 0.5
     ends = (factors.plus(t, direction) for t in (reach, -reach))
     ahead, behind = (problem.pattern.sample(end.left_image, end.right_image) for end in ends)
     linear, square = (ahead - behind) / (2 * reach), ((ahead + behind) / 2 - psi) / reach**2

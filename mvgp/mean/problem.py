@@ -8,7 +8,7 @@ singular values of Y are not taken too small; :mod:`mvgp.mean.spectrum_bound` se
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ from ..linalg.spectra import spectral_bounds
 from ..tensor_checks import check_float_tensor, check_operator
 
 SCALES = 65  # values of c that are tried; any of them gives a valid bound
+GRID = 16  # the same for a sum of terms
 
 
 class MeanProblem:
@@ -360,4 +361,35 @@ def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> fl
             low = a
         else:
             high = b
+    return highest
+
+
+def additive_dual(
+    loss: LossValue, ridge_square: float, values: Sequence[Tensor], penalties: Sequence[SpectralElasticNet]
+) -> float:
+    r"""The best bound (13) over c in [0, 1], which is concave in c.
+
+    :param ridge_square: :math:`\theta^T K_R \theta`.
+    :param values: singular values of :math:`Y_q` for each term with a trace norm, or numbers that are not below them.
+    :param penalties: of these terms.
+    """
+    limit = 1.0
+    for each, penalty in zip(values, penalties, strict=True):
+        if penalty.ridge == 0 and each.numel():
+            limit = min(limit, penalty.trace / max(float(each.max()), 1e-300))
+
+    def bound(scale: float) -> float:
+        conjugates = sum(p.conjugate(each, scale) for each, p in zip(values, penalties, strict=True))
+        return -loss.conjugate(scale) - scale**2 / 2 * ridge_square - conjugates
+
+    grid = [limit * at / GRID for at in range(GRID + 1)]
+    bounds = [bound(scale) for scale in grid]
+    best = max(range(len(grid)), key=lambda at: bounds[at])
+    low, high, highest = grid[max(best - 1, 0)], grid[min(best + 1, GRID)], bounds[best]
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(40):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        at_a, at_b = bound(a), bound(b)
+        highest = max(highest, at_a, at_b)
+        low, high = (a, high) if at_a < at_b else (low, b)
     return highest

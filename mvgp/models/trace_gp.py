@@ -56,6 +56,7 @@ from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
 from ..tensor_checks import check_list
+from .trace_sum import SumProblem, TermPenalties, sum_posterior, sum_problem
 
 Solver = Literal["proximal", "dense", "hybrid"]
 MAX_STRENGTHS = 10**6  # of a path
@@ -250,9 +251,13 @@ class TraceGP(Recipe):
     :math:`\alpha = \text{trace\_share}`; above :math:`\lambda_{\max}` a pure trace norm gives zero. The covariance is
     that of the plain posterior, with the likelihood's own noise.
 
-    :param prior: the matrix-variate prior.
+    On a sum of terms the mean solves equation (12), each term with a penalty of its own: ``strength``, ``trace_share``
+    and ``penalty`` are then lists with an entry for each term, or one entry for all. A term with trace share 0 is a
+    ridge term: of full rank, it keeps what its kernels say about single cells.
+
+    :param prior: the matrix-variate prior, or a sum of them.
     :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood (labels as values, rows as tasks).
-    :param strength: of the penalty, relative to lam_max.
+    :param strength: of the penalty, relative to lam_max; for a sum relative to that of each term.
     :param trace_share: 1 for the trace norm alone, 0 for the Hilbert norm alone. With 0 the mean is that of the plain
         MV-GP, :class:`FullGP`, only if lam is the likelihood's noise: ``penalty=SpectralElasticNet(noise, 0.0)``.
     :param penalty: an absolute penalty instead: ``SpectralElasticNet`` or ``TraceBall``.
@@ -278,12 +283,12 @@ class TraceGP(Recipe):
 
     def __init__(
         self,
-        prior: MatrixGP,
+        prior: MatrixGP | SumGP,
         likelihood: GaussianLikelihood | RankingLikelihood,
         *,
-        strength: float | None = None,
-        trace_share: float | None = None,
-        penalty: SpectralElasticNet | TraceBall | None = None,
+        strength: float | Sequence[float] | None = None,
+        trace_share: float | Sequence[float] | None = None,
+        penalty: SpectralElasticNet | TraceBall | Sequence[SpectralElasticNet] | None = None,
         row_bias: float | None = None,
         col_bias: float | None = None,
         solver: Solver = "proximal",
@@ -294,11 +299,20 @@ class TraceGP(Recipe):
         super().__init__(prior, likelihood)
         if penalty is not None and not (strength is None and trace_share is None):
             raise InputError("give either penalty, or strength and trace_share")
-        if penalty is not None:
-            check_instance(penalty, "penalty", (SpectralElasticNet, TraceBall), "SpectralElasticNet or TraceBall")
-        self.penalty = penalty
-        self.strength = 0.1 if strength is None else check_positive(strength, "strength")
-        self.trace_share = 1.0 if trace_share is None else check_share(trace_share, "trace_share")
+        self.penalty, self.strength, self.trace_share = penalty, 0.1, 1.0
+        self.term_penalties: TermPenalties | None = None
+        if isinstance(prior, SumGP):
+            if solver != "proximal" or (row_bias, col_bias) != (None, None):
+                raise InputError(
+                    "a sum of terms has the solver 'proximal' alone, and no row_bias or col_bias: add a term with a "
+                    "ConstantKernel on the other axis"
+                )
+            self.term_penalties = TermPenalties(len(prior.terms), strength, trace_share, penalty)
+        else:
+            if penalty is not None:
+                check_instance(penalty, "penalty", (SpectralElasticNet, TraceBall), "SpectralElasticNet or TraceBall")
+            self.strength = 0.1 if strength is None else check_positive(strength, "strength")
+            self.trace_share = 1.0 if trace_share is None else check_share(trace_share, "trace_share")
         self.row_bias = None if row_bias is None else check_not_negative(row_bias, "row_bias")
         self.col_bias = None if col_bias is None else check_positive(col_bias, "col_bias")
         self.solver: Solver = check_choice(solver, "solver", ("proximal", "dense", "hybrid"))
@@ -310,9 +324,7 @@ class TraceGP(Recipe):
     def fit(self, data: Data, *, start: TracePosterior | None = None) -> TracePosterior:
         """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
         _check_start(start, "start")
-        setup = self._setup(data)
-        penalty = self.penalty or self._penalty(setup, self.strength)
-        return self._posterior(setup, penalty, start)
+        return self._posterior(self._setup(data), None, start)
 
     def path(
         self,
@@ -326,7 +338,8 @@ class TraceGP(Recipe):
     ) -> Iterator[PathPoint]:
         """Warm-started posteriors over decreasing strengths; stop asking to end it early.
 
-        :param strengths: how many, log-spaced from 1 down to ``lowest``; or the strengths themselves.
+        :param strengths: how many, log-spaced from 1 down to ``lowest``; or the strengths themselves. On a sum of terms
+            it is that of the term with the largest strength; the others keep their ratios to it.
         :param max_rank: the path ends after the first point whose rank exceeds it.
         :param after: the last point of a path that was interrupted; it resumes with the next strength.
         :param progress: whether to show a progress bar.
@@ -343,14 +356,16 @@ class TraceGP(Recipe):
         _check_start(last, "after")
         setup = self._setup(data)
         for strength in tqdm(chosen, desc="path", disable=not progress):
-            last = self._posterior(setup, self._penalty(setup, strength), last)
+            last = self._posterior(setup, strength, last)
             yield PathPoint(strength, last)
             if max_rank is not None and last.rank > max_rank:
                 return
 
-    def _setup(self, data: Data) -> TraceProblem:
+    def _setup(self, data: Data) -> TraceProblem | SumProblem:
         """The loss of the likelihood on the data, and the covariance."""
         noise, tolerance = self._noise_for(data), 1e-8 if self.prior.dtype == torch.float64 else 1e-5
+        if isinstance(self.prior, SumGP):
+            return sum_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance)
         biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
         return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
 
@@ -359,17 +374,22 @@ class TraceGP(Recipe):
             raise InputError("the data equal the prior mean (and biases) exactly: there is nothing to fit")
         return SpectralElasticNet(strength * setup.lam_max, self.trace_share)
 
-    def _posterior(self, setup: TraceProblem, penalty: Penalty, start: TracePosterior | None) -> TracePosterior:
-        """The mean by the solver, and the posterior."""
-        return trace_posterior(
-            setup,
-            penalty,
-            solver=self.solver,
-            tolerance=self.tolerance or (1e-4 if self.prior.dtype == torch.float64 else 1e-3),
-            max_iterations=self.max_iterations,
-            strict=self.strict,
-            start=start,
-        )
+    def _posterior(
+        self, setup: TraceProblem | SumProblem, strength: float | None, start: TracePosterior | None
+    ) -> TracePosterior:
+        """The mean by the solver, and the posterior; ``strength`` is that of a path, None for the model's own."""
+        options: dict[str, Any] = {
+            "tolerance": self.tolerance or (1e-4 if self.prior.dtype == torch.float64 else 1e-3),
+            "max_iterations": self.max_iterations,
+            "strict": self.strict,
+            "start": start,
+        }
+        if isinstance(setup, SumProblem):
+            assert self.term_penalties is not None
+            return sum_posterior(setup, self.term_penalties.at(setup, strength), **options)
+        chosen = self.penalty if strength is None else None
+        penalty: Any = chosen or self._penalty(setup, self.strength if strength is None else strength)
+        return trace_posterior(setup, penalty, solver=self.solver, **options)
 
 
 def _check_start(start: TracePosterior | None, name: str) -> None:

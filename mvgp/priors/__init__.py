@@ -2,6 +2,7 @@
 
 from .matrix_gp import MatrixGP
 from .means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
+from .product_graph import ProductGraphGP
 from .sums import SumGP, SumMean
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "MatrixGP",
     "MatrixMean",
     "PopularityMean",
+    "ProductGraphGP",
     "RowBiasMean",
     "SumGP",
     "SumMean",

@@ -24,15 +24,15 @@ class SumGP(gpytorch.models.GP):
     r"""A sum of independent terms: :math:`Z = \sum_q Z_q,\ Z_q \sim \mathcal{GP}(b_q, K_{Mq} \otimes K_{Nq})`.
 
     Written as ``first + second``, or ``sum([...])``. A term is a :class:`~mvgp.MatrixGP` over the same matrix: a graph
-    of its own, a main effect (a constant kernel on one axis), another lengthscale.
+    of its own, a main effect (:class:`~mvgp.kernels.ConstantKernel` on one axis), another lengthscale.
 
     :param terms: priors of the same shape and precision; sums among them count by their own terms.
 
     Example:
         >>> import mvgp
-        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.kernels import ConstantKernel, DiffusionKernel, Graph
         >>> rows, cols = DiffusionKernel(Graph([(0, 1), (1, 2)], 3)), DiffusionKernel(Graph([(0, 1)], 2))
-        >>> prior = mvgp.MatrixGP(rows, cols) + mvgp.MatrixGP(rows, cols)
+        >>> prior = mvgp.MatrixGP(rows, cols) + mvgp.MatrixGP(ConstantKernel(3), cols)
         >>> prior.shape, len(prior.terms), prior.covariance().shape
         ((3, 2), 2, torch.Size([6, 6]))
 
@@ -123,7 +123,7 @@ MatrixGP._sum_type = SumGP
 
 
 class SumMean(MatrixMean):
-    """The sum of several prior means.
+    r"""The sum of several prior means, :math:`b = \sum_q b_q`.
 
     :param means: at least one.
     """

@@ -197,6 +197,18 @@ def test_the_line_search_ends_where_the_slope_has_nearly_vanished(kind, l2):
     assert conjugate._line_search(problem, at, psi, factors, up, 0.7, l2)[0] == 0.0  # uphill: stay
 
 
+def test_a_direction_whose_squared_length_is_rounding_is_not_taken():
+    """In the norm of a kernel with eigenvalues near 0 a squared length may come out below 0."""
+    problem = make("rbf")
+    factors = random_factors(problem, 3)
+    direction = Factors(factors.left, factors.right, -1e-18 * factors.left, -1e-18 * factors.right)
+    psi = problem.pattern.sample(factors.left_image, factors.right_image)
+    at = problem.loss(psi)
+    length, psi_there, _ = conjugate._line_search(problem, at, psi, factors, direction, 0.1, 0.1)
+    assert length == 0.0
+    assert psi_there is psi
+
+
 @pytest.mark.parametrize("alpha", [1.0, 0.6])
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,191 @@
+"""TraceGP on a sum of terms: one penalty for each of them, all of them solved at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_instance, check_positive, check_share
+from ..data.positive_unlabelled import PositiveUnlabelled
+from ..errors import InputError
+from ..likelihoods.losses import Data, data_loss
+from ..linalg.spectra import spectral_bounds
+from ..mean.additive import AdditivePart, solve_additive
+from ..mean.problem import MeanProblem, SpectralElasticNet, warn_or_raise
+from ..mean.spectrum_bound import largest_value
+from ..posteriors.covariance import PosteriorCovariance, condition, prior_terms
+from ..posteriors.explain import Duals
+from ..posteriors.gaussian import TracePosterior
+from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
+from ..posteriors.trace_sum import TraceSumPosterior
+from ..priors.sums import SumGP
+
+BLIND = 1e-10  # share of the largest possible gradient below which a loss does not see a term
+
+
+class TermPenalties:
+    r"""What a model says about the penalties of its terms.
+
+    :param count: Q.
+    :param strength: of each term relative to its own lam_max, or one number for all; None for 0.1.
+    :param trace_share: of each term, or one number for all; None for 1.
+    :param penalty: instead, a ``SpectralElasticNet`` for each term, or one for all.
+    """
+
+    def __init__(self, count: int, strength: Any, trace_share: Any, penalty: Any) -> None:
+        self.count = count
+        self.absolute: list[SpectralElasticNet] | None = None
+        if penalty is not None:
+            self.absolute = self._each(penalty, "penalty")
+            for at, each in enumerate(self.absolute):
+                check_instance(
+                    each, f"penalty[{at}]", SpectralElasticNet, "SpectralElasticNet, as for every term of a sum"
+                )
+        strengths = self._each(0.1 if strength is None else strength, "strength")
+        shares = self._each(1.0 if trace_share is None else trace_share, "trace_share")
+        self.strengths = [check_positive(each, f"strength[{at}]") for at, each in enumerate(strengths)]
+        self.shares = [check_share(each, f"trace_share[{at}]") for at, each in enumerate(shares)]
+
+    def _each(self, value: Any, name: str) -> list[Any]:
+        """One for each term: those of a sequence, or the same for all."""
+        if isinstance(value, Tensor) and value.dim() > 0:
+            value = value.tolist()
+        if not isinstance(value, list | tuple):
+            return [value] * self.count
+        if len(value) != self.count:
+            raise InputError(f"{name}: expected one for each of {self.count} terms, or one for all, got {len(value)}")
+        return list(value)
+
+    def at(self, setup: SumProblem, strength: float | None = None) -> list[SpectralElasticNet]:
+        """The penalties on this data.
+
+        :param strength: of a path: the largest of the terms' strengths, the others in proportion; the model's own ones
+            when left out.
+        """
+        if self.absolute is not None:
+            return self.absolute
+        factor = 1.0 if strength is None else strength / max(self.strengths)
+        strengths = [factor * each for each in self.strengths]
+        return [
+            SpectralElasticNet(each * lam_max, share)
+            for each, lam_max, share in zip(strengths, setup.lam_max(), self.shares, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class SumProblem:
+    """Data and a sum of terms, ready for any penalties.
+
+    :param prior: a copy.
+    :param conditional: the covariance given the data.
+    :param problems: loss and kernels of each term.
+    :param largest: the largest singular value of the loss's gradient at 0 in each term; 0 if it is one of rounding.
+    :param seen: whether each term has variance at some observed cell.
+    :param noise: variance of an observation with weight 1.
+    :param known: which cells of whole lists are links.
+    """
+
+    prior: SumGP
+    conditional: PosteriorCovariance
+    problems: tuple[MeanProblem, ...]
+    largest: tuple[float, ...]
+    seen: tuple[bool, ...]
+    noise: float
+    known: Tensor | None
+
+    def lam_max(self) -> list[float]:
+        """Of each term; for a term without variance at the observed cells, whose mean is 0 in any case, 1."""
+        if not any(self.largest) and all(self.seen):
+            raise InputError("the data equal the prior mean exactly: there is nothing to fit")
+        for at, (largest, seen) in enumerate(zip(self.largest, self.seen, strict=True)):
+            if largest == 0 and seen:
+                raise InputError(
+                    f"strength: the loss does not see terms[{at}] (a ranking is blind to effects of whole rows), so that "
+                    "there is no lam_max to be relative to; leave the term out, or give penalties"
+                )
+        return [largest if seen else 1.0 for largest, seen in zip(self.largest, self.seen, strict=True)]
+
+
+@torch.no_grad()
+def sum_problem(prior: SumGP, data: Data, likelihood: Any, noise: Tensor, *, tolerance: float) -> SumProblem:
+    """The loss of the likelihood on the data, the kernels of each term, and the covariance."""
+    prior = prior.snapshot()
+    terms = prior_terms(prior, data)
+    conditional = condition(terms, data, noise, tolerance=tolerance)
+    loss = data_loss(likelihood, data, prior.mean_module)
+    pattern = data.pattern.to(terms[0][0].device)
+    problems = tuple(MeanProblem(*ops, pattern, loss) for ops in terms)
+    first = problems[0]
+    gradient = loss(torch.zeros(len(pattern), dtype=first.dtype, device=first.device)).gradient
+    size = float(gradient.double().norm())
+    largest, seen = [], []
+    for problem in problems:
+        reach = (spectral_bounds(problem.row_op)[1] * spectral_bounds(problem.col_op)[1]) ** 0.5 * size
+        value = largest_value(problem, gradient)
+        largest.append(value if value > BLIND * reach else 0.0)
+        seen.append(_has_variance(problem))
+    known = data.positions if isinstance(data, PositiveUnlabelled) else None
+    return SumProblem(prior, conditional, problems, tuple(largest), tuple(seen), float(noise), known)
+
+
+def _has_variance(problem: MeanProblem) -> bool:
+    """Whether a term has variance at some observed cell."""
+    ones = torch.ones(len(problem.pattern), dtype=problem.dtype, device=problem.device)
+    rows, cols = problem.row_op.diagonal().unsqueeze(1), problem.col_op.diagonal().unsqueeze(1)
+    return bool((problem.pattern.matrix(ones) @ cols * rows > 0).any())
+
+
+@torch.no_grad()
+def sum_posterior(
+    setup: SumProblem,
+    penalties: Sequence[SpectralElasticNet],
+    *,
+    tolerance: float,
+    max_iterations: int,
+    strict: bool,
+    start: TracePosterior | None = None,
+) -> TraceSumPosterior:
+    """The mean of all terms, and the posterior; a certificate that misses its tolerance warns, or raises if strict."""
+    before: Any = None if start is None else start.solution
+    solution = solve_additive(
+        setup.problems, penalties, tolerance=tolerance, max_iterations=max_iterations, start=before
+    )
+    advice = "allow more iterations, loosen the tolerance, use float64, or approach these strengths along a path"
+    warn_or_raise(solution.certificate, "the mean", advice, strict=strict, stacklevel=5)  # where fit is called
+    coefficients, duals = [], []
+    for problem, penalty, part in zip(setup.problems, penalties, solution.parts, strict=True):
+        own = _part(problem, penalty, part, solution.loss.gradient, setup.known)
+        coefficients.append(own[0])
+        duals.append(own[1])
+    posterior = TraceSumPosterior(
+        setup.prior,
+        tuple((problem.row_op, problem.col_op) for problem in setup.problems),
+        coefficients,
+        setup.conditional,
+        certificate=solution.certificate,
+        penalties=penalties,
+        means=[part.mean for part in solution.parts],
+        solution=solution,
+        # what is left of the data plus the squared Hilbert norms of the means, for each observed cell
+        evidence_scale=(2 * solution.loss.value / setup.noise + sum(solution.squares)) / max(len(solution.psi), 1),
+    )
+    posterior._noise, posterior._duals = setup.noise, duals
+    return posterior
+
+
+def _part(
+    problem: MeanProblem, penalty: SpectralElasticNet, part: AdditivePart, theta: Tensor, known: Tensor | None
+) -> tuple[Coefficients, Duals]:
+    """The representer coefficients of a term's mean, and what the observed cells carry of it, equation (14)."""
+    if part.mean is None:
+        assert part.coefficients is not None
+        return SparseCoefficients(problem.pattern, part.coefficients), Duals(problem.pattern, part.coefficients, known)
+    mean = part.mean
+    gains = mean.values / (penalty.trace + penalty.ridge * mean.values)
+    factors = mean.left, mean.right, mean.left_image, mean.right_image
+    coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
+    return coefficients, Duals(problem.pattern, -theta, known, factors, gains)
