@@ -86,7 +86,7 @@ class SumSpectralSolver(SpectralSolver):
     def __init__(self, covariance: LinearOperator, grid: SharedGrid, noise: Tensor) -> None:
         self.op, self.noise, self.pairs = covariance, noise, pair_terms(covariance)[0].left
         self.row_vectors, self.col_vectors = grid.rows.vectors, grid.cols.vectors
-        self.products = grid.eigenvalues().detach()  # (M, N)
+        self.products = grid.eigenvalues().detach().clamp_min(0)  # (M, N)
 
     @cached_property
     def _double(self) -> SumSpectralSolver:

@@ -134,6 +134,10 @@ class Fields:
         """Named parts inside."""
         return Fields(self._get(name), f"{self.where}.{name}")
 
+    def optional_fields(self, name: str) -> Fields | None:
+        """Named parts inside, or None."""
+        return self.optional(name, Fields.fields)
+
     def each(self, name: str, read: Callable[[Fields, str], T]) -> list[T]:
         """A list, each item by a method of this class: ``parts.each("weights", Fields.positive)``."""
         items = self._get(name)
