@@ -341,8 +341,8 @@ def _complete(covariance: LinearOperator, residual: Tensor, noise: Tensor, toler
 def _sum_log_det(terms: Terms, noise: Tensor) -> Tensor:
     r"""() log det A of terms that share their eigenvectors.
 
-    With :math:`A = W V W^T` the derivative is :math:`\operatorname{tr} V^{-1} W^T dK\, W`, the change of the eigenvalues
-    with the eigenvectors held, even where the change does not keep them.
+    With :math:`A = W V W^T` the derivative is :math:`\operatorname{tr} V^{-1} W^T dK\, W`, the change of the
+    eigenvalues with the eigenvectors held, even where the change does not keep them.
     """
     grid = shared_grid(terms, DEFAULT_LIMITS.eigenpairs)
     assert grid is not None  # as choose_method saw to

@@ -104,7 +104,7 @@ class StackedPreconditioner:
     observed entries of :math:`\sqrt{\lambda_{qi} \omega_{qj}}\, u_{qi} v_{qj}^T` for the chosen (q, i, j) side by
     side, and the rest counts by its diagonal R. Then Woodbury's identity inverts :math:`F F^T + R + D`. The terms'
     eigenvectors need not be orthogonal to one another. Directions are taken until the next one is no larger than the
-    rest is on average (a kernel with a shift has such a rest), or than a tenth of the noise.
+    rest is on average (a kernel with a shift has such a rest), or than half the noise.
 
     :param factors: eigenpairs of both kernels of each term, on the active rows and columns.
     :param diagonal: (T,) of K_TT.
@@ -121,7 +121,7 @@ class StackedPreconditioner:
         pairs: PairIndex,
         noise: Tensor,
         *,
-        cutoff: float = 0.1,
+        cutoff: float = 0.5,
         rest_cutoff: float = 1.5,
     ) -> None:
         self.pairs = pairs

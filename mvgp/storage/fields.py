@@ -115,6 +115,10 @@ class Fields:
         """The names of the parts."""
         return set(self._tree)
 
+    def holds(self, name: str) -> bool:
+        """Whether there is a part of that name, which not every file has."""
+        return name in self._tree
+
     def _wrong(self, name: str, expected: str, got: Any) -> StorageError:
         return StorageError(f"{self.where}.{name}: expected {expected}, got {got!r:.100}")
 

@@ -293,7 +293,7 @@ def _restore_covariance(parts: Fields, prior: AnyPrior, terms: Terms, spending: 
     parts.require(finest <= tolerance < 1, "tolerance", f"a number from {finest:.2g} to 1", tolerance)
     if kind is WholeListCovariance:
         parts.require(noise.dim() == 0, "noise", "one number", noise.numel())
-        lists: Any = "linked" if "lists" not in parts.keys() else parts.text("lists", ("linked", "all"))
+        lists: Any = parts.text("lists", ("linked", "all")) if parts.holds("lists") else "linked"
         links = PositiveUnlabelled(pairs.rows, pairs.cols, prior.shape, parts.number("weight"), lists=lists)
         return WholeListCovariance(terms, links, noise, tolerance=tolerance)
     iterations = parts.whole("max_iterations", 1)

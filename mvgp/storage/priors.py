@@ -14,8 +14,8 @@ from scipy import sparse
 from .. import kernels as ours
 from ..errors import InputError
 from ..linalg.spectra import check_covariance
-from ..priors.matrix_gp import Axis, MatrixGP
 from ..priors import ProductGraphGP, SumGP
+from ..priors.matrix_gp import Axis, MatrixGP
 from ..priors.means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
 from .archive import Tree
 from .fields import Fields, Spending
@@ -63,7 +63,7 @@ def _describe_axis(axis: Axis) -> Tree:
 def restore_prior(parts: Fields, spending: Spending) -> MatrixGP | SumGP:
     """The inverse of :func:`describe_prior`."""
     shared: dict[Any, Any] = {}
-    if "terms" not in parts.keys():
+    if not parts.holds("terms"):
         parts.only("dtype", "row", "col", "mean")
         return _restore_term(parts, TYPES[parts.text("dtype", TYPES)], spending, shared)
     parts.only("dtype", "terms")
@@ -78,7 +78,7 @@ def restore_prior(parts: Fields, spending: Spending) -> MatrixGP | SumGP:
 
 def prior_parts(parts: Fields) -> list[Fields]:
     """What each term of a prior is made of."""
-    return parts.each("terms", Fields.fields) if "terms" in parts.keys() else [parts]
+    return parts.each("terms", Fields.fields) if parts.holds("terms") else [parts]
 
 
 def _restore_term(parts: Fields, dtype: torch.dtype, spending: Spending, shared: dict[Any, Any]) -> MatrixGP:
