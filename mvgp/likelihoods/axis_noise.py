@@ -72,7 +72,7 @@ class AxisNoiseGaussianLikelihood(GaussianLikelihood):
                 check_instance(prior, f"{name}_prior", Prior, "a gpytorch prior")
                 getter, setter = _deviation_of(name), _set_deviation_of(name)
                 self.register_prior(f"{name}_deviation_prior", prior, getter, setter)
-        self.noise = torch.tensor(check_positive(noise, "noise"), dtype=torch.float64)  # type: ignore[assignment]
+        self.noise = torch.tensor(check_positive(noise, "noise"), dtype=torch.float64)
 
     @property
     def row_deviation(self) -> Tensor | None:

@@ -171,7 +171,7 @@ class ObservedSystem:
 
     def with_noise(self, noise: Tensor) -> Self:
         """The system with other noise variances, (T,)."""
-        return self._similar(self.ops, self.pairs, noise, self.tolerance)
+        return self._similar(self.terms, self.pairs, noise, self.tolerance)
 
     @cached_property
     def single(self) -> Self:

@@ -143,7 +143,7 @@ class SumMean(MatrixMean):
             mean.check_shape(check_shape(shape))  # type: ignore[operator]
 
     @property
-    def uses_inputs(self) -> bool:
+    def uses_inputs(self) -> bool:  # type: ignore[override]
         """Whether one of them does."""
         return any(mean.uses_inputs for mean in self.means)
 
