@@ -115,7 +115,7 @@ def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) 
             everything = conditional.pairs.gather(grid.unsqueeze(0)).squeeze(1)
         return everything if which is None else everything[which]
     if conditional.has_dense or (which is None and count <= conditional.limits.dense):
-        everything = torch.cholesky_inverse(conditional.dense.chol).diagonal()
+        everything = conditional.dense.inverse_diagonal()
         return everything if which is None else everything[which]
     if which is None:
         raise SizeError(

@@ -79,6 +79,7 @@ def conjugate_gradients(
     tolerance: float,
     max_iterations: int = 1000,
     preconditioner: Map | None = None,
+    start: Tensor | None = None,
 ) -> Solution:
     """Solve A x = b for a positive definite A.
 
@@ -90,6 +91,7 @@ def conjugate_gradients(
     :param tolerance: on ||b - A x|| / ||b||, for each column.
     :param max_iterations: products with A.
     :param preconditioner: maps (T, C) to an approximation of A^-1 times it.
+    :param start: (T, C) to begin from; 0 when left out.
     :return: (T, C) with a report; the caller decides whether a miss is an error.
 
     Example:
@@ -107,9 +109,10 @@ def conjugate_gradients(
     tolerance, max_iterations = check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
     scale = rhs.norm(dim=0)  # (C,)
     safe = torch.where(scale > 0, scale, torch.ones_like(scale))
-    answer = torch.zeros_like(rhs)
-    residual = rhs.clone()
-    products = 0
+    answer, residual, products = torch.zeros_like(rhs), rhs.clone(), 0
+    if start is not None:
+        answer = check_float_tensor(start, "start", tuple(rhs.shape), rhs, finite=True).clone()
+        residual, products = rhs - matmul(answer), 1
     relative = residual.norm(dim=0) / safe
     for _ in range(RESTARTS):
         open_ = (relative > tolerance).nonzero().squeeze(1)

@@ -26,12 +26,21 @@ PAIR_BATCH = 8192  # observed pairs whose rows of F are formed at a time
 
 
 class Solver(Protocol):
-    """Solves with :math:`K_{TT} + D`, time and again."""
+    """Solves with :math:`A = K_{TT} + D`, time and again."""
 
     method: str
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
+        ...
+
+    def times(self, x: Tensor) -> Tensor:
+        """(T, C): A times (T, C)."""
+        ...
+
+    @property
+    def inverse(self) -> Map | None:
+        """(T, C) to A^-1 times it, up to rounding for a direct method; or a preconditioner; None if there is none."""
         ...
 
 
@@ -107,11 +116,21 @@ class CholeskySolver:
             )
         return chol
 
+    def times(self, x: Tensor) -> Tensor:
+        """See :class:`Solver`."""
+        return self.matrix @ x
+
+    def inverse(self, rhs: Tensor) -> Tensor:
+        """See :class:`Solver`."""
+        return torch.cholesky_solve(rhs, self.chol)
+
+    def inverse_diagonal(self) -> Tensor:
+        """(T,): the diagonal of (K_TT + D)^-1."""
+        return torch.cholesky_inverse(self.chol).diagonal()
+
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """See :class:`Solver`."""
-        value, residual = refine(
-            lambda b: torch.cholesky_solve(b, self.chol), lambda x: self.matrix @ x, rhs, tolerance
-        )
+        value, residual = refine(self.inverse, self.times, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
             wide = self.matrix.double()
             precise, _ = refine(
@@ -162,12 +181,12 @@ class SpectralSolver:
         pairs = eigenpairs(row, "row kernel"), eigenpairs(col, "column kernel")
         return SpectralSolver(PairLinearOperator(row, col, local), *pairs, self.noise.double())
 
-    def _times(self, value: Tensor) -> Tensor:
-        """(T, C): (K_TT + D) times (T, C)."""
+    def times(self, value: Tensor) -> Tensor:
+        """See :class:`Solver`."""
         return self.op._matmul(value) + self.noise * value
 
-    def _inverse_times(self, rhs: Tensor) -> Tensor:
-        """(T, C): from the eigenpairs."""
+    def inverse(self, rhs: Tensor) -> Tensor:
+        """See :class:`Solver`; from the eigenpairs."""
         (_, u), (_, v) = self.row_pairs, self.col_pairs
         grid = self.op.left.scatter(rhs)  # (C, M, N)
         inner = u.mT @ grid @ v  # (C, R, S)
@@ -178,11 +197,11 @@ class SpectralSolver:
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """See :class:`Solver`. An answer that misses its tolerance is refined, and computed in double precision."""
-        value, residual = refine(self._inverse_times, self._times, rhs, tolerance)
+        value, residual = refine(self.inverse, self.times, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
             wide = self._double
-            precise, _ = refine(wide._inverse_times, wide._times, rhs.double(), tolerance)
-            value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide._times(x.double()), rhs.double())
+            precise, _ = refine(wide.inverse, wide.times, rhs.double(), tolerance)
+            value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide.times(x.double()), rhs.double())
         return Solution(value, SolveReport(self.method, residual, tolerance))
 
 
@@ -197,14 +216,21 @@ class ConjugateGradientSolver:
         self.op, self.noise = op, noise.unsqueeze(1)  # (T, 1)
         self.preconditioner, self.max_iterations = preconditioner, max_iterations
 
+    def times(self, x: Tensor) -> Tensor:
+        """See :class:`Solver`."""
+        return self.op._matmul(x) + self.noise * x
+
+    @property
+    def inverse(self) -> Map | None:
+        """See :class:`Solver`."""
+        return self.preconditioner
+
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """See :class:`Solver`."""
-
-        def times(x: Tensor) -> Tensor:
-            return self.op._matmul(x) + self.noise * x
-
         most, conditioner = self.max_iterations, self.preconditioner
-        return conjugate_gradients(times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner)
+        return conjugate_gradients(
+            self.times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner
+        )
 
 
 def _both_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:
