@@ -1,12 +1,12 @@
 """Checks of single arguments: gradients, numbers, and kinds of things.
 
-Each check takes a value and the name of its argument, and returns the value in the form the library works with. Its
-error names the argument and says what was expected and what came. Nothing is guessed: booleans and strings are not
-numbers, 0.5 is not a whole number, complex numbers are not real.
+Each check takes a value and the name of its argument, and returns the value in the form the library works with. Nothing
+is guessed: booleans and strings are not numbers, 0.5 is not a whole number, complex numbers are not real.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import UnionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -32,11 +32,11 @@ FLOATS = (torch.float32, torch.float64)
 
 def shown(value: Any) -> str:
     """What came, in few words: short values as they are, arrays by their type and shape, the rest by its type."""
-    if isinstance(value, Tensor):
-        return f"a tensor of {value.dtype} with shape {tuple(value.shape)}" if value.dim() else _short(value)
-    if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype} with shape {value.shape}" if value.ndim else _short(value)
-    if value is None or isinstance(value, numbers.Number | str | bytes | list | tuple | set | torch.dtype):
+    if isinstance(value, Tensor | np.ndarray) and value.ndim:
+        kind = "a tensor" if isinstance(value, Tensor) else "an array"
+        return f"{kind} of {value.dtype} with shape {tuple(value.shape)}"
+    plain = numbers.Number | str | bytes | list | tuple | set | torch.dtype | Tensor | np.ndarray | None
+    if isinstance(value, plain):
         return _short(value)
     return f"a {type(value).__name__}" if not isinstance(value, type) else f"the class {value.__name__}"
 
@@ -48,15 +48,18 @@ def _short(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
+def require(holds: object, value: Any, name: str, expected: str, got: object = None) -> None:
+    """Raise an error that says what was expected and what came (the value, or ``got``), unless ``holds``."""
+    if not holds:
+        raise InputError(f"{name}: expected {expected}, got {shown(value) if got is None else got}")
+
+
 # Gradients ----------------------------------------------------------------------------------------
 
 
 def refuse_gradient(value: Any, name: str) -> None:
-    """Raise if ``value`` (a tensor, an operator, data, or some of those) requires a gradient, which would be lost.
-
-    Under ``torch.no_grad()`` nobody asks for one, and nothing is refused.
-    """
-    if not torch.is_grad_enabled():
+    """Raise if ``value`` (a tensor, an operator, data, or some of those) requires a gradient, which would be lost."""
+    if not torch.is_grad_enabled():  # nobody asks for one
         return
     if isinstance(value, tuple | list) and any(isinstance(part, Tensor) for part in value[:1]):
         for part in value:
@@ -85,46 +88,31 @@ def without_gradient(function: Callable[P, R]) -> Callable[P, R]:
 # Numbers ------------------------------------------------------------------------------------------
 
 
-def check_number(value: Any, name: str) -> float:
-    """A finite real number."""
-    return _number(value, name, "a finite number", -math.inf)
+def _number_check(expected: str, inside: Callable[[float], bool], usual: str = "") -> Callable[..., float]:
+    """The check of a finite number that is ``inside``; ``usual`` is the name of its argument where none is given."""
+
+    def check(value: Any, name: str = usual) -> float:
+        refuse_gradient(value, name)
+        number = real(value)
+        fits = number is not None and math.isfinite(number) and inside(number)
+        require(fits, value, name, expected)
+        return cast(float, number)
+
+    return check
 
 
-def check_positive(value: Any, name: str) -> float:
-    """A finite number above 0."""
-    return _number(value, name, "a positive finite number", 0.0)
-
-
-def check_not_negative(value: Any, name: str) -> float:
-    """A finite number of at least 0."""
-    return _number(value, name, "a finite number that is not negative", 0.0, or_low=True)
-
-
-def check_share(value: Any, name: str) -> float:
-    """A number from 0 to 1."""
-    return _number(value, name, "a number from 0 to 1", 0.0, 1.0, or_low=True, or_high=True)
-
-
-def check_part(value: Any, name: str) -> float:
-    """A number above 0 and at most 1."""
-    return _number(value, name, "a number above 0 and at most 1", 0.0, 1.0, or_high=True)
-
-
-def check_between(value: Any, name: str, low: float = 0.0, high: float = 1.0) -> float:
-    """A number strictly between two others."""
-    return _number(value, name, f"a number between {low:g} and {high:g}", low, high)
-
-
-def check_tolerance(value: Any, name: str = "tolerance") -> float:
-    """A positive number; infinity would ask for nothing."""
-    return check_positive(value, name)
+check_number = _number_check("a finite number", lambda number: True)
+check_positive = _number_check("a positive finite number", lambda number: number > 0)
+check_tolerance = _number_check("a positive finite number", lambda number: number > 0, "tolerance")
+check_not_negative = _number_check("a finite number that is not negative", lambda number: number >= 0)
+check_share = _number_check("a number from 0 to 1", lambda number: 0 <= number <= 1)
+check_part = _number_check("a number above 0 and at most 1", lambda number: 0 < number <= 1)
+check_between = _number_check("a number between 0 and 1", lambda number: 0 < number < 1)
 
 
 def real(value: Any) -> float | None:
     """The number, or None for what is none: a boolean, a string, a complex number, an array of several."""
-    if isinstance(value, Tensor | np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-        plain = not isinstance(value, Tensor) or (value.layout == torch.strided and not value.is_meta)
-        value = value.item() if plain and tuple(value.shape) == () else None
+    value = _scalar(value)
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         return None
     try:
@@ -134,32 +122,13 @@ def real(value: Any) -> float | None:
         return math.inf if huge > 0 else -math.inf
 
 
-def _number(
-    value: Any,
-    name: str,
-    expected: str,
-    low: float,
-    high: float = math.inf,
-    *,
-    or_low: bool = False,
-    or_high: bool = False,
-) -> float:
-    refuse_gradient(value, name)
-    number = real(value)
-    inside = number is not None and (low < number or (or_low and number == low))
-    if number is None or not inside or not (number < high or (or_high and number == high)):
-        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
-    return number
-
-
-# Whole numbers ------------------------------------------------------------------------------------
-
-
 def check_whole_number(value: Any, name: str, minimum: int = 1, maximum: int = LARGEST) -> int:
     """A whole number from ``minimum`` to ``maximum``, from Python, numpy or torch."""
     number = whole(value)
     if number is None or not minimum <= number <= maximum:
-        raise InputError(f"{name}: expected {_expected_whole(minimum, maximum)}, got {shown(value)}")
+        expected = "a positive whole number" if minimum == 1 else f"a whole number of at least {minimum}"
+        expected = expected if maximum == LARGEST else f"a whole number from {minimum} to {maximum}"
+        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
     return number
 
 
@@ -175,20 +144,17 @@ def check_seed(value: Any, name: str = "seed", maximum: int = LARGEST) -> int:
 
 def whole(value: Any) -> int | None:
     """The whole number, or None for what is none: a boolean, 0.5, 2.0, a string, an array of several."""
+    value = _scalar(value)
+    return None if isinstance(value, bool) or not isinstance(value, numbers.Integral) else int(value)
+
+
+def _scalar(value: Any) -> Any:
+    """What is in a tensor or an array of shape (), None for any other; the rest as it is."""
     if isinstance(value, Tensor):
-        plain = value.dim() == 0 and value.layout == torch.strided and not value.is_meta
-        value = value.item() if plain else None
-    elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-        value = value.item() if value.ndim == 0 else None
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
-        return None
-    return int(value)
-
-
-def _expected_whole(minimum: int, maximum: int) -> str:
-    if maximum < LARGEST:
-        return f"a whole number from {minimum} to {maximum}"
-    return "a positive whole number" if minimum == 1 else f"a whole number of at least {minimum}"
+        return value.item() if value.dim() == 0 and value.layout == torch.strided and not value.is_meta else None
+    if isinstance(value, np.ndarray):
+        return value.item() if value.ndim == 0 and not isinstance(value, np.ma.MaskedArray) else None
+    return value
 
 
 def check_memory(entries: float, name: str, what: str, maximum: float = 2.0**31) -> None:
@@ -202,70 +168,60 @@ def check_memory(entries: float, name: str, what: str, maximum: float = 2.0**31)
 
 def check_flag(value: Any, name: str) -> bool:
     """True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise InputError(f"{name}: expected True or False, got {shown(value)}")
+    require(isinstance(value, bool | np.bool_), value, name, "True or False")
     return bool(value)
 
 
 def check_choice(value: Any, name: str, choices: Collection[str]) -> Any:
     """One of several words."""
-    if not isinstance(value, str) or value not in choices:
-        words = [repr(choice) for choice in choices]
-        expected = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
-        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
+    *others, last = (repr(choice) for choice in choices)
+    expected = f"{', '.join(others)} or {last}" if others else last
+    require(isinstance(value, str) and value in choices, value, name, expected)
     return value
 
 
 def check_text(value: Any, name: str) -> str:
     """A string that is not empty."""
-    if not isinstance(value, str) or not value:
-        raise InputError(f"{name}: expected a string that is not empty, got {shown(value)}")
-    return value
+    require(isinstance(value, str) and value, value, name, "a string that is not empty")
+    return str(value)
 
 
 def check_instance(value: Any, name: str, kinds: type | UnionType | tuple[type, ...], expected: str) -> Any:
     """An object of a class; ``expected`` is the class's name for the message."""
-    if not isinstance(value, kinds):
-        came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-        raise InputError(f"{name}: expected {expected}, got {came}")
+    came = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    require(isinstance(value, kinds), value, name, expected, came)
     return value
 
 
 def check_callable(value: Any, name: str, expected: str = "a function") -> Any:
     """Something that can be called."""
-    if not callable(value):
-        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
+    require(callable(value), value, name, expected)
     return value
 
 
-def check_generator(value: Any, name: str = "generator") -> torch.Generator | None:
+def check_generator(value: torch.Generator | None, name: str = "generator") -> torch.Generator | None:
     """Torch's source of random numbers, or None for its global one."""
-    if value is not None and not isinstance(value, torch.Generator):
-        raise InputError(f"{name}: expected a torch.Generator or None, got {shown(value)}")
+    require(value is None or isinstance(value, torch.Generator), value, name, "a torch.Generator or None")
     return value
 
 
-def check_dtype(value: Any, name: str = "dtype") -> torch.dtype:
+def check_dtype(value: torch.dtype, name: str = "dtype") -> torch.dtype:
     """Single or double precision."""
-    if not isinstance(value, torch.dtype) or value not in FLOATS:
-        raise InputError(f"{name}: expected torch.float32 or torch.float64, got {shown(value)}")
+    known = isinstance(value, torch.dtype) and value in FLOATS
+    require(known, value, name, "torch.float32 or torch.float64")
     return value
 
 
-def check_device(value: Any, name: str = "device") -> torch.device:
+def check_device(value: torch.device | str, name: str = "device") -> torch.device:
     """A device of torch, or its name."""
-    if isinstance(value, torch.device):
-        return value
-    try:
-        if isinstance(value, str):
+    with contextlib.suppress(RuntimeError):
+        if isinstance(value, str | torch.device):
             return torch.device(value)
-    except RuntimeError:
-        pass
     raise InputError(f"{name}: expected a torch.device or its name, such as 'cpu', got {shown(value)}")
 
 
 def check_path(value: Any, name: str = "path") -> Path:
     """The path of a file or a directory."""
-    if isinstance(value, bytes) or not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
-        raise InputError(f"{name}: expected a path, got {shown(value)}")
+    fits = isinstance(value, str | os.PathLike) and str(value) and "\0" not in str(value)
+    require(fits, value, name, "a path")
     return Path(value)

@@ -1,19 +1,21 @@
-"""Checks of arrays: tensors of numbers, positions, names and sizes. They return tensors, or tuples of names or sizes.
+"""Checks of arrays and operators: tensors of numbers, positions, names and sizes.
 
-A masked or missing entry is not a value, and a mask must not get lost on the way to a tensor.
+They return tensors, or tuples of names or sizes. A masked or missing entry is not a value, and a mask must not get lost
+on the way to a tensor.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from linear_operator import LinearOperator
 from torch import Tensor
 
-from .checks import FLOATS, LARGEST, check_memory, check_whole_number, real, refuse_gradient, shown, whole
+from .checks import FLOATS, LARGEST, check_memory, check_whole_number, real, refuse_gradient, require, shown, whole
 from .errors import InputError
 
 EXACT = 2**53  # whole numbers up to here have a double of their own
@@ -23,7 +25,7 @@ SMALL_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32)
 def as_tensor(value: Any, name: str, expected: str = "real numbers", *, keep_gradient: bool = False) -> Tensor:
     """A dense tensor of real numbers or booleans, from a tensor, an array, a pandas column or a list of numbers.
 
-    :param keep_gradient: whether the caller carries a gradient on; if not, a tensor that requires one is refused.
+    Without ``keep_gradient``, a tensor that requires one is refused.
     """
     if keep_gradient and isinstance(value, Tensor):
         return plain_tensor(value, name)
@@ -52,16 +54,14 @@ def plain_tensor(value: Tensor, name: str) -> Tensor:
         raise InputError(f"{name}: expected a dense tensor, got a {layout} one")
     if value.is_quantized or value.is_meta:
         raise InputError(f"{name}: expected a tensor of numbers, got a {'meta' if value.is_meta else 'quantised'} one")
-    if value.is_complex():
-        raise InputError(f"{name}: expected real numbers, got {value.dtype}")
+    require(not value.is_complex(), value, name, "real numbers", value.dtype)
     if value.is_floating_point():
         return value if value.dtype.itemsize > 1 else value.double()
     if value.dtype in (torch.uint16, torch.uint32):
         return value.to(torch.int64)
     if value.dtype == torch.uint64:
         return torch.from_numpy(_signed(value.cpu().numpy(), name)).to(value.device)
-    if value.dtype not in (torch.bool, torch.int64, *SMALL_WHOLE):
-        raise InputError(f"{name}: expected numbers, got {value.dtype}")
+    require(value.dtype in (torch.bool, torch.int64, *SMALL_WHOLE), value, name, "numbers", value.dtype)
     return value
 
 
@@ -88,12 +88,12 @@ def _refuse_masked(value: Any, name: str, depth: int = 0) -> None:
 
 def _first_non_number(array: np.ndarray) -> str:
     """Which entry of an array of objects is not a number, for the message."""
-    if array.dtype != object or array.ndim == 0:
-        return f" ({type(array.item()).__name__})" if array.ndim == 0 and array.dtype == object else ""
-    for at, entry in np.ndenumerate(array):
-        if real(entry) is None:
-            return f" (at {list(at)} {shown(entry)})"
-    return " (numbers, some beyond 64 bits)"
+    if array.dtype != object:
+        return ""
+    if array.ndim == 0:
+        return f" ({type(array.item()).__name__})"
+    strange = (f" (at {list(at)} {shown(entry)})" for at, entry in np.ndenumerate(array) if real(entry) is None)
+    return next(strange, " (numbers, some beyond 64 bits)")
 
 
 def _entry_name(name: str, at: Iterable[Any]) -> str:
@@ -110,23 +110,16 @@ def refuse_where(bad: Tensor, value: Tensor, name: str, expected: str) -> None:
 
 
 def as_reals(
-    value: Any,
-    name: str,
-    dtype: torch.dtype | None = None,
-    *,
-    booleans: bool = False,
-    keep_gradient: bool = False,
+    value: Any, name: str, dtype: torch.dtype | None = None, *, booleans: bool = False, keep_gradient: bool = False
 ) -> Tensor:
-    """Finite floating-point numbers of any shape; whole numbers and half precision become float64.
+    """Finite floating-point numbers of any shape, also after the change to ``dtype``, if one is given.
 
-    :param dtype: that the numbers are brought to, in which they have to be finite too; their own when left out.
-    :param booleans: whether True and False stand for 1 and 0 here.
-    :param keep_gradient: see :func:`as_tensor`.
+    Whole numbers and half precision become float64, booleans if they may 0 and 1.
     """
     tensor = as_tensor(value, name, keep_gradient=keep_gradient)
-    if tensor.dtype == torch.bool and tensor.numel() and not booleans:
-        raise InputError(f"{name}: expected numbers, got booleans")
-    if not tensor.is_floating_point() and tensor.dtype == torch.int64:
+    fits = booleans or tensor.dtype != torch.bool or not tensor.numel()
+    require(fits, value, name, "numbers", "booleans")
+    if tensor.dtype == torch.int64:
         refuse_where((tensor > EXACT) | (tensor < -EXACT), tensor, name, "a number of at most 2**53, as in a double")
     refuse_where(~torch.isfinite(tensor), tensor, name, "a finite number")
     result = tensor.to(dtype or (tensor.dtype if tensor.dtype in FLOATS else torch.float64))
@@ -146,30 +139,23 @@ def check_values(
 ) -> Tensor:
     """(T,) finite floating-point numbers; whole numbers become float64. ``each`` says what there are T of."""
     tensor = check_vector(as_tensor(value, name, keep_gradient=keep_gradient), name)
-    if length is not None and tensor.numel() != length:
-        raise InputError(f"{name}: expected {length} numbers, one for each {each}, got {tensor.numel()}")
+    fits = length is None or tensor.numel() == length
+    require(fits, value, name, f"{length} numbers, one for each {each}", tensor.numel())
     return as_reals(tensor, name, dtype, keep_gradient=keep_gradient)
 
 
 def check_weights(
-    value: Any,
-    length: int,
-    dtype: torch.dtype = torch.float64,
-    name: str = "weights",
-    each: str = "of rows",
-    *,
-    keep_gradient: bool = False,
+    value: Any, length: int, dtype: torch.dtype = torch.float64, name: str = "weights", **options: Any
 ) -> Tensor:
-    """(T,) finite positive weights."""
-    tensor = check_values(value, length, name, dtype, each, keep_gradient=keep_gradient)
+    """(T,) finite positive weights; ``options`` are those of :func:`check_values`."""
+    tensor = check_values(value, length, name, dtype, **options)
     refuse_where(tensor <= 0, tensor, name, "a positive finite number")
     return tensor
 
 
 def check_vector(value: Tensor, name: str, expected: str = "a vector") -> Tensor:
     """(T,)"""
-    if value.dim() != 1:
-        raise InputError(f"{name}: expected {expected}, got shape {tuple(value.shape)}")
+    require(value.dim() == 1, value, name, expected, f"shape {tuple(value.shape)}")
     return value
 
 
@@ -178,8 +164,8 @@ def check_matrix(
 ) -> Tensor:
     """(M, N) finite numbers, at least one of them; ``shape`` is how the message calls their shape."""
     tensor = as_tensor(value, name)
-    if tensor.dim() != 2 or 0 in tensor.shape:
-        raise InputError(f"{name}: expected a matrix of shape {shape}, got {tuple(tensor.shape)}")
+    fits = tensor.dim() == 2 and 0 not in tensor.shape
+    require(fits, value, name, f"a matrix of shape {shape}", tuple(tensor.shape))
     return as_reals(tensor, name, dtype, booleans=booleans)
 
 
@@ -199,18 +185,18 @@ def check_float_tensor(
     :param half: whether half precision will do.
     """
     expected = f"({', '.join('any' if size is None else str(size) for size in shape)}{',' * (len(shape) == 1)})"
-    if not isinstance(value, Tensor):
-        raise InputError(f"{name}: expected a tensor of shape {expected}, got {shown(value)}")
+    require(isinstance(value, Tensor), value, name, f"a tensor of shape {expected}")
     plain_tensor(value, name)
-    if value.dtype not in FLOATS and not (half and value.is_floating_point()):
-        raise InputError(f"{name}: expected torch.float32 or torch.float64, got {value.dtype}")
-    if value.dim() != len(shape) or any(w not in (None, s) for w, s in zip(shape, value.shape, strict=True)):
-        raise InputError(f"{name}: expected a tensor of shape {expected}, got shape {tuple(value.shape)}")
+    known = value.dtype in FLOATS or (half and value.is_floating_point())
+    require(known, value, name, "torch.float32 or torch.float64", value.dtype)
+    sizes = zip(shape, value.shape, strict=False)
+    fits = value.dim() == len(shape) and all(size in (None, came) for size, came in sizes)
+    require(fits, value, name, f"a tensor of shape {expected}", f"shape {tuple(value.shape)}")
     if like is not None and (value.dtype != like.dtype or value.device != like.device):
         raise InputError(f"{name}: expected {like.dtype} on {like.device}, got {value.dtype} on {value.device}")
     if finite:
         refuse_where(~torch.isfinite(value.detach()), value.detach(), name, "a finite number")
-    return value
+    return cast(Tensor, value)
 
 
 # Positions, names and sizes -----------------------------------------------------------------------
@@ -218,15 +204,13 @@ def check_float_tensor(
 
 def check_list(value: Any, name: str, expected: str) -> list[Any]:
     """The entries of a list, a tuple or another iterable; a string is none."""
-    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
-        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
+    iterable = isinstance(value, Iterable) and not isinstance(value, str | bytes | dict)
+    require(iterable, value, name, expected)
     if isinstance(value, Tensor):
-        value = plain_tensor(value.detach(), name).tolist()
-    elif isinstance(value, np.ndarray):
-        _refuse_masked(value, name)
-        value = value.tolist()
+        value = plain_tensor(value.detach(), name)
+    _refuse_masked(value, name, depth=3)
     try:
-        return list(value)
+        return list(value.tolist() if isinstance(value, Tensor | np.ndarray) else value)
     except (TypeError, NotImplementedError):  # a number in an array, or a matrix of scipy
         raise InputError(f"{name}: expected {expected}, got {shown(value)}") from None
 
@@ -235,11 +219,10 @@ def check_shape(shape: Any, name: str = "shape") -> tuple[int, int]:
     """A pair of positive sizes (M, N) with fewer than 2**63 cells."""
     value = as_tensor(shape, name).tolist() if isinstance(shape, Tensor | np.ndarray) else shape
     sizes = [whole(size) for size in value] if isinstance(value, list | tuple) else []
-    if len(sizes) != 2 or any(size is None or size < 1 for size in sizes):
-        raise InputError(f"{name}: expected two positive whole numbers (M, N), got {shown(shape)}")
+    positive = len(sizes) == 2 and all(size is not None and size > 0 for size in sizes)
+    require(positive, shape, name, "two positive whole numbers (M, N)")
     rows, cols = (int(size or 0) for size in sizes)
-    if rows * cols > LARGEST:
-        raise InputError(f"{name}: expected fewer than 2**63 cells, got {rows} x {cols}")
+    require(rows * cols <= LARGEST, shape, name, "fewer than 2**63 cells", f"{rows} x {cols}")
     return rows, cols
 
 
@@ -257,19 +240,28 @@ def check_index(index: Any, size: int, name: str) -> Tensor:
     tensor = tensor.long() if tensor.numel() == 0 else tensor
     tensor = tensor.unsqueeze(0) if tensor.dim() == 0 else tensor  # one position
     check_vector(tensor, name, "a vector of positions")
-    if tensor.dtype == torch.bool:
-        raise InputError(f"{name}: expected whole numbers, got booleans (for a mask use ObservedMatrix.from_mask)")
-    positions = check_whole(tensor, name)
-    refuse_where((positions < 0) | (positions >= size), positions, name, f"a position in [0, {size})")
+    got = "booleans (for a mask use ObservedMatrix.from_mask)"
+    require(tensor.dtype != torch.bool, index, name, "whole numbers", got)
+    return _inside(check_whole(tensor, name), size, name)
+
+
+def check_positions(value: Any, size: int, name: str) -> Tensor:
+    """(Q,) int64 positions in [0, size), as they are: a tensor."""
+    vector = isinstance(value, Tensor) and value.dtype == torch.int64 and value.dim() == 1
+    require(vector, value, name, "a vector of positions, a tensor of torch.int64")
+    return _inside(plain_tensor(value, name), size, name)
+
+
+def _inside(positions: Tensor, size: int, name: str) -> Tensor:
+    if positions.numel() and (int(positions.min()) < 0 or int(positions.max()) >= size):
+        refuse_where((positions < 0) | (positions >= size), positions, name, f"a position in [0, {size})")
     return positions
 
 
 def check_cells(rows: Any, cols: Any, shape: tuple[int, int], name: str = "") -> tuple[Tensor, Tensor]:
     """(T,) and (T,): rows and columns of cells of an (M, N) matrix; ``name`` is whose they are, for messages."""
-    row, col = (
-        check_index(index, size, f"{name} {axis}".strip())
-        for index, size, axis in ((rows, shape[0], "rows"), (cols, shape[1], "cols"))
-    )
+    row = check_index(rows, shape[0], f"{name} rows".strip())
+    col = check_index(cols, shape[1], f"{name} cols".strip())
     if len(row) != len(col):
         prefix = f"{name}: " if name else ""
         raise InputError(f"{prefix}rows and cols differ in length: {len(row)} and {len(col)}")
@@ -279,20 +271,25 @@ def check_cells(rows: Any, cols: Any, shape: tuple[int, int], name: str = "") ->
 def check_one_index(index: Any, size: int, name: str) -> int:
     """A single position in [0, size)."""
     positions = check_index(index, size, name)
-    if len(positions) != 1:
-        raise InputError(f"{name}: expected one position in [0, {size}), got {len(positions)} of them")
+    require(len(positions) == 1, index, name, f"one position in [0, {size})", f"{len(positions)} of them")
     return int(positions[0])
 
 
 def check_whole(value: Any, name: str) -> Tensor:
     """(...) int64, from any numbers that are whole and that 64 bits can hold."""
     tensor = as_tensor(value, name)
-    if tensor.dtype == torch.bool and tensor.numel():
-        raise InputError(f"{name}: expected whole numbers, got booleans")
+    require(tensor.dtype != torch.bool or not tensor.numel(), value, name, "whole numbers", "booleans")
     if tensor.is_floating_point():
         refuse_where(tensor != tensor.floor(), tensor, name, "a whole number")  # NaN differs from itself
         refuse_where(tensor.abs() > EXACT, tensor, name, "a whole number of at most 2**53")
     return tensor.long()
+
+
+def check_samples(value: Any, size: int, name: str = "num_samples") -> int:
+    """How many samples of ``size`` numbers each."""
+    count = check_whole_number(value, name)
+    check_memory(float(count) * size, name, f"{count} samples of {size} numbers each")
+    return count
 
 
 def check_names(names: Any, size: int, name: str) -> tuple[str, ...] | None:
@@ -300,8 +297,7 @@ def check_names(names: Any, size: int, name: str) -> tuple[str, ...] | None:
     if names is None:
         return None
     entries = check_list(names, name, f"{size} names")
-    if len(entries) != size:
-        raise InputError(f"{name}: expected {size} names, got {len(entries)}")
+    require(len(entries) == size, names, name, f"{size} names", len(entries))
     texts = tuple(check_name(entry, f"{name}[{at}]") for at, entry in enumerate(entries))
     seen: set[str] = set()
     for at, text in enumerate(texts):
@@ -323,6 +319,32 @@ def check_name(value: Any, name: str) -> str:
     except (TypeError, ValueError):
         missing = True
     nameless = all(getattr(type(value), part) is getattr(object, part) for part in ("__str__", "__repr__"))
-    if missing or nameless:
-        raise InputError(f"{name}: expected a name, got {shown(value)}")
+    require(not missing and not nameless, value, name, "a name")
     return str(value)
+
+
+# Operators ----------------------------------------------------------------------------------------
+
+
+def check_operator(value: Any, name: str, *, square: bool = False) -> Any:
+    """A matrix (..., A, B) of real numbers, as a tensor or a LinearOperator."""
+    _check_linear(value, name)
+    require(value.dtype.is_floating_point, value, name, "floating-point numbers", value.dtype)
+    fits = value.dim() >= 2 and 0 not in value.shape[-2:] and not (square and value.shape[-1] != value.shape[-2])
+    require(fits, value, name, "a square matrix" if square else "a matrix", f"shape {tuple(value.shape)}")
+    return value
+
+
+def check_right(value: Any, size: int, dtype: torch.dtype, name: str = "other") -> Any:
+    """What an operator is multiplied with: (size,) or (..., size, C), as a tensor or a LinearOperator."""
+    _check_linear(value, name)
+    fits = value.dim() > 0 and value.shape[-2 if value.dim() > 1 else -1] == size
+    require(fits, value, name, f"shape ({size},) or (..., {size}, C)", tuple(value.shape))
+    require(value.dtype == dtype, value, name, f"{dtype} as in the operator", value.dtype)
+    return value
+
+
+def _check_linear(value: Any, name: str) -> None:
+    require(isinstance(value, Tensor | LinearOperator), value, name, "a tensor or a LinearOperator")
+    if isinstance(value, Tensor):
+        plain_tensor(value, name)

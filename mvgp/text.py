@@ -1,8 +1,7 @@
 """Text from data, made harmless for terminals and for the cells of tables.
 
 A name can contain anything: escape sequences that rewrite a terminal, marks that reverse the direction of writing, a
-leading ``=`` that a spreadsheet takes for a formula. :func:`to_cell` neutralises a name for a table, and
-:func:`from_cell` restores it exactly.
+leading ``=`` that a spreadsheet takes for a formula.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import re
 
 # control characters (C0, DEL, C1), marks of the direction of writing, separators of lines, halves of surrogate pairs
 UNSAFE = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-ESCAPES = {"\t": r"\t", "\n": r"\n", "\r": r"\r", "\\": "\\\\"}
-CHARACTERS = {escape: character for character, escape in ESCAPES.items()}
 FORMULAS = "=+-@\uff1d\uff0b\uff0d\uff20"  # also as full-width characters
 QUOTES = "'\""  # the first is the mark of to_cell, the second makes readers of tables join cells
 
@@ -36,10 +33,9 @@ def visible(text: str) -> str:
 
 
 def to_cell(text: str) -> str:
-    r"""Text as a cell of a tab-separated table.
+    r"""Text as a cell of a tab-separated table: with the escapes of :func:`visible`, the backslash itself included.
 
-    Characters that :func:`visible` escapes, and the backslash itself, become escapes. An apostrophe goes before a text
-    that begins with ``= + - @`` or with a quote, spaces aside.
+    An apostrophe goes before a text that begins with ``= + - @`` or with a quote, spaces aside.
 
     :param text: any.
 
@@ -68,21 +64,14 @@ def from_cell(cell: str) -> str:
         ('@home', 'a\\b', "'t Hooft")
 
     """
-    return _ESCAPE.sub(_character, cell[1:] if cell.startswith("'") and _is_marked(cell[1:]) else cell)
+    text = cell[1:] if cell.startswith("'") and _is_marked(cell[1:]) else cell
+    return _ESCAPE.sub(lambda match: match.group().encode().decode("unicode_escape"), text)
 
 
 def _is_marked(cell: str) -> bool:
     """Whether an apostrophe is put before it."""
-    first = cell.lstrip()[:1]
-    return bool(first) and (first in FORMULAS or first in QUOTES)
+    return cell.lstrip().startswith((*FORMULAS, *QUOTES))
 
 
 def _escape(match: re.Match[str]) -> str:
-    character = match.group()
-    code = ord(character)
-    return ESCAPES.get(character) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
-
-
-def _character(match: re.Match[str]) -> str:
-    escape = match.group()
-    return CHARACTERS[escape] if escape in CHARACTERS else chr(int(escape[2:], 16))
+    return match.group().encode("unicode_escape").decode()

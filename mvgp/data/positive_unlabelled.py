@@ -84,28 +84,20 @@ class PositiveUnlabelled:
 
 
 def positive_pairs(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:
-    """(P,) rows and (P,) columns of distinct pairs, on the CPU, row-major sorted.
+    """(P,) rows and (P,) columns of distinct pairs of an M x N matrix, on the CPU, row-major sorted.
 
     :param pairs: an ``ObservedMatrix``, whose entries above 0 count, anything else with ``rows`` and ``cols``, or a
         pair (rows, cols) of vectors (P,); ``None`` for no pairs.
-    :param shape: (M, N).
-    :param name: for messages.
     """
-    rows, cols = check_cells(*_parts(pairs, shape, name), shape, name)
-    sorted_rows, sorted_cols, _ = sort_cells(rows.cpu(), cols.cpu(), shape[1])
-    return sorted_rows, sorted_cols
-
-
-def _parts(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Any, Any]:
+    values: Any = getattr(pairs, "values", None)
     if pairs is None:
-        return (), ()
-    if hasattr(pairs, "rows") and hasattr(pairs, "cols"):
+        pairs = (), ()
+    elif hasattr(pairs, "rows") and hasattr(pairs, "cols"):
         if tuple(getattr(pairs, "shape", shape)) != shape:
             raise InputError(f"{name}: expected shape {shape} as in the scores, got {tuple(pairs.shape)}")
-        values = getattr(pairs, "values", None)
-        if isinstance(values, Tensor):
-            return pairs.rows[values > 0], pairs.cols[values > 0]
-        return pairs.rows, pairs.cols
-    if isinstance(pairs, tuple | list) and len(pairs) == 2:
-        return pairs[0], pairs[1]
-    raise InputError(f"{name}: expected an ObservedMatrix or a pair (rows, cols), got {type(pairs).__name__}")
+        known = isinstance(values, Tensor)
+        pairs = (pairs.rows[values > 0], pairs.cols[values > 0]) if known else (pairs.rows, pairs.cols)
+    elif not isinstance(pairs, tuple | list) or len(pairs) != 2:
+        raise InputError(f"{name}: expected an ObservedMatrix or a pair (rows, cols), got {type(pairs).__name__}")
+    rows, cols = check_cells(pairs[0], pairs[1], shape, name)
+    return sort_cells(rows.cpu(), cols.cpu(), shape[1])[:2]

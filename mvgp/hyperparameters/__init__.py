@@ -5,11 +5,9 @@ from .kernel_search import KernelChoice, KernelChoiceInterrupted, choose_kernels
 from .learning import learn
 from .leave_one_out import leave_one_out
 from .marginal import MatrixMarginalLogLikelihood, log_marginal
-from .negatives import NegativeSets, with_negatives
-from .nested import nested_cross_validation
-from .splits import Split, split_pairs, split_rows
+from .splits import NegativeSets, Split, split_pairs, split_rows, with_negatives
 from .trace_bound import learn_trace, trace_bound
-from .validation import Choice, ChoiceInterrupted, choose
+from .validation import Choice, ChoiceInterrupted, choose, nested_cross_validation
 
 __all__ = [
     "Choice",

@@ -22,10 +22,10 @@ from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels.graph import Graph, GraphKernel
-from ..likelihoods.data_loss import check_gaussian
+from ..likelihoods.losses import check_gaussian
 from ..priors.matrix_gp import MatrixGP
-from .derivative import with_gradients
-from .parameters import LearningResult, Objective, ParameterVector
+from .learning import LearningResult, Objective, ParameterVector
+from .probes import with_gradients
 
 CELLS_AT_ONCE = 1 << 22  # of the matrix, handled at a time
 
@@ -51,9 +51,8 @@ def learn_grid(
 ) -> LearnedGrid:
     r"""Maximise the exact log marginal likelihood of a matrix whose every cell counts, in place.
 
-    Of links the matrix has 1 where there is one and 0 elsewhere, rows without links included. That is a regression of
-    labels: it says how far along the graphs links agree, not which ranking is best. The eigenvectors of both graphs
-    are needed (up to 16,384 nodes), once; see :mod:`~mvgp.hyperparameters.complete_grid`.
+    Links are 1 in a matrix of 0, rows without links included: a regression, which says how far along the graphs links
+    agree, not which ranking is best. The eigenvectors of both graphs are needed (up to 16,384 nodes), once.
 
     Give the scale of the covariance to one kernel only (a ``ScaleKernel`` on one axis): two cannot be told apart. Begin
     with scale and noise of the order of the variance of the labels; from far above it can end where all is noise.
@@ -87,51 +86,37 @@ def learn_grid(
     grid = RotatedGrid(prior, data)
     likelihood.to(torch.float64)  # sums over millions of cells are in double precision
     parts = {"row_kernel": prior.row_axis.kernel, "col_kernel": prior.col_axis.kernel, "likelihood": likelihood}
-    objective = _GridObjective(grid, likelihood, ParameterVector(parts))
-    objective.maximise(
-        max_steps=max_steps,
-        goal=tolerance * len(grid) ** 0.5,
-        unit=len(grid),
-        label="log marginal likelihood",
-        progress=progress,
-    )
+    objective = Objective(ParameterVector(parts), lambda: grid.log_marginal(likelihood.noise.reshape(())))
+    objective.maximise(max_steps, tolerance * len(grid) ** 0.5, unit=len(grid), progress=progress)
     fields = objective.result_fields(tolerance, len(grid))
-    result = LearnedGrid(**fields | {"history": tuple(objective.history)}, log_marginal=objective.value)
+    result = LearnedGrid(**fields, log_marginal=objective.value)
     result.warn_unless_converged("allow more steps, or begin elsewhere")
     return result
 
 
-class _GridObjective(Objective):
-    def __init__(self, grid: RotatedGrid, likelihood: GaussianLikelihood, vector: ParameterVector) -> None:
-        super().__init__(vector)
-        self.grid, self.likelihood, self.value = grid, likelihood, math.nan
-
-    def evaluate(self) -> tuple[Tensor, float]:
-        """See :class:`Objective`."""
-        value = self.grid.log_marginal(self.likelihood.noise.reshape(()))
-        self.value = float(value.detach())
-        return value, self.value
-
-
 class RotatedGrid:
-    """The squared matrix in the eigenvectors of the graphs, and the log marginal likelihood of kernels on them.
-
-    :param prior: with kernels on both axes that are functions of one Laplacian each: graph kernels, or scaled ones, or
-        sums of those on the same graph. Its mean is taken off as it is now.
-    :param data: links, every other cell of the matrix 0; or an ``ObservedMatrix`` with every cell.
-    """
+    """The squared matrix, less the prior mean as it is now, in the eigenvectors of the graphs; and its log density."""
 
     def __init__(self, prior: MatrixGP, data: PositiveUnlabelled | ObservedMatrix) -> None:
         if data.shape != prior.shape:
             raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
         refuse_gradient(data, "data")
         self.kernels = (prior.row_axis.kernel, prior.col_axis.kernel)
-        graphs = [
-            graph_of(kernel, name) for kernel, name in zip(self.kernels, ("row_kernel", "col_kernel"), strict=True)
-        ]
-        dtype, device = prior.dtype, graphs_device(prior)
+        graphs = [graph_of(self.kernels[0], "row_kernel"), graph_of(self.kernels[1], "col_kernel")]
+        dtype, device = prior.dtype, next(self.kernels[0].parameters()).device
+        if isinstance(data, PositiveUnlabelled):
+            matrix = torch.zeros(data.shape, dtype=dtype)
+            matrix[data.rows, data.cols] = 1.0
+        elif data.is_complete and data.weights is None:
+            matrix = data.values.to(dtype).reshape(data.shape)
+        else:
+            raise InputError(
+                f"data: expected links, or a matrix with every cell and without weights, got {len(data)} of "
+                f"{data.shape[0] * data.shape[1]} cells; use learn"
+            )
+        rows, cols = (torch.arange(size, device=device) for size in data.shape)
         with torch.no_grad():
-            matrix = _matrix(prior, data).to(dtype=dtype, device=device)
+            matrix = matrix.to(device) - prior.mean_module.block(rows, cols).to(dtype)
             (row_values, row_vectors), (col_values, col_vectors) = (g.eigenpairs(dtype, device) for g in graphs)
             self.squares = (row_vectors.mT @ matrix @ col_vectors).square_()  # (M, N)
         self.eigenvalues = (row_values.double(), col_values.double())
@@ -142,29 +127,21 @@ class RotatedGrid:
     def log_marginal(self, noise: Tensor) -> Tensor:
         """(): with gradients to the kernels' parameters and ``noise`` ()."""
         row, col = (spectrum(kernel, at) for kernel, at in zip(self.kernels, self.eigenvalues, strict=True))
-        value, by_row, by_col, by_noise = self._pass(row.detach(), col.detach(), noise.detach())
-        return with_gradients(value, [(row, by_row), (col, by_col), (noise, by_noise)])
-
-    def _pass(self, row: Tensor, col: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(), (M,), (N,), (): the value and its derivatives."""
-        value, by_noise = noise.new_zeros(()), noise.new_zeros(())
-        by_row, by_col = torch.empty_like(row), torch.zeros_like(col)
-        step = max(1, CELLS_AT_ONCE // len(col))
-        for start in range(0, len(row), step):
+        kappa, omega, sigma = row.detach(), col.detach(), noise.detach()
+        value, by_noise = sigma.new_zeros(()), sigma.new_zeros(())
+        by_row, by_col = torch.empty_like(kappa), torch.zeros_like(omega)
+        step = max(1, CELLS_AT_ONCE // len(omega))
+        for start in range(0, len(kappa), step):
             part = slice(start, start + step)
-            v = torch.outer(row[part], col).add_(noise)
+            v = torch.outer(kappa[part], omega).add_(sigma)
             share = self.squares[part] / v  # R^2 / v
             value -= 0.5 * (share.sum() + v.log().sum())
             slope = share.sub_(1).div_(v).mul_(0.5)  # derivative by v
-            by_row[part] = slope @ col
-            by_col += slope.mT @ row[part]
+            by_row[part] = slope @ omega
+            by_col += slope.mT @ kappa[part]
             by_noise += slope.sum()
-        return value - 0.5 * len(self) * math.log(2 * math.pi), by_row, by_col, by_noise
-
-
-def graphs_device(prior: MatrixGP) -> torch.device:
-    """Where the parameters of the prior's kernels are."""
-    return next(prior.row_axis.kernel.parameters()).device
+        value -= 0.5 * len(self) * math.log(2 * math.pi)
+        return with_gradients(value, [(row, by_row), (col, by_col), (noise, by_noise)])
 
 
 def graph_of(kernel: Kernel, name: str) -> Graph:
@@ -191,19 +168,3 @@ def spectrum(kernel: Kernel, eigenvalues: Tensor) -> Tensor:
     if isinstance(kernel, ScaleKernel):
         return kernel.outputscale * spectrum(kernel.base_kernel, eigenvalues)
     return torch.stack([spectrum(part, eigenvalues) for part in kernel.kernels]).sum(0)
-
-
-def _matrix(prior: MatrixGP, data: PositiveUnlabelled | ObservedMatrix) -> Tensor:
-    """(M, N) less the prior mean."""
-    if isinstance(data, PositiveUnlabelled):
-        matrix = torch.zeros(data.shape, dtype=prior.dtype)
-        matrix[data.rows, data.cols] = 1.0
-    elif len(data) == data.shape[0] * data.shape[1] and data.weights is None:
-        matrix = data.values.to(prior.dtype).reshape(data.shape)
-    else:
-        raise InputError(
-            f"data: expected links, or a matrix with every cell and without weights, got {len(data)} of "
-            f"{data.shape[0] * data.shape[1]} cells; use learn"
-        )
-    rows, cols = (torch.arange(size, device=graphs_device(prior)) for size in data.shape)
-    return matrix.to(rows.device) - prior.mean_module.block(rows, cols).to(matrix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,21 +13,19 @@ import torch
 from gpytorch.kernels import ScaleKernel
 from tqdm import tqdm
 
-from ..checks import check_flag, check_instance, check_not_negative, check_seed, check_whole_number
+from ..checks import check_flag, check_instance, check_not_negative, check_whole_number
 from ..errors import InputError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..models.trace_gp import TraceGP
 from ..posteriors.gaussian import TracePosterior
 from ..priors.matrix_gp import MatrixGP
-from .records import AveragedRanker, PathRecord
-from .splits import Split, make_splits
+from .records import AveragedRanker, Score
 from .validation import Choice, ChoiceInterrupted, check_model, choose
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Parameters = dict[str, float]
-Key = tuple[tuple[str, float], ...]
 
 
 def choose_kernels(
@@ -38,37 +37,28 @@ def choose_kernels(
     sweeps: int = 2,
     errors: float = 1.0,
     keep_variance: bool = True,
-    folds: int | Sequence[Split] = 1,
-    share: float = 0.2,
-    by: str = "pairs",
-    seed: int = 0,
     progress: bool = True,
     resume: KernelChoice | None = None,
     **options: Any,
 ) -> KernelChoice:
     """Search over parameters of the kernels, one after the other; each candidate is a path of :func:`choose`.
 
-    The search starts at the parameters as they are. It goes to a candidate whose gain on the held-out data is more
-    than ``errors`` standard errors (paired, over folds or tasks), so that luck alone seldom moves it, and stops when a
-    sweep over all parameters has not moved it.
+    It starts at the parameters as they are, goes to a candidate whose gain on the held-out data is more than
+    ``errors`` standard errors (paired, over folds or tasks), and stops when a sweep has not moved it.
 
     :param model: the recipe; its own strength and trace share are not used.
     :param data: observations, labels, or links. Test data are no part of it.
     :param values: to try for each parameter, by its name in the prior, such as ``row_axis.kernel.time``; names and
         setters are those of ``prior.initialize``. ``row_kernel.time`` is short for it.
     :param jumps: further candidates, tried first, with several parameters at once, for instance the kernel parameters
-        that :func:`mvgp.hyperparameters.complete_grid` has found, under its names.
+        that :func:`learn_grid` has found, under its names.
     :param sweeps: over all parameters, at most; 0 tries the jumps only.
     :param errors: standard errors that a gain has to exceed.
     :param keep_variance: whether kernels are scaled to the average prior variance of the given ones. The scale shifts
         the weight between trace norm and Hilbert norm, so a time would otherwise be chosen for its scale.
-    :param folds: K for cross-validation, 1 for one split, or the splits themselves.
-    :param share: that is held out when ``folds`` is 1.
-    :param by: "pairs" holds out random pairs, "rows" whole rows (new tasks).
-    :param seed: of splits and negatives.
     :param progress: whether to show a progress bar.
     :param resume: what an interrupted search has found.
-    :param options: the other arguments of :func:`choose`, ``trace_shares``, ``strengths``, ``metric`` and so on.
+    :param options: the other arguments of :func:`choose`, ``trace_shares``, ``folds``, ``metric``, ``seed`` and so on.
 
     Example:
         >>> import mvgp
@@ -85,48 +75,44 @@ def choose_kernels(
 
     """
     check_model(model)
-    grid, further = _read(values, jumps)
-    start = _check(model.prior, grid, further)
+    start, grid, further = _read(model.prior, values, jumps)
     errors, sweeps = check_not_negative(errors, "errors"), check_whole_number(sweeps, "sweeps", 0)
     keep_variance, progress = check_flag(keep_variance, "keep_variance"), check_flag(progress, "progress")
-    seed = check_seed(seed)
-    splits = make_splits(data, by, folds, share, seed)
-    known = _known(resume)
-    candidates: list[KernelCandidate] = []
-    tried: set[Key] = set()
+    earlier: list[KernelCandidate] = []
+    if resume is not None:
+        check_instance(resume, "resume", KernelChoice, "a KernelChoice")
+        earlier = [candidate for candidate in (*resume.candidates, resume.unfinished) if candidate is not None]
+    found = KernelChoice(())
 
-    def judge(parameters: Parameters, bar: tqdm) -> bool:
+    def judge(parameters: Parameters) -> bool:
         """Try one; whether the search goes there."""
-        tried.add(_key(parameters))
+        nonlocal found
         recipe = with_parameters(model, parameters, keep_variance=keep_variance)
-        before = known.get(_key(parameters))
+        before = next((one.choice for one in earlier if one.parameters == parameters), None)
         try:
-            choice = choose(recipe, data, folds=splits, seed=seed, progress=False, resume=before, **options)
+            choice = choose(recipe, data, progress=False, resume=before, **options)
         except ChoiceInterrupted as stopped:
             cut = KernelCandidate(parameters, stopped.partial, math.nan, math.nan, taken=False)
-            raise KernelChoiceInterrupted(KernelChoice(tuple(candidates), cut)) from None
-        old = KernelChoice(tuple(candidates)).best.choice if candidates else None
-        more, error = (math.nan, math.nan) if old is None else gain(choice, old)
-        limit = 0.0 if math.isnan(error) else errors * error
-        candidates.append(KernelCandidate(parameters, choice, more, error, old is None or more > limit))
-        bar.set_postfix_str(repr(KernelChoice(tuple(candidates)))[:80], refresh=False)
+            raise KernelChoiceInterrupted(KernelChoice(found.candidates, cut)) from None
+        more, error = gain(choice, found.best.choice) if found.candidates else (math.nan, math.nan)
+        taken = not found.candidates or more > (0.0 if math.isnan(error) else errors * error)
+        found = KernelChoice((*found.candidates, KernelCandidate(parameters, choice, more, error, taken)))
+        bar.set_postfix_str(repr(found)[:80], refresh=False)
         bar.update()
-        return candidates[-1].taken
+        return taken
 
-    total = 1 + len(further) + sweeps * len(grid)
-    with tqdm(total=total, desc="kernels", disable=not progress) as bar:
-        judge(start, bar)
-        for jump in further:
-            judge({**start, **jump}, bar)
+    with tqdm(total=1 + len(further) + sweeps * len(grid), desc="kernels", disable=not progress) as bar:
+        for jump in ({}, *further):
+            judge({**start, **jump})
         for _ in range(sweeps):
             moved = False
             for name, value in grid:
-                trial = {**KernelChoice(tuple(candidates)).best.parameters, name: value}
-                if _key(trial) not in tried:
-                    moved = judge(trial, bar) or moved
+                trial = {**found.best.parameters, name: value}
+                if all(candidate.parameters != trial for candidate in found.candidates):
+                    moved = judge(trial) or moved
             if not moved:
                 break
-    return KernelChoice(tuple(candidates))
+    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,19 +145,15 @@ class KernelChoice:
         import pandas as pd
 
         lines = []
-        for candidate in self.candidates:
-            point = candidate.choice.chosen
+        for one in self.candidates:
+            point, metric = one.choice.chosen, one.choice.settings.metric
             chosen = {"trace_share": point.trace_share, "strength": point.strength, "rank": point.rank}
-            scores = {
-                candidate.choice.settings.metric: point.mean,
-                "gain": candidate.gain,
-                "gain_error": candidate.gain_error,
-            }
-            lines.append({**candidate.parameters, **chosen, **scores, "taken": candidate.taken})
+            scores = {metric: point.mean, "gain": one.gain, "gain_error": one.gain_error, "taken": one.taken}
+            lines.append({**one.parameters, **chosen, **scores})
         return pd.DataFrame(lines)
 
     def __repr__(self) -> str:
-        if not any(candidate.taken for candidate in self.candidates):
+        if not self.candidates:
             return "KernelChoice(nothing finished)"
         values = ", ".join(f"{name} {value:.3g}" for name, value in self.best.parameters.items())
         point, metric = self.best.choice.chosen, self.best.choice.settings.metric
@@ -209,38 +191,25 @@ class KernelChoiceInterrupted(KeyboardInterrupt):
 
 def gain(new: Choice, old: Choice) -> tuple[float, float]:
     """How much better the chosen point of one choice is than that of another on the same splits, and its error."""
-    mine, theirs = _records(new), _records(old)
-    differences = [a.score.value - b.score.value for a, b in zip(mine, theirs, strict=True)]
-    values = torch.tensor(differences, dtype=torch.float64)
-    if len(values) == 1:
-        a, b = mine[0].score, theirs[0].score
-        if a.per_task is None or b.per_task is None or not torch.equal(_given(a.tasks), _given(b.tasks)):
-            return differences[0], math.nan
+    mine, theirs = _scores(new), _scores(old)
+    differences = [a.value - b.value for a, b in zip(mine, theirs, strict=True)]
+    values, (a, b) = torch.tensor(differences, dtype=torch.float64), (mine[0], theirs[0])
+    same = a.tasks is not None and b.tasks is not None and torch.equal(a.tasks, b.tasks)
+    if len(values) == 1 and same and a.per_task is not None and b.per_task is not None:
         values = a.per_task - b.per_task  # tasks count alike here
     error = float(values.std() / math.sqrt(len(values))) if len(values) > 1 else math.nan
     return sum(differences) / len(differences), error
 
 
-def _records(choice: Choice) -> list[PathRecord]:
+def _scores(choice: Choice) -> list[Score]:
     """Of the chosen point, one for each fold."""
     point = choice.chosen
-    records = [
-        record
-        for record in choice.records
-        if (record.trace_share, record.strength) == (point.trace_share, point.strength)
-    ]
-    return sorted(records, key=lambda record: record.fold)
-
-
-def _given(tasks: torch.Tensor | None) -> torch.Tensor:
-    return torch.zeros(0) if tasks is None else tasks
+    records = [r for r in choice.records if (r.trace_share, r.strength) == (point.trace_share, point.strength)]
+    return [record.score for record in sorted(records, key=lambda record: record.fold)]
 
 
 def with_parameters(model: TraceGP, parameters: Mapping[str, float], *, keep_variance: bool) -> TraceGP:
-    """A recipe of its own with these parameters of the prior.
-
-    :param keep_variance: whether the column kernel is scaled so that the average prior variance stays as it is.
-    """
+    """A recipe of its own with these parameters of the prior; the column kernel is scaled to keep its variance."""
     other = copy.deepcopy(model)
     with torch.no_grad():
         dtype = other.prior.dtype  # given as tensors: GPyTorch's setters round plain numbers to single precision
@@ -248,10 +217,9 @@ def with_parameters(model: TraceGP, parameters: Mapping[str, float], *, keep_var
         if keep_variance:
             factor = _variance(model.prior) / _variance(other.prior)
             if abs(factor - 1) > 1e-6:
-                axis = other.prior.col_axis
-                scaled = ScaleKernel(axis.kernel).to(dtype)
+                scaled = ScaleKernel(other.prior.col_axis.kernel).to(dtype)
                 scaled.outputscale = torch.tensor(factor, dtype=dtype)
-                axis.kernel = scaled
+                other.prior.col_axis.kernel = scaled
     return other
 
 
@@ -262,47 +230,24 @@ def _variance(prior: MatrixGP) -> float:
     return float(rows.diagonal().double().mean() * cols.diagonal().double().mean())
 
 
-def _key(parameters: Mapping[str, float]) -> Key:
-    return tuple(parameters.items())
-
-
-def _read(values: Any, jumps: Any) -> tuple[list[tuple[str, float]], list[Parameters]]:
-    """What is tried one by one, and what is tried at once, with full names and plain numbers."""
+def _read(prior: MatrixGP, values: Any, jumps: Any) -> tuple[Parameters, list[tuple[str, float]], list[Parameters]]:
+    """The parameters as they are, what is tried one by one, and what is tried at once; refuse what cannot be set."""
     listed = isinstance(jumps, Sequence) and all(isinstance(jump, Mapping) for jump in jumps)
     if not isinstance(values, Mapping) or not listed:
         raise InputError(
             "values and jumps: expected names with values, such as {'row_axis.kernel.time': [0.5, 2.0]} and "
             "[{'row_axis.kernel.time': 2.0}]"
         )
-    grid = [_pair(name, value) for name, entries in values.items() for value in _several(entries, name)]
-    if not grid and not jumps:
+    for name, entries in values.items():
+        if isinstance(entries, str) or not isinstance(entries, Iterable):
+            raise InputError(f"{name}: expected a list of values to try, got {entries!r}")
+    grid = [_pair(name, value) for name, entries in values.items() for value in entries]
+    further = [dict(_pair(name, value) for name, value in jump.items()) for jump in jumps]
+    if not grid and not further:
         raise InputError("values: expected at least one parameter to search over, got none")
-    return grid, [dict(_pair(name, value) for name, value in jump.items()) for jump in jumps]
-
-
-def _several(entries: Any, name: str) -> list[Any]:
-    if isinstance(entries, str) or not isinstance(entries, Iterable):
-        raise InputError(f"{name}: expected a list of values to try, got {entries!r}")
-    return list(entries)
-
-
-def _pair(name: Any, value: Any) -> tuple[str, float]:
-    """A full name, and a number."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: expected a value that is one number, got {value!r}") from None
-    for axis in ("row", "col"):
-        if str(name).startswith(f"{axis}_kernel."):  # as learn_grid has it
-            return f"{axis}_axis.kernel." + str(name).removeprefix(f"{axis}_kernel."), number
-    return str(name), number
-
-
-def _check(prior: MatrixGP, grid: Sequence[tuple[str, float]], jumps: Sequence[Parameters]) -> Parameters:
-    """The parameters as they are, in the order of the grid and then of the jumps; refuse what cannot be set."""
     trial, start = copy.deepcopy(prior), Parameters()
     fine = torch.finfo(prior.dtype).eps ** 0.5  # what constraints leave of a number
-    for name, value in [*grid, *(pair for jump in jumps for pair in jump.items())]:
+    for name, value in [*grid, *(pair for jump in further for pair in jump.items())]:
         start.setdefault(name, _get(prior, name))
         try:
             trial.initialize(**{name: torch.tensor(value, dtype=prior.dtype)})
@@ -311,7 +256,16 @@ def _check(prior: MatrixGP, grid: Sequence[tuple[str, float]], jumps: Sequence[P
             raise InputError(f"{name}: expected a value that can be set, got {value!r}: {error}") from None
         if not abs(now - value) <= fine * max(1.0, abs(now)):
             raise InputError(f"{name}: expected a value within its constraint, got {value!r}")
-    return start
+    return start, grid, further
+
+
+def _pair(name: Any, value: Any) -> tuple[str, float]:
+    """A full name, and a number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: expected a value that is one number, got {value!r}") from None
+    return re.sub(r"^(row|col)_kernel\.", r"\1_axis.kernel.", str(name)), number  # short names as learn_grid has them
 
 
 def _get(prior: MatrixGP, name: str) -> float:
@@ -322,11 +276,3 @@ def _get(prior: MatrixGP, name: str) -> float:
         names = [full.replace("raw_", "") for full, _ in prior.named_parameters()]
         raise InputError(f"{name!r}: expected the name of a parameter that is one number, among {', '.join(names)}")
     return float(value.detach())
-
-
-def _known(resume: Any) -> dict[Key, Choice]:
-    if resume is None:
-        return {}
-    check_instance(resume, "resume", KernelChoice, "a KernelChoice")
-    candidates = [*resume.candidates, *([resume.unfinished] if resume.unfinished else [])]
-    return {_key(candidate.parameters): candidate.choice for candidate in candidates}

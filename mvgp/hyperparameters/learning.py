@@ -1,23 +1,33 @@
-"""Learning hyperparameters: the maximum of the marginal likelihood by L-BFGS."""
+"""Learning: raw parameters as a vector, L-BFGS on any objective, and ``learn``, with standard errors."""
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+from gpytorch import Module
+from gpytorch.constraints import Interval
 from gpytorch.likelihoods import GaussianLikelihood
+from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn import Parameter
+from tqdm import tqdm
 
 from ..checks import check_flag, check_instance, check_iterations, check_tolerance, check_whole_number, refuse_gradient
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..priors.matrix_gp import MatrixGP
-from .marginal import LogMarginal, MarginalMethod, MatrixMarginalLogLikelihood
-from .parameters import LearningResult, Objective, ParameterVector, observed_information, standard_errors
-from .probes import PROBES
+from .marginal import LogMarginal, MatrixMarginalLogLikelihood, check_problem
 
 FIRST, AGAIN = 1.0, 0.02  # length of the first step in raw parameters
 TURNS = 5  # of L-BFGS, at most, each with a new preconditioner
+STEP = 1e-3  # of the central differences of the observed information, in raw parameters
+FLAT = 1e-2  # information below which the data do not determine a raw parameter
 
 
 def learn(
@@ -30,16 +40,12 @@ def learn(
     errors: bool = True,
     max_errors: int = 200,
     progress: bool = False,
-    method: MarginalMethod = "auto",
-    probes: int = PROBES,
-    seed: int = 0,
     **options: Any,
 ) -> Learned:
     r"""Maximise the log marginal likelihood over all raw parameters that take gradients, in place.
 
-    With probes L-BFGS runs at least twice: with the preconditioner of the starting point, and again from where it ended
-    with the preconditioner of that point. P probes move the optimum by at most about :math:`1 / \sqrt{P}` of a
-    standard error.
+    With probes L-BFGS runs again from where it ended, with the preconditioner of that point. P probes move the optimum
+    by at most about :math:`1 / \sqrt{P}` of a standard error.
 
     :param model: a :class:`mvgp.MatrixGP`, or a recipe that has one as ``prior``.
     :param likelihood: gpytorch's ``GaussianLikelihood``; it is brought to the prior's precision.
@@ -50,23 +56,16 @@ def learn(
     :param errors: whether to compute standard errors, two gradients for each parameter.
     :param max_errors: parameters up to which they are computed.
     :param progress: show a progress bar.
-    :param method: of the value, as in :func:`~mvgp.hyperparameters.log_marginal`.
-    :param probes: how many random vectors estimate the log determinant.
-    :param seed: of the probes.
-    :param options: further ones of :class:`MatrixMarginalLogLikelihood`.
+    :param options: ``method``, ``probes``, ``seed`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
-    prior = getattr(model, "prior", model)
-    if not isinstance(prior, MatrixGP):
-        raise InputError(f"model: expected mvgp.MatrixGP or a recipe with one, got {type(model).__name__}")
-    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
-    if data.shape != prior.shape:
-        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    prior = check_instance(getattr(model, "prior", model), "model", MatrixGP, "mvgp.MatrixGP or a recipe with one")
+    check_problem(prior, data)
     refuse_gradient(data, "data")
     prior.refuse_gradients()
     tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
     errors, progress = check_flag(errors, "errors"), check_flag(progress, "progress")
     max_errors = check_whole_number(max_errors, "max_errors", 0)
-    mll = MatrixMarginalLogLikelihood(likelihood, prior, method=method, probes=probes, seed=seed, **options)
+    mll = MatrixMarginalLogLikelihood(likelihood, prior, **options)
     likelihood.to(prior.dtype)
     vector = ParameterVector({"": prior, "likelihood": likelihood})
     if errors and len(vector.get()) > max_errors:
@@ -74,17 +73,12 @@ def learn(
             f"errors: standard errors are offered for up to {max_errors} parameters, "
             f"there are {len(vector.get())}; pass errors=False"
         )
-    objective = _MarginalObjective(mll, data, vector)
-    goal = tolerance * len(data) ** 0.5
+    objective = Objective(
+        vector, lambda: mll(prior(data.rows, data.cols), data.values, weights=data.weights) * len(data)
+    )
     for turn in range(TURNS):
-        objective.maximise(
-            max_steps=max_steps,
-            goal=goal,
-            unit=1.0,
-            first_step=FIRST if turn == 0 else AGAIN,
-            label="log marginal likelihood",
-            progress=progress,
-        )
+        first_step = FIRST if turn == 0 else AGAIN
+        objective.maximise(max_steps, tolerance * len(data) ** 0.5, first_step=first_step, progress=progress)
         fields = objective.result_fields(tolerance, len(data))
         if mll.last.method != "probes" or (turn > 0 and fields["converged"]):
             break
@@ -94,6 +88,36 @@ def learn(
     result = Learned(**fields | {"evaluations": objective.evaluations}, standard_errors=bars, log_marginal=last)
     result.warn_unless_converged("allow more steps, or begin elsewhere")
     return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningResult:
+    """The outcome of learning; the parameters themselves were changed in place.
+
+    :param parameters: constrained value of each parameter, by name.
+    :param history: objective after each step.
+    :param converged: whether ``gradient`` is within ``tolerance``.
+    :param gradient: largest derivative by a raw parameter, divided by the root of the number of observations.
+    :param tolerance: what was requested.
+    :param evaluations: how often value and gradient were computed.
+    """
+
+    parameters: dict[str, Tensor]
+    history: tuple[float, ...]
+    converged: bool
+    gradient: float
+    tolerance: float
+    evaluations: int
+
+    def warn_unless_converged(self, advice: str) -> None:
+        """Warn the caller's caller if the tolerance was missed."""
+        if not self.converged:
+            warnings.warn(
+                f"learning ended with gradient {self.gradient:.2e} after {len(self.history)} steps, the tolerance is "
+                f"{self.tolerance:.2e}; {advice}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,26 +142,159 @@ class Learned(LearningResult):
         return "\n".join(lines)
 
 
-class _MarginalObjective(Objective):
-    """The log marginal likelihood plus log densities of priors on parameters."""
+class ParameterVector:
+    """Raw parameters that take gradients, laid end to end; the names of ``modules`` come before theirs."""
 
-    def __init__(self, mll: MatrixMarginalLogLikelihood, data: ObservedMatrix, vector: ParameterVector) -> None:
-        super().__init__(vector)
-        self.mll, self.data = mll, data
+    def __init__(self, modules: dict[str, Module]) -> None:
+        self.items: dict[str, tuple[Parameter, Interval | None]] = {}
+        self.raw: list[Parameter] = []
+        for prefix, module in modules.items():
+            for name, parameter, constraint in module.named_parameters_and_constraints():
+                if not parameter.requires_grad or any(parameter is other for other in self.raw):
+                    continue
+                *path, last = name.split(".")
+                full = ".".join([*([prefix] if prefix else []), *path, last.removeprefix("raw_")])
+                if not bool(torch.isfinite(parameter).all()):
+                    raise InputError(
+                        f"{full}: lies at an end of its constraint (its raw number is not finite), from where nothing "
+                        "is learned; give it a value inside, or keep it with requires_grad_(False)"
+                    )
+                self.items[full] = (parameter, constraint)
+                self.raw.append(parameter)
+        if not self.items:
+            raise InputError("nothing to learn: no parameter of the prior or the likelihood takes gradients")
 
-    def evaluate(self) -> tuple[Tensor, float]:
-        """See :class:`Objective`."""
-        prior, data = self.mll.model, self.data
-        value = self.mll(prior(data.rows, data.cols), data.values, weights=data.weights) * len(data)
-        return value, float(value.detach())
+    def get(self) -> Tensor:
+        """(n,) float64: all raw numbers."""
+        return _flat(self.raw)
+
+    @torch.no_grad()
+    def set(self, vector: Tensor) -> None:
+        """Put (n,) raw numbers in place."""
+        for parameter, part in zip(self.raw, self.split(vector), strict=True):
+            parameter.copy_(part)
+
+    def split(self, vector: Tensor) -> list[Tensor]:
+        """The parts of (n,) numbers, each in its parameter's shape."""
+        parts = vector.split([p.numel() for p in self.raw])
+        return [part.reshape(p.shape) for part, p in zip(parts, self.raw, strict=True)]
+
+    def constrained(self) -> dict[str, Tensor]:
+        """Each parameter as the model sees it."""
+        return {name: _transform(p.detach(), c).clone() for name, (p, c) in self.items.items()}
+
+    def slopes(self) -> Tensor:
+        """(n,) float64: derivative of each constrained number by its raw one."""
+        slopes: list[Tensor] = []
+        for parameter, constraint in self.items.values():
+            raw = parameter.detach().double().requires_grad_(True)
+            slopes += torch.autograd.grad(_transform(raw, constraint).sum(), raw)
+        return _flat(slopes)
+
+
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    """(n,) float64: all numbers, end to end."""
+    return torch.cat([tensor.detach().double().reshape(-1).cpu() for tensor in tensors])
+
+
+def _transform(raw: Tensor, constraint: Interval | None) -> Tensor:
+    value: Tensor = raw + 0 if constraint is None else constraint.transform(raw)
+    return value
+
+
+class Objective:
+    """A function of raw parameters, to be maximised; ``evaluate`` gives it, (), with a gradient, where they are."""
+
+    def __init__(self, vector: ParameterVector, evaluate: Callable[[], Tensor]) -> None:
+        self.vector, self.evaluate, self.evaluations, self.value = vector, evaluate, 0, math.nan
+        self.history: list[float] = []
+
+    def both(self, raw: Tensor) -> tuple[float, Tensor]:
+        """The objective and its gradient (n,) at ``raw`` (n,)."""
+        self.vector.set(raw)
+        with torch.enable_grad():
+            value = self.evaluate()
+        parts = torch.autograd.grad(value, self.vector.raw, allow_unused=True, materialize_grads=True)
+        self.evaluations, self.value = self.evaluations + 1, float(value.detach())
+        return self.value, _flat(parts)
+
+    def maximise(
+        self,
+        max_steps: int,
+        goal: float,
+        *,
+        unit: float = 1.0,
+        first_step: float | None = None,
+        precision: float = 1e-15,
+        searches: int = 40,
+        label: str = "log marginal likelihood",
+        progress: bool,
+    ) -> None:
+        """L-BFGS from where the parameters are; it leaves them at the best point it found.
+
+        It stops at the largest derivative ``goal``, or at the relative change ``precision`` of the objective. So that
+        the first step is not too long, the objective is divided by ``unit``, or the search scaled to ``first_step``.
+        """
+        start = self.vector.get()
+        origin, step = (torch.zeros_like(start), 1.0) if first_step is None else (start, first_step)
+
+        def minus(u: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self.both(origin + step * torch.from_numpy(np.array(u)))
+            return -value / unit, -step * gradient.numpy() / unit
+
+        with tqdm(total=max_steps, disable=not progress, desc=label, leave=False) as bar:
+
+            def note(intermediate_result: Any) -> None:
+                self.history.append(-float(intermediate_result.fun) * unit)
+                bar.update()
+                bar.set_postfix(value=f"{self.history[-1]:.3f}")
+
+            optimum = minimize(
+                minus,
+                ((start - origin) / step).numpy(),
+                jac=True,
+                method="L-BFGS-B",
+                callback=note,
+                options={"maxiter": max_steps, "gtol": step * goal / unit, "ftol": precision, "maxls": searches},
+            )
+        self.vector.set(origin + step * torch.from_numpy(np.asarray(optimum.x)))
+
+    def result_fields(self, tolerance: float, count: int) -> dict[str, Any]:
+        """The fields of a :class:`LearningResult` at the parameters as they are, for ``count`` observations."""
+        steepest = float(self.both(self.vector.get())[1].abs().max()) / count**0.5
+        return {
+            "parameters": self.vector.constrained(),
+            "history": tuple(self.history),
+            "converged": steepest <= tolerance,
+            "gradient": steepest,
+            "tolerance": tolerance,
+            "evaluations": self.evaluations,
+        }
 
 
 def _standard_errors(objective: Objective) -> dict[str, Tensor]:
-    """By name, at the parameters as they are."""
-    best = objective.vector.get()
+    """By name, from the observed information: minus the Hessian, by central differences of the gradient."""
+    best, columns = objective.vector.get(), []
     try:
-        information = observed_information(lambda raw: objective.both(raw)[1], best)
+        for step in STEP * torch.eye(len(best), dtype=best.dtype):
+            columns.append((objective.both(best - step)[1] - objective.both(best + step)[1]) / (2 * STEP))
     finally:
         objective.vector.set(best)
-    parts = objective.vector.split(standard_errors(information, objective.vector.slopes()))
+    matrix = torch.stack(columns, dim=1)
+    parts = objective.vector.split(standard_errors((matrix + matrix.mT) / 2, objective.vector.slopes()))
     return dict(zip(objective.vector.items, parts, strict=True))
+
+
+def standard_errors(information: Tensor, slopes: Tensor) -> Tensor:
+    r"""(n,) standard errors of constrained parameters: the roots of the diagonal of :math:`J I^{-1} J`.
+
+    I (n, n) is the ``information`` of raw parameters, J (n,) the slopes of constrained by raw ones. A parameter that
+    the data do not determine (a weight that went to 0, say) has NaN; the others are then those with that one fixed.
+    All are NaN where the information is not positive definite: not a maximum.
+    """
+    errors = torch.full_like(slopes, torch.nan)
+    free = (information.diagonal() > FLAT).nonzero().squeeze(1)
+    chol, info = torch.linalg.cholesky_ex(information[free][:, free])
+    if int(info) == 0 and len(free):
+        errors[free] = torch.cholesky_inverse(chol).diagonal().sqrt() * slopes[free].abs()
+    return errors

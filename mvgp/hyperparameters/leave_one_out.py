@@ -60,47 +60,32 @@ def leave_one_out(posterior: FullPosterior, data: ObservedMatrix, which: Any = N
         12,000 observed pairs) or a complete grid.
     """
     check_instance(posterior, "posterior", FullPosterior, "that of mvgp.FullGP")
-    conditional, scale = _conditional(posterior)
+    conditional, scale = unscaled(posterior.conditional)
+    assert isinstance(conditional, ConditionalCovariance)  # a FullPosterior has no other
     if posterior.certificate is not None or not isinstance(posterior.coefficients, SparseCoefficients):
         raise InputError("posterior: expected one under Gaussian noise, got that of a ranking")
     alpha = posterior.coefficients.values  # (T,)
-    values = _checked_values(posterior, data, alpha)
-    chosen = None if which is None else check_index(which, len(data), "which").to(alpha.device)
-    diagonal = _inverse_diagonal(conditional, chosen)
-    noise = conditional.noise.expand(len(data))
-    if chosen is not None:
-        alpha, values, noise = alpha[chosen], values[chosen], noise[chosen]
-    variance = 1 / diagonal
-    return LeaveOneOut(values - alpha * variance, scale * variance, scale * (variance - noise), values)
-
-
-def _conditional(posterior: FullPosterior) -> tuple[ConditionalCovariance, float]:
-    """S of the prior as it was given, and by what it is multiplied."""
-    covariance, scale = unscaled(posterior.conditional)
-    assert isinstance(covariance, ConditionalCovariance)  # a FullPosterior has no other
-    return covariance, scale
-
-
-def _checked_values(posterior: FullPosterior, data: ObservedMatrix, alpha: Tensor) -> Tensor:
-    """(T,) the values of ``data``, once they are known to be what was fitted: K_TT alpha + D alpha = r - b."""
     check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
-    conditional, _ = _conditional(posterior)
-    pairs = conditional.pairs
+    pairs, values = conditional.pairs, data.values.to(alpha)
     rows, cols = data.rows.to(pairs.rows), data.cols.to(pairs.cols)
     if data.shape != posterior.shape or not (torch.equal(rows, pairs.rows) and torch.equal(cols, pairs.cols)):
         raise InputError(
             f"data: expected the {len(pairs)} entries of shape {posterior.shape} that the posterior was fitted to, "
             f"got {len(data)} entries of shape {data.shape} at other places"
         )
-    values = data.values.to(alpha)
     target = values - posterior.prior.mean_module(rows, cols)
-    gap = float((conditional.times(alpha.unsqueeze(1)).squeeze(1) - target).norm())
+    gap = float((conditional.times(alpha.unsqueeze(1)).squeeze(1) - target).norm())  # A alpha = r - b if they fit
     if gap > SAME * float(target.norm()):
         raise InputError(
             f"data: expected the values that the posterior was fitted to, got others: their relative residual is "
             f"{gap / float(target.norm()):.2g}"
         )
-    return values
+    chosen = None if which is None else check_index(which, len(data), "which").to(alpha.device)
+    variance = 1 / _inverse_diagonal(conditional, chosen)
+    noise = conditional.noise.expand(len(data))
+    if chosen is not None:
+        alpha, values, noise = alpha[chosen], values[chosen], noise[chosen]
+    return LeaveOneOut(values - alpha * variance, scale * variance, scale * (variance - noise), values)
 
 
 def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) -> Tensor:
@@ -108,25 +93,24 @@ def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) 
     count, solver = len(conditional.pairs), conditional.solver
     if isinstance(solver, SpectralSolver):
         (_, u), (_, v) = solver.row_pairs, solver.col_pairs
-        left_out = u.square() @ solver.shrink @ v.square().mT  # (M, N)
-        everything = (1 - conditional.pairs.gather(left_out.unsqueeze(0)).squeeze(1)) / solver.noise
-        if u.shape[0] == u.shape[1] and v.shape[0] == v.shape[1]:  # the same without cancellation
-            grid = u.square() @ (1 / (solver.products + solver.noise)) @ v.square().mT
-            everything = conditional.pairs.gather(grid.unsqueeze(0)).squeeze(1)
-        return everything if which is None else everything[which]
-    if conditional.has_dense or (which is None and count <= conditional.limits.dense):
+        whole = u.shape[0] == u.shape[1] and v.shape[0] == v.shape[1]  # then there is no cancellation
+        inner = 1 / (solver.products + solver.noise) if whole else solver.shrink
+        grid = u.square() @ inner @ v.square().mT  # (M, N)
+        everything = conditional.pairs.gather(grid.unsqueeze(0)).squeeze(1)
+        everything = everything if whole else (1 - everything) / solver.noise
+    elif conditional.has_dense or (which is None and count <= conditional.limits.dense):
         everything = conditional.dense.inverse_diagonal()
-        return everything if which is None else everything[which]
-    if which is None:
+    elif which is None:
         raise SizeError(
             f"leave-one-out for all entries is offered up to {conditional.limits.dense:,} observed pairs, there are "
             f"{count:,}; name some with which="
         )
-    parts = []
-    for start in range(0, len(which), SOLVE_BATCH):
-        part = which[start : start + SOLVE_BATCH]
-        columns = torch.arange(len(part), device=part.device)
-        rhs = torch.zeros(count, len(part), dtype=conditional.noise.dtype, device=part.device)
-        rhs[part, columns] = 1
-        parts.append(conditional.solve(rhs)[part, columns])
-    return torch.cat(parts) if parts else conditional.noise.new_zeros(0)
+    else:
+        parts = [conditional.noise.new_zeros(0)]
+        for part in which.split(SOLVE_BATCH) if len(which) else ():
+            columns = torch.arange(len(part), device=part.device)
+            rhs = torch.zeros(count, len(part), dtype=conditional.noise.dtype, device=part.device)
+            rhs[part, columns] = 1
+            parts.append(conditional.solve(rhs)[part, columns])
+        return torch.cat(parts)
+    return everything if which is None else everything[which]

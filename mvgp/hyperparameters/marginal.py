@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -12,37 +12,24 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
 from torch import Tensor
 
-from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance
+from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
-from ..likelihoods.data_loss import check_gaussian
+from ..likelihoods.losses import check_gaussian
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from ..linalg.cost import DEFAULT_LIMITS
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.solvers import make_solver
 from ..priors.matrix_gp import MatrixGP
 from ..tensor_checks import check_values, check_weights
-from .derivative import with_derivative
-from .probes import PROBES, Reference, check_probes, log_determinant
+from .probes import PROBES, Reference, log_determinant, with_derivative
 
 MarginalMethod = Literal["auto", "cholesky", "spectral", "probes"]
-METHODS = ("auto", "cholesky", "spectral", "probes")
 SLACK = 2.0  # a reference is kept until this many times the iterations are needed that it needed at first
 GRACE = 10
 
 
-def log_marginal(
-    prior: MatrixGP,
-    likelihood: GaussianLikelihood,
-    data: ObservedMatrix,
-    *,
-    method: MarginalMethod = "auto",
-    tolerance: float | None = None,
-    probe_tolerance: float | None = None,
-    max_iterations: int = 1000,
-    probes: int = PROBES,
-    seed: int = 0,
-) -> LogMarginal:
+def log_marginal(prior: MatrixGP, likelihood: GaussianLikelihood, data: ObservedMatrix, **options: Any) -> LogMarginal:
     r"""The log marginal likelihood of ``data``, with its gradient.
 
     .. math:: \log p(r) = -\tfrac12 \left( \rho^T A^{-1} \rho + \log\det A + T \log 2\pi \right),
@@ -51,27 +38,26 @@ def log_marginal(
     :param prior: the matrix-variate prior.
     :param likelihood: gpytorch's ``GaussianLikelihood``.
     :param data: T observed pairs.
-    :param method: ``cholesky``, exact, is taken up to 3,000 observed pairs; ``spectral``, exact, for complete grids
-        with equal noise; ``probes`` otherwise.
-    :param tolerance: relative residual of the linear system; 1e-8 in double precision, 1e-5 in single.
-    :param probe_tolerance: the same for the probes; 1e-6 and 1e-4.
-    :param max_iterations: of conjugate gradients.
-    :param probes: how many random vectors estimate the log determinant.
-    :param seed: of the probes.
+    :param options: ``method``, ``tolerance`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
-    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
-    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
-    if data.shape != prior.shape:
-        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-    settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
+    check_problem(prior, data)
+    settings = MarginalSettings(**options)
     joint = prior(data.rows, data.cols)
     noise = noise_of(likelihood, joint.loc, data.weights)
     return pair_log_marginal(joint.lazy_covariance_matrix, data.values.to(joint.loc) - joint.loc, noise, settings)
 
 
+def check_problem(prior: Any, data: Any) -> None:
+    """A prior, and observations of the same shape."""
+    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
+    if data.shape != prior.shape:
+        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+
+
 @dataclass(frozen=True)
 class MarginalSettings:
-    """How a log marginal likelihood is computed: the arguments of :func:`log_marginal`, checked."""
+    """How a log marginal likelihood is computed: the options of :class:`MatrixMarginalLogLikelihood`, checked."""
 
     method: MarginalMethod = "auto"
     tolerance: float | None = None
@@ -81,17 +67,13 @@ class MarginalSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice(self.method, "method", METHODS)
-        checked: dict[str, Any] = {
-            "max_iterations": check_iterations(self.max_iterations),
-            "probes": check_probes(self.probes),
-            "seed": check_seed(self.seed),
-        }
+        check_choice(self.method, "method", get_args(MarginalMethod))
+        check_iterations(self.max_iterations)
+        check_whole_number(self.probes, "probes", 2)
+        check_seed(self.seed)
         for name in ("tolerance", "probe_tolerance"):
             if getattr(self, name) is not None:
-                checked[name] = check_tolerance(getattr(self, name), name)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+                check_tolerance(getattr(self, name), name)
 
     def reference(self, covariance: PairLinearOperator, noise: Tensor) -> Reference:
         """The preconditioner and the probes of these very parameters; ``noise`` () or (T,)."""
@@ -129,16 +111,16 @@ class LogMarginal:
 class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
     r"""(log p(r) + log densities of gpytorch priors on parameters) / T, as gpytorch's ``ExactMarginalLogLikelihood``.
 
-    Up to 3,000 observed pairs, and on complete grids with equal noise, it is exact. Beyond that the log determinant is
-    estimated; ``last`` has the error bar. The probes and the preconditioner they are drawn from stay the same from
-    call to call, so that value and gradient belong to one smooth function and L-BFGS works; they are made anew when
-    conjugate gradients slow down because the parameters have moved far, or by :meth:`refresh`.
+    Probes, and the preconditioner they are drawn from, stay the same from call to call, so that value and gradient
+    belong to one smooth function and L-BFGS works; they are made anew when conjugate gradients slow down because the
+    parameters have moved far, or by :meth:`refresh`. ``last`` has the error bar.
 
     :param likelihood: gpytorch's ``GaussianLikelihood``.
     :param prior: the matrix-variate prior.
-    :param method: see :func:`~mvgp.hyperparameters.log_marginal`.
-    :param tolerance: relative residual of the linear system.
-    :param probe_tolerance: relative residual of the probes.
+    :param method: ``cholesky``, exact, is taken up to 3,000 observed pairs; ``spectral``, exact, for complete grids
+        with equal noise; ``probes`` otherwise.
+    :param tolerance: relative residual of the linear system; 1e-8 in double precision, 1e-5 in single.
+    :param probe_tolerance: the same for the probes; 1e-6 and 1e-4.
     :param max_iterations: of conjugate gradients.
     :param probes: how many random vectors estimate the log determinant.
     :param seed: of the probes.
@@ -194,12 +176,10 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
 
         :param weights: (T,) positive; an entry has noise variance noise / weight.
         """
-        if not isinstance(function_dist, MultivariateNormal) or not isinstance(
-            function_dist.lazy_covariance_matrix, PairLinearOperator
-        ):
+        covariance = getattr(function_dist, "lazy_covariance_matrix", None)
+        if not isinstance(function_dist, MultivariateNormal) or not isinstance(covariance, PairLinearOperator):
             raise InputError(f"function_dist: expected prior(rows, cols), got {type(function_dist).__name__}")
-        mean, covariance = function_dist.loc, function_dist.lazy_covariance_matrix
-        count = len(mean)
+        mean, count = function_dist.loc, len(function_dist.loc)
         values = check_values(target, count, "target", keep_gradient=True).to(mean)
         checked = None if weights is None else check_weights(weights, count, mean.dtype, keep_gradient=True).to(mean)
         noise = noise_of(self.likelihood, mean, checked)
@@ -209,13 +189,10 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
 
     def log_parameter_prior(self) -> Tensor:
         """(): the log densities of the gpytorch priors that are registered on parameters."""
-        total, seen = self.model.mean_module.zero, set()
-        for part in (self.model, self.likelihood):
-            for _, module, prior, closure, _ in part.named_priors():
-                if (id(module), id(prior)) not in seen:  # a kernel may serve both axes
-                    seen.add((id(module), id(prior)))
-                    total = total + prior.log_prob(closure(module)).sum()
-        return total
+        found = [named for part in (self.model, self.likelihood) for named in part.named_priors()]
+        once = {(id(module), id(prior)): (module, prior, closure) for _, module, prior, closure, _ in found}
+        logs = [prior.log_prob(closure(module)).sum() for module, prior, closure in once.values()]
+        return sum(logs, self.model.mean_module.zero)  # a kernel that serves both axes counts once
 
     def _evaluate(self, covariance: PairLinearOperator, residual: Tensor, noise: Tensor) -> LogMarginal:
         settings = replace(self.settings, method=choose_method(covariance, noise, self.settings.method))
@@ -267,29 +244,50 @@ def pair_log_marginal(
     settings: MarginalSettings,
     reference: Reference | None = None,
 ) -> LogMarginal:
-    """The log density of ``residual`` (T,) under N(0, K_TT + D).
+    """The log density of ``residual`` (T,) under N(0, K_TT + D), ``noise`` () or (T,) the diagonal of D.
 
-    :param covariance: K_TT (T, T).
-    :param noise: () or (T,) the diagonal of D.
-    :param reference: for ``probes``; the one of these very parameters when left out.
+    Probes use the ``reference``, or that of these very parameters when it is left out.
     """
     single = residual.dtype == torch.float32
-    tolerance = settings.tolerance or (1e-5 if single else 1e-8)
-    probe_tolerance = settings.probe_tolerance or (1e-4 if single else 1e-6)
+    tolerance = float(settings.tolerance or (1e-5 if single else 1e-8))
     chosen = choose_method(covariance, noise, settings.method)
     if chosen == "cholesky":
         return _dense(covariance, residual, noise, tolerance)
     if chosen == "spectral":
         return _complete(covariance, residual, noise, tolerance)
-    each = noise.expand(len(residual))
-    reference = reference or settings.reference(covariance, noise)
-    return _probed(covariance, residual, each, reference, tolerance, probe_tolerance, settings.max_iterations)
+    # by conjugate gradients and probes; nothing of size T x T
+    reference, noise = reference or settings.reference(covariance, noise), noise.expand(len(residual))
+    covariance = PairLinearOperator(covariance.row_op, covariance.col_op, covariance.left)
+    needed = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise, residual))
+    fixed, each = covariance.detach(), noise.detach().unsqueeze(1)
+    with torch.no_grad():
+        solution = conjugate_gradients(
+            lambda x: fixed._matmul(x) + each * x,
+            residual.detach().unsqueeze(1),
+            tolerance=tolerance,
+            max_iterations=settings.max_iterations,
+            preconditioner=reference.apply,
+        ).checked()
+    determinant = log_determinant(
+        fixed,
+        noise.detach(),
+        reference,
+        tolerance=settings.probe_tolerance or (1e-4 if single else 1e-6),
+        max_iterations=settings.max_iterations,
+        derivative=needed,
+    )
+    quadratic = float(residual.detach() @ solution.value.squeeze(1))
+    constant = len(residual) * math.log(2 * math.pi)
+    value = residual.new_tensor(-0.5 * (quadratic + float(determinant.value) + constant))
+    if needed:
+        value = with_derivative(value, covariance, residual, noise, solution.value, determinant.vectors)
+    error, log_det, report = 0.5 * determinant.standard_error, float(determinant.value), determinant.solve_report
+    return LogMarginal(value, error, "probes", quadratic, log_det, solution.solve_report, report)
 
 
 def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
     """By a dense Cholesky factor, differentiated by torch."""
-    matrix = covariance.to_dense()
-    matrix = matrix + torch.diag(noise.expand(len(residual)))
+    matrix = covariance.to_dense() + torch.diag(noise.expand(len(residual)))
     chol, info = torch.linalg.cholesky_ex(matrix)
     if info > 0:
         raise NotPositiveSemidefiniteError(
@@ -300,7 +298,8 @@ def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tole
     quadratic, log_det = half.square().sum(), 2 * chol.diagonal().log().sum()
     with torch.no_grad():
         alpha = torch.cholesky_solve(residual.unsqueeze(1), chol)
-        solve_report = SolveReport("cholesky", _relative(matrix @ alpha, residual), tolerance)
+        gap = float((matrix @ alpha - residual.unsqueeze(1)).norm())
+        solve_report = SolveReport("cholesky", gap and gap / float(residual.norm()), tolerance)
         Solution(alpha, solve_report).checked()
     value = -0.5 * (quadratic + log_det + len(residual) * math.log(2 * math.pi))
     return LogMarginal(value, 0.0, "cholesky", float(quadratic.detach()), float(log_det.detach()), solve_report)
@@ -319,55 +318,3 @@ def _complete(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, t
     plain = residual.new_tensor(-0.5 * (quadratic + len(residual) * math.log(2 * math.pi)))
     value = with_derivative(plain, covariance, residual, noise, alpha, None) - 0.5 * log_det
     return LogMarginal(value, 0.0, "spectral", quadratic, float(log_det.detach()), solution.solve_report)
-
-
-def _probed(
-    covariance: PairLinearOperator,
-    residual: Tensor,
-    noise: Tensor,
-    reference: Reference,
-    tolerance: float,
-    probe_tolerance: float,
-    max_iterations: int,
-) -> LogMarginal:
-    """By conjugate gradients and probes; nothing of size T x T."""
-    covariance = PairLinearOperator(covariance.row_op, covariance.col_op, covariance.left)
-    needed = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise, residual))
-    fixed, each = covariance.detach(), noise.detach().unsqueeze(1)
-    with torch.no_grad():
-        solution = conjugate_gradients(
-            lambda x: fixed._matmul(x) + each * x,
-            residual.detach().unsqueeze(1),
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            preconditioner=reference.apply,
-        ).checked()
-    determinant = log_determinant(
-        fixed,
-        noise.detach(),
-        reference,
-        tolerance=probe_tolerance,
-        max_iterations=max_iterations,
-        derivative=needed,
-    )
-    quadratic = float(residual.detach() @ solution.value.squeeze(1))
-    constant = len(residual) * math.log(2 * math.pi)
-    value = residual.new_tensor(-0.5 * (quadratic + float(determinant.value) + constant))
-    if needed:
-        value = with_derivative(value, covariance, residual, noise, solution.value, determinant.vectors)
-    error = 0.5 * determinant.standard_error
-    return LogMarginal(
-        value,
-        error,
-        "probes",
-        quadratic,
-        float(determinant.value),
-        solution.solve_report,
-        probe_report=determinant.solve_report,
-    )
-
-
-def _relative(product: Tensor, rhs: Tensor) -> float:
-    """||found - wanted|| / ||wanted||, 0 for a zero right-hand side solved by zero."""
-    scale = float(rhs.norm())
-    return float((product.squeeze(1) - rhs).norm()) / scale if scale > 0 else 0.0

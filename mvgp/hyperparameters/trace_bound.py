@@ -1,21 +1,11 @@
 r"""The evidence bound of the trace-constrained posterior, with gradients to the hyperparameters, and learning by it.
 
-For a posterior with mean psi and the covariance of equation (3) the bound is
-
-.. math::
-    \mathcal{L} = -\tfrac12 \Big( \sum_t (r_t - \psi_t)^2 / d_t + \|B\|_F^2 + \log\det(K_{TT} + D) + T \log 2\pi \Big):
-
-the traces of the expected loss and of the divergence cancel, as the covariance is that of the exact posterior.
-Without a constraint on the mean it is the log marginal likelihood. The mean maximises
-:math:`\mathcal{L} - \mu \|B\|_*`, form (4), so that by the envelope theorem the derivative by a hyperparameter
-is that at fixed B. With :math:`dG = \tfrac12 dK\, G^{-T}` for the roots (another choice turns B, which nothing here
-sees) and :math:`B = G_M^T A G_N`,
+With the covariance of equation (3) the traces of the expected loss and of the divergence cancel in the bound. The mean
+psi maximises :math:`\mathcal{L} - \mu \|B\|_*`, form (4), so that by the envelope theorem the derivative by a
+hyperparameter is that at fixed B. With :math:`dG = \tfrac12 dK\, G^{-T}` for the roots (another choice turns B, which
+nothing here sees) and :math:`B = G_M^T A G_N`,
 
 .. math:: d\psi = db + \tfrac12 (dK_M\, A\, K_N + K_M\, A\, dK_N).
-
-Learning maximises :math:`\mathcal{L} - \mu \|B\|_*` over B (a warm-started fit) and the hyperparameters (L-BFGS). The
-multiplier mu is fixed, and with it the trade between bound and trace norm. The Hilbert part of the penalty follows the
-noise, form (4).
 """
 
 from __future__ import annotations
@@ -42,15 +32,15 @@ from ..data.observed import ObservedMatrix
 from ..errors import InputError
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.pair_operator import PairLinearOperator
-from ..mean.certificate import MeanSolution
-from ..mean.penalties import SpectralElasticNet
+from ..mean.low_rank import MeanSolution
+from ..mean.problem import SpectralElasticNet
 from ..mean.proximal import carried_over
 from ..models.trace_gp import trace_posterior, trace_problem
 from ..posteriors.gaussian import TracePosterior
 from ..priors.matrix_gp import MatrixGP
-from .derivative import first_order
-from .marginal import MarginalSettings, noise_of, pair_log_marginal
-from .parameters import LearningResult, Objective, ParameterVector
+from .learning import LearningResult, Objective, ParameterVector
+from .marginal import MarginalSettings, check_problem, noise_of, pair_log_marginal
+from .probes import with_gradients
 
 MATCH = 1e-6  # relative difference up to which the penalty's Hilbert part counts as the noise
 
@@ -70,34 +60,38 @@ def trace_bound(
     :param likelihood: Gaussian, or a ranking likelihood.
     :param data: T observed pairs.
     :param posterior: fitted to them, of :class:`mvgp.TraceGP`.
-    :param options: ``method``, ``tolerance`` and so on, as in :func:`~mvgp.hyperparameters.log_marginal`.
+    :param options: ``method``, ``tolerance`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
-    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    check_problem(prior, data)
     check_instance(likelihood, "likelihood", (GaussianLikelihood, RankingLikelihood), "a likelihood")
-    check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     check_instance(posterior, "posterior", TracePosterior, "that of mvgp.TraceGP")
     mean = posterior.mean_factors
     if mean is None:
         raise InputError(
-            "posterior: expected one with a trace norm; without one the bound is the log marginal likelihood"
+            "posterior: expected one with a trace norm; otherwise the bound is the log marginal likelihood"
         )
-    if data.shape != prior.shape:
-        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-    noise = _noise(likelihood, data, prior)
-    _check_penalty(posterior, float(likelihood.noise.detach().to(prior.dtype).reshape(())))
+    ranking, like = isinstance(likelihood, RankingLikelihood), prior.mean_module.zero
+    weights = None if data.weights is None else data.weights.to(like)
+    one_noise = likelihood.noise.to(like).reshape(()) if ranking else noise_of(likelihood, like, None)
+    noise = one_noise if weights is None else one_noise / weights  # () or (T,)
+    ridge = posterior.penalty.ridge
+    if torch.is_grad_enabled() and not math.isclose(ridge, one_noise.item(), rel_tol=MATCH):
+        raise InputError(  # a mean that maximises another function has no envelope theorem
+            f"posterior: expected a penalty whose Hilbert part is the noise, {one_noise.item():.6g}, got "
+            f"{ridge:.6g}; fit with penalty=SpectralElasticNet.from_noise(noise, mu), or ask for the "
+            "value alone under torch.no_grad()"
+        )
     row_op, col_op = prior.row_axis.covariance(), prior.col_axis.covariance()
     pairs = prior.pairs(data.rows, data.cols)
     offset = prior.mean_module(pairs.rows, pairs.cols)
     pattern = data.pattern
     psi = offset.detach() + pattern.sample(mean.left_image * mean.values, mean.right_image)
     targets = data.values.to(psi)
-    if isinstance(likelihood, RankingLikelihood):
+    if ranking:
         refuse_gradient(targets, "data.values")
-        weights = None if data.weights is None else data.weights.detach().to(psi)
-        targets = likelihood.fit_retargeting(targets, pairs.rows, weights)(psi)
+        targets = likelihood.fit_retargeting(targets, pairs.rows, None if weights is None else weights.detach())(psi)
     gap = (targets - psi).detach()
-    fixed = noise.detach()
-    theta = gap / fixed  # (T,)
+    theta = gap / noise.detach()  # (T,)
     sparse, sparse_t = pattern.matrix(theta), pattern.matrix_t(theta)
     # 1/2 <dK_M, Theta K_N A^T> and 1/2 <dK_N, Theta^T K_M A>, A = C diag(s) D^T
     by_rows = (row_op @ mean.left) * (sparse @ (mean.right_image * mean.values))
@@ -107,7 +101,7 @@ def trace_bound(
     rest = pair_log_marginal(
         PairLinearOperator(row_op, col_op, pairs), torch.zeros_like(psi), noise, MarginalSettings(**options)
     )
-    value = rest.value - 0.5 * (misfit + norm) + first_order(moving)
+    value = with_gradients(rest.value - 0.5 * (misfit + norm), [(moving, torch.ones_like(moving))])
     return TraceBound(value, rest.standard_error, misfit, norm, float(mean.values.double().sum()), rest.log_det)
 
 
@@ -146,6 +140,8 @@ def learn_trace(
 ) -> LearnedTrace:
     r"""Maximise the evidence bound less :math:`\mu \|B\|_*` over all raw parameters that take gradients, in place.
 
+    The Hilbert part of the penalty follows the noise, form (4).
+
     :param model: a recipe with ``prior`` and ``likelihood``, Gaussian or ranking, such as :class:`mvgp.TraceGP`; its
         own strength and penalty are not used.
     :param data: the observed pairs, or labels of them.
@@ -156,7 +152,7 @@ def learn_trace(
     :param fit_tolerance: relative duality gap of the fits on the way.
     :param max_iterations: of a fit.
     :param progress: show a progress bar.
-    :param options: ``method``, ``tolerance`` and so on, as in :func:`~mvgp.hyperparameters.log_marginal`.
+    :param options: ``method``, ``tolerance`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
     prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
     if not isinstance(prior, MatrixGP) or not isinstance(likelihood, GaussianLikelihood | RankingLikelihood):
@@ -170,21 +166,15 @@ def learn_trace(
     max_iterations, progress = check_iterations(max_iterations), check_flag(progress, "progress")
     if not isinstance(likelihood, RankingLikelihood):
         likelihood.to(prior.dtype)
-    vector = ParameterVector({"": prior, "likelihood": likelihood})
-    objective = TraceObjective(prior, likelihood, data, mu, vector, fit_tolerance, max_iterations, options)
-    objective.maximise(
-        max_steps=max_steps,
-        goal=tolerance * len(data) ** 0.5,
-        unit=len(data) ** 0.5,
-        precision=1e-12,
-        searches=30,
-        label="evidence bound",
-        progress=progress,
-    )
+    bound = FittedBound(prior, likelihood, data, mu, fit_tolerance, max_iterations, options)
+    objective = Objective(ParameterVector({"": prior, "likelihood": likelihood}), bound)
+    unit = len(data) ** 0.5
+    search: dict[str, Any] = {"unit": unit, "precision": 1e-12, "searches": 30, "label": "evidence bound"}
+    objective.maximise(max_steps, tolerance * unit, progress=progress, **search)
     fields = objective.result_fields(tolerance, len(data))
-    assert objective.posterior is not None
-    assert objective.bound is not None
-    result = LearnedTrace(**fields, posterior=objective.posterior, bound=objective.bound)
+    assert bound.posterior is not None
+    assert bound.bound is not None
+    result = LearnedTrace(**fields, posterior=bound.posterior, bound=bound.bound)
     result.warn_unless_converged("allow more steps, or tighten fit_tolerance")
     return result
 
@@ -201,13 +191,10 @@ class LearnedTrace(LearningResult):
     bound: TraceBound
 
 
-class TraceObjective(Objective):
-    """The bound less its penalty; every evaluation is a fit that starts from the one before.
+class FittedBound:
+    """The bound less its penalty, () at the parameters as they are; every call is a fit that starts from the last one.
 
-    :param prior: in place.
-    :param likelihood: in place.
-    :param mu: multiplier of the trace norm.
-    :param fit_tolerance: relative duality gap of the fits; the gradient is off by about its root.
+    The gradient is off by about the root of ``fit_tolerance``, the relative duality gap of the fits.
     """
 
     def __init__(
@@ -216,60 +203,25 @@ class TraceObjective(Objective):
         likelihood: Any,
         data: ObservedMatrix,
         mu: float,
-        vector: ParameterVector,
         fit_tolerance: float,
         max_iterations: int,
         options: dict[str, Any],
     ) -> None:
-        super().__init__(vector)
-        self.prior, self.likelihood, self.data, self.mu = prior, likelihood, data, mu
-        self.fit_tolerance, self.max_iterations, self.options = fit_tolerance, max_iterations, options
+        self.prior, self.likelihood, self.data, self.mu, self.options = prior, likelihood, data, mu, options
+        self.solver: dict[str, Any] = {"tolerance": fit_tolerance, "max_iterations": max_iterations, "strict": False}
         self.posterior: TracePosterior | None = None
         self.bound: TraceBound | None = None
 
-    def fit(self) -> TracePosterior:
-        """The posterior at the parameters as they are."""
-        noise = self.likelihood.noise.detach().to(self.prior.dtype).reshape(())
-        problem = trace_problem(
-            self.prior, self.data, self.likelihood, noise, row_bias=None, col_bias=None, tolerance=1e-8
-        )
+    def __call__(self) -> Tensor:
+        """() with a gradient."""
+        prior, likelihood, data = self.prior, self.likelihood, self.data
+        noise = likelihood.noise.detach().to(prior.dtype).reshape(())
+        problem = trace_problem(prior, data, likelihood, noise, row_bias=None, col_bias=None, tolerance=1e-8)
         start = copy.copy(self.posterior)
         if start is not None:
-            before = start.solution
-            assert isinstance(before, MeanSolution)
-            start.solution = carried_over(before, problem.problem)
+            assert isinstance(start.solution, MeanSolution)
+            start.solution = carried_over(start.solution, problem.problem)
         penalty = SpectralElasticNet.from_noise(float(noise), self.mu)
-        return trace_posterior(
-            problem,
-            penalty,
-            solver="proximal",
-            tolerance=self.fit_tolerance,
-            max_iterations=self.max_iterations,
-            strict=False,
-            start=start,
-        )
-
-    def evaluate(self) -> tuple[Tensor, float]:
-        """See :class:`Objective`."""
-        self.posterior = self.fit()
-        self.bound = trace_bound(self.prior, self.likelihood, self.data, self.posterior, **self.options)
-        return self.bound.value, float(self.bound.value.detach()) - self.mu * self.bound.trace_norm
-
-
-def _noise(likelihood: Any, data: ObservedMatrix, prior: MatrixGP) -> Tensor:
-    """() or (T,), differentiable."""
-    like = prior.mean_module.zero
-    if isinstance(likelihood, RankingLikelihood):
-        noise = likelihood.noise.to(like).reshape(())
-        return noise if data.weights is None else noise / data.weights.to(like)
-    return noise_of(likelihood, like, data.weights)
-
-
-def _check_penalty(posterior: TracePosterior, noise: float) -> None:
-    """A mean that maximises another function has no envelope theorem."""
-    if torch.is_grad_enabled() and not math.isclose(posterior.penalty.ridge, noise, rel_tol=MATCH):
-        raise InputError(
-            f"posterior: expected a penalty whose Hilbert part is the noise, {noise:.6g}, got "
-            f"{posterior.penalty.ridge:.6g}; fit with penalty=SpectralElasticNet.from_noise(noise, mu), or ask for the "
-            "value alone under torch.no_grad()"
-        )
+        self.posterior = trace_posterior(problem, penalty, solver="proximal", start=start, **self.solver)
+        self.bound = trace_bound(prior, likelihood, data, self.posterior, **self.options)
+        return self.bound.value - self.mu * self.bound.trace_norm

@@ -1,40 +1,37 @@
-"""choose: strength and trace share by validation along warm-started paths."""
+"""choose: strength and trace share by validation along warm-started paths; and nested cross-validation around it."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from ..checks import check_flag, check_instance, check_seed, check_share, check_whole_number, shown
+from ..checks import check_flag, check_instance, check_seed, check_share, check_whole_number, shown, whole
 from ..errors import InputError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..models.trace_gp import TraceGP, path_strengths
 from ..posteriors.gaussian import TracePosterior
 from ..tensor_checks import check_list
-from .negatives import NegativeSets, check_negatives
 from .records import (
     AveragedRanker,
     PathRecord,
-    Point,
+    Score,
     Settings,
-    best_of,
     digest_model,
     digest_splits,
     fitted_sets,
     joined,
-    strongest_within,
-    summarise,
+    resolve_metric,
     walk,
     with_share,
 )
-from .scoring import resolve_metric
-from .splits import Split, check_data, make_splits
+from .splits import NegativeSets, Split, check_data, check_negatives, make_splits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,42 +93,62 @@ def choose(
 
     """
     check_model(model)
-    shares = _check_shares(trace_shares)
+    given = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
+    shares = tuple(check_share(entry, f"trace_shares[{at}]") for at, entry in enumerate(given))
+    if not shares or len(set(shares)) < len(shares):
+        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(given)}")
     seed, progress = check_seed(seed), check_flag(progress, "progress")
     one_standard_error = check_flag(one_standard_error, "one_standard_error")
     splits = make_splits(data, by, folds, share, seed)
     judge = resolve_metric(metric, model.likelihood, data)
+    path = tuple(path_strengths(strengths, lowest))
+    if len(set(path)) < len(path):
+        raise InputError(f"strengths: expected different numbers, got {list(path)}")
     model = copy.deepcopy(model)  # a choice is a snapshot
     settings = Settings(
-        strengths=_check_strengths(strengths, lowest),
+        strengths=path,
         num_folds=len(splits),
         metric=judge.name,
-        max_rank=_check_limit(max_rank, "max_rank"),
-        patience=_check_limit(patience, "patience"),
+        max_rank=None if max_rank is None else check_whole_number(max_rank, "max_rank"),
+        patience=None if patience is None else check_whole_number(patience, "patience"),
         negatives=check_negatives(negatives, data),
         seed=seed,
         splits=digest_splits(splits),
         model=digest_model(model),
     )
-    finished = _finished(resume, settings)
+    finished: dict[tuple[float, int], list[PathRecord]] = {}
+    if resume is not None:
+        check_instance(resume, "resume", Choice, "a Choice")
+        settings.check_same(resume.settings)
+        for record in resume.records:
+            finished.setdefault((record.trace_share, record.fold), []).append(record)
+    keys = [(trace_share, fold) for trace_share in shares for fold in range(len(splits))]
 
     def result() -> Choice:
-        paths = [finished[key] for key in _keys(shares, splits) if key in finished]
-        return Choice(tuple(record for path in paths for record in path), shares, settings, one_standard_error, model)
+        records = tuple(record for key in keys for record in finished.get(key, ()))
+        return Choice(records, shares, settings, one_standard_error, model)
 
-    todo = [key for key in _keys(shares, splits) if key not in finished]
+    todo = [key for key in keys if key not in finished]
     try:
-        with tqdm(total=len(todo) * len(settings.strengths), desc="choose", disable=not progress) as bar:
+        with tqdm(total=len(todo) * len(path), desc="choose", disable=not progress) as bar:
             for trace_share, fold in todo:
-                path = []
+                records = []
                 for record in walk(model, splits[fold], fold, trace_share, judge, settings):
-                    path.append(record)
+                    records.append(record)
                     bar.update()
-                finished[trace_share, fold] = path
-                bar.update(len(settings.strengths) - len(path))  # what an early end has saved
+                finished[trace_share, fold] = records
+                bar.update(len(path) - len(records))  # what an early end has saved
     except KeyboardInterrupt:
         raise ChoiceInterrupted(result()) from None
     return result()
+
+
+def check_model(model: Any) -> None:
+    """A recipe whose strength is relative."""
+    check_instance(model, "model", TraceGP, "mvgp.TraceGP")
+    if model.penalty is not None:
+        raise InputError("model: strengths are relative, a model with an absolute penalty has none; leave penalty out")
+    model.prior.refuse_gradients()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,7 +176,11 @@ class Choice:
     @property
     def complete(self) -> bool:
         """Whether every path is finished."""
-        return len(self.finished) == len(self.trace_shares) * self.settings.num_folds
+        return len(self.finished) == self._total
+
+    @property
+    def _total(self) -> int:
+        return len(self.trace_shares) * self.settings.num_folds
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -170,18 +191,14 @@ class Choice:
     def best(self) -> Point:
         """The largest mean."""
         if not self.complete:
-            total = len(self.trace_shares) * self.settings.num_folds
             raise InputError(
-                f"expected all {total} paths, got {len(self.finished)}: finish with choose(..., resume=this)"
+                f"expected all {self._total} paths, got {len(self.finished)}: finish with choose(..., resume=this)"
             )
         return best_of(self.points)
 
     @property
     def best_one_standard_error(self) -> Point:
-        """The strongest penalty whose mean is within one standard error of the best, its trace share the same.
-
-        Penalties of one trace share are ordered by strength; those of different shares have no order.
-        """
+        """The strongest penalty whose mean is within one standard error of the best, its trace share the same."""
         best = self.best
         if math.isnan(best.standard_error):
             raise InputError(
@@ -198,25 +215,19 @@ class Choice:
     @property
     def recipe(self) -> TraceGP:
         """The model with the chosen strength and trace share."""
-        model = with_share(self.model, self.chosen.trace_share)
-        model.strength = self.chosen.strength
-        return model
+        return with_share(self.model, self.chosen.trace_share, self.chosen.strength)
 
     def refit(self, data: Data) -> TracePosterior | AveragedRanker:
         """The posterior given ``data`` at the chosen point, by way of the stronger ones.
 
         With several sets of negatives, drawn anew for ``data``, it is a ranker with their average scores.
         """
-        chosen = self.chosen
+        recipe = self.recipe
         check_data(data)
         negatives = check_negatives(self.settings.negatives, data)
-        recipe = with_share(self.model, chosen.trace_share)
-        strengths = [strength for strength in self.settings.strengths if strength >= chosen.strength]
-        posteriors = []
-        for labelled in fitted_sets(data, negatives, self.settings.seed, 0):
-            *_, last = recipe.path(labelled, strengths)
-            posteriors.append(last.posterior)
-        return joined(posteriors, negatives)
+        strengths = [strength for strength in self.settings.strengths if strength >= recipe.strength]
+        sets = fitted_sets(data, negatives, self.settings.seed, 0)
+        return joined([[*recipe.path(labelled, strengths)][-1].posterior for labelled in sets], negatives)
 
     def to_frame(self) -> pd.DataFrame:
         """The table as a pandas frame, one line for each record; the metric under its own name."""
@@ -230,13 +241,62 @@ class Choice:
 
     def __repr__(self) -> str:
         if not self.complete:
-            total = len(self.trace_shares) * self.settings.num_folds
-            return f"Choice({len(self.finished)} of {total} paths)"
+            return f"Choice({len(self.finished)} of {self._total} paths)"
         best = self.best
         return (
             f"Choice(best: trace_share {best.trace_share:g}, strength {best.strength:.3g}, {self.settings.metric} "
             f"{best.mean:.4g} +- {best.standard_error:.2g}; {len(self.records)} fits)"
         )
+
+
+@dataclass(frozen=True)
+class Point:
+    """What all folds say about a trace share and a strength.
+
+    :param trace_share: between 0 and 1.
+    :param strength: lam / lam_max.
+    :param mean: of the metric over folds.
+    :param standard_error: of that mean, over folds, or over tasks if there is one fold; NaN if there is neither.
+    :param rank: average rank of the means.
+    """
+
+    trace_share: float
+    strength: float
+    mean: float
+    standard_error: float
+    rank: float
+
+
+def summarise(records: Iterable[PathRecord], num_folds: int) -> tuple[Point, ...]:
+    """The points that every fold has reached, in the order of the records."""
+    groups: dict[tuple[float, float], list[PathRecord]] = {}
+    for record in records:
+        groups.setdefault((record.trace_share, record.strength), []).append(record)
+    points = []
+    for (trace_share, strength), group in groups.items():
+        if len(group) == num_folds:
+            values = [record.score.value for record in group]
+            error = standard_error(values, group[0].score.standard_error)
+            rank = statistics.fmean(record.rank for record in group)
+            points.append(Point(trace_share, strength, statistics.fmean(values), error, rank))
+    return tuple(points)
+
+
+def best_of(points: Sequence[Point]) -> Point:
+    """The largest mean; of equal ones the strongest penalty."""
+    return max(points, key=lambda point: (point.mean, point.strength, point.trace_share))
+
+
+def strongest_within(points: Sequence[Point], best: Point) -> Point:
+    """The strongest penalty of the same trace share whose mean is within one standard error of the best."""
+    threshold = best.mean - best.standard_error
+    same = [point for point in points if point.trace_share == best.trace_share and point.mean >= threshold]
+    return max(same, key=lambda point: point.strength)
+
+
+def standard_error(values: Sequence[float], alone: float) -> float:
+    """Of the mean over folds; ``alone``, that over tasks, if there is one fold."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else alone
 
 
 class ChoiceInterrupted(KeyboardInterrupt):
@@ -250,43 +310,102 @@ class ChoiceInterrupted(KeyboardInterrupt):
         self.partial = partial
 
 
-def _keys(trace_shares: Sequence[float], splits: Sequence[Split]) -> list[tuple[float, int]]:
-    return [(trace_share, fold) for trace_share in trace_shares for fold in range(len(splits))]
+def nested_cross_validation(
+    model: TraceGP,
+    data: Data,
+    outer_folds: int | Sequence[Split] = 5,
+    *,
+    outer_share: float = 0.2,
+    folds: int = 1,
+    by: str = "pairs",
+    metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
+    seed: int = 0,
+    **options: Any,
+) -> NestedResult:
+    """Choose, refit and score on each outer fold; the choice sees the outer training part only.
+
+    :param model: the recipe; its own strength and trace share are not used.
+    :param data: all of it, test data included.
+    :param outer_folds: K, 1 for one split, or the splits themselves.
+    :param outer_share: that is held out when ``outer_folds`` is 1.
+    :param folds: of the inner cross-validation, within each outer training part; 1 for one split.
+    :param by: "pairs" or "rows", for outer and inner splits alike.
+    :param metric: what is maximised, and what the outer folds are judged by.
+    :param seed: of the outer splits; each inner choice has one of its own that follows from it.
+    :param options: the other arguments of :func:`choose`: ``trace_shares``, ``strengths``, ``negatives`` and so on.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> from mvgp.hyperparameters import nested_cross_validation
+        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2), (2, 3), (3, 0)], 4))
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
+        >>> model = mvgp.TraceGP(mvgp.MatrixGP(kernel, kernel), BipartiteRankingLikelihood())
+        >>> inner = {"trace_shares": [0.8], "strengths": [0.5, 0.1], "metric": "AUC", "progress": False}
+        >>> len(nested_cross_validation(model, links, outer_folds=2, **inner).folds)
+        2
+
+    """
+    check_model(model)
+    if whole(folds) is None:
+        raise InputError(f"folds: expected a whole number, as splits would hold outer test data, got {shown(folds)}")
+    folds, seed = check_whole_number(folds, "folds"), check_seed(seed)
+    splits = make_splits(data, by, outer_folds, outer_share, seed)
+    judge = resolve_metric(metric, model.likelihood, data)
+    outer = []
+    for at, split in enumerate(splits):
+        choice = choose(model, split.train, folds=folds, by=by, metric=metric, seed=seed + 1 + at, **options)
+        outer.append(OuterFold(choice, judge(choice.refit(split.train), split.train, split.held_out)))
+    return NestedResult(judge.name, tuple(outer))
 
 
-def _finished(resume: Choice | None, settings: Settings) -> dict[tuple[float, int], list[PathRecord]]:
-    paths: dict[tuple[float, int], list[PathRecord]] = {}
-    if resume is None:
-        return paths
-    check_instance(resume, "resume", Choice, "a Choice")
-    settings.check_same(resume.settings)
-    for record in resume.records:
-        paths.setdefault((record.trace_share, record.fold), []).append(record)
-    return paths
+@dataclass(frozen=True, eq=False, repr=False)
+class NestedResult:
+    """What nested cross-validation found.
+
+    :param metric: its name.
+    :param folds: one for each outer fold.
+    """
+
+    metric: str
+    folds: tuple[OuterFold, ...]
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The metric on each outer fold's held-out part."""
+        return tuple(fold.score.value for fold in self.folds)
+
+    @property
+    def mean(self) -> float:
+        """Average over outer folds."""
+        return statistics.fmean(self.scores)
+
+    @property
+    def standard_error(self) -> float:
+        """Of the average over outer folds; over tasks if there is one fold."""
+        return standard_error(self.scores, self.folds[0].score.standard_error)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line for each outer fold, as a pandas frame."""
+        import pandas as pd
+
+        chosen = [fold.choice.chosen for fold in self.folds]
+        lines = [(at, point.trace_share, point.strength, point.mean) for at, point in enumerate(chosen)]
+        frame = pd.DataFrame(lines, columns=["fold", "trace_share", "strength", "validation"])
+        return frame.assign(**{self.metric: self.scores})
+
+    def __repr__(self) -> str:
+        return f"NestedResult({self.metric} {self.mean:.4g} +- {self.standard_error:.2g} over {len(self.folds)} folds)"
 
 
-def check_model(model: Any) -> None:
-    """A recipe whose strength is relative."""
-    check_instance(model, "model", TraceGP, "mvgp.TraceGP")
-    if model.penalty is not None:
-        raise InputError("model: strengths are relative, a model with an absolute penalty has none; leave penalty out")
-    model.prior.refuse_gradients()
+@dataclass(frozen=True, eq=False)
+class OuterFold:
+    """One outer fold.
 
+    :param choice: made within its training part, with the whole table.
+    :param score: of the model refitted to the training part, on the held-out part.
+    """
 
-def _check_shares(trace_shares: Any) -> tuple[float, ...]:
-    entries = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
-    shares = tuple(check_share(entry, f"trace_shares[{at}]") for at, entry in enumerate(entries))
-    if not shares or len(set(shares)) < len(shares):
-        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(entries)}")
-    return shares
-
-
-def _check_strengths(strengths: Any, lowest: float) -> tuple[float, ...]:
-    checked = tuple(path_strengths(strengths, lowest))
-    if len(set(checked)) < len(checked):
-        raise InputError(f"strengths: expected different numbers, got {list(checked)}")
-    return checked
-
-
-def _check_limit(value: Any, name: str) -> int | None:
-    return None if value is None else check_whole_number(value, name)
+    choice: Choice
+    score: Score

@@ -19,10 +19,8 @@ class BoundedParameters(gpytorch.Module):
     """What kernels and likelihoods of ours share: parameters ``raw_<name>`` under a constraint.
 
     A value at an end of its constraint (0, if it has to be positive) has an infinite raw number, from where nothing is
-    learned. So it is a constant: the parameter does not require a gradient, and the value is the end. A value
-    inside that replaces it makes the parameter learnable again. That holds however the value is given: to the
-    constructor, by assignment, by ``initialize``, by ``load_state_dict``. Assigning inside the constraint leaves
-    ``requires_grad`` as it is.
+    learned. So it is a constant that does not require a gradient, until a value inside replaces it, however that is
+    given (constructor, assignment, ``initialize``, ``load_state_dict``). Otherwise ``requires_grad`` stays as it is.
     """
 
     _parameter_dtype: torch.dtype = torch.float64
@@ -89,10 +87,7 @@ class BoundedParameters(gpytorch.Module):
 
 
 def bounded_parameter(name: str, meaning: str, *, may_be_zero: bool = False) -> Any:
-    """A property of :class:`BoundedParameters`: the value of ``raw_<name>``, with a setter that checks.
-
-    :param meaning: its docstring.
-    """
+    """A property of :class:`BoundedParameters`: the value of ``raw_<name>``, with a setter that checks."""
 
     def get(self: BoundedParameters) -> Tensor:
         return self._get_parameter(name)
@@ -147,11 +142,7 @@ def check_options(batch_shape: Any, active_dims: Any, **constraints: Any) -> Non
 def both_node_numbers(
     x1: Any, x2: Any, count: int, diag: Any, params: dict[str, Any], kind: str = "items"
 ) -> tuple[Tensor, Tensor]:
-    """The nodes of both arguments of a kernel, whose batches fit together, and whose lengths do on the diagonal.
-
-    :param params: further arguments of gpytorch's ``forward``, of which a kernel on numbered items knows none.
-    :param kind: what the message calls the items.
-    """
+    """The nodes of both arguments of a kernel, which fit together; further arguments of ``forward`` are refused."""
     if params.pop("last_dim_is_batch", False):
         raise InputError(f"a kernel on {kind} has one input column: last_dim_is_batch does not apply")
     if params:

@@ -24,11 +24,9 @@ from .bounded import BoundedParameters, both_node_numbers, bounded_parameter, ch
 class FeatureKernel(BoundedParameters, Kernel):
     r"""The kernel on items 0, ..., N - 1 with features :math:`F \in R^{N \times D}`: :math:`K = v F F^T`.
 
-    Products go through F, sparse or dense, and nothing N x N is stored. Two uses, both inside a sum with another
-    kernel: a column of ones on the rows gives every column a level of its own that all rows share (popularity);
-    the known links of the other axis give co-association.
-
-    The features are data, not parameters: they are not in the ``state_dict`` and are not learned; v is.
+    Products go through F, and nothing N x N is stored. Two uses, both inside a sum with another kernel: a column of 1
+    on the rows gives every column a level of its own that all rows share (popularity); the known links of the other
+    axis give co-association. The features are data, not in the ``state_dict`` and not learned; v is.
 
     :param features: (N, D) or (N,), a tensor, an array, or a scipy sparse array; finite.
     :param variance: v, where it starts.
@@ -89,43 +87,33 @@ class FeatureKernel(BoundedParameters, Kernel):
 
 def _checked(features: Any, dtype: torch.dtype) -> Any:
     """(N, D): a scipy sparse array or a tensor, all finite."""
-    matrix = _sparse(features, dtype) if sparse.issparse(features) else _dense(features, dtype)
-    shape = tuple(matrix.shape)
-    if len(shape) != 2 or 0 in shape:
-        raise InputError(f"features: expected shape (N, D) with N and D at least 1, got {shape}")
+    matrix: Any
+    is_sparse: bool = sparse.issparse(features)
+    if is_sparse:
+        matrix = sparse.csr_array(features if features.ndim == 2 else np.zeros((0, 0)))
+        as_reals(matrix.data, "features: stored entries", dtype, booleans=True)
+        matrix = matrix.astype(np.float32 if dtype == torch.float32 else np.float64)
+        matrix.sum_duplicates()
+        as_reals(matrix.data, "features: summed entries", dtype)
+    else:
+        matrix = as_reals(features, "features", dtype, booleans=True).clone()
+        matrix = matrix.unsqueeze(1) if matrix.dim() == 1 else matrix
+    if len(matrix.shape) != 2 or 0 in matrix.shape:
+        raise InputError(f"features: expected shape (N, D) with N and D at least 1, got {tuple(matrix.shape)}")
     return matrix
-
-
-def _sparse(features: Any, dtype: torch.dtype) -> Any:
-    csr = sparse.csr_array(features) if features.ndim == 2 else sparse.csr_array(np.zeros((0, 0)))
-    as_reals(csr.data, "features: stored entries", dtype, booleans=True)
-    csr = csr.astype(np.float32 if dtype == torch.float32 else np.float64)
-    csr.sum_duplicates()
-    as_reals(csr.data, "features: summed entries", dtype)
-    return csr
-
-
-def _dense(features: Any, dtype: torch.dtype) -> Tensor:
-    matrix = as_reals(features, "features", dtype, booleans=True).clone()
-    return matrix.unsqueeze(1) if matrix.dim() == 1 else matrix
 
 
 class PrecomputedKernel(Kernel):
     r"""The kernel on items 0, ..., N - 1 whose matrix is known: :math:`k(i, j) = K_{ij}`.
 
-    The matrix is checked to be finite, symmetric and positive semi-definite. It is data, not a
-    parameter: it moves with ``.to()``, but is not in the ``state_dict`` and is not learned (wrap the
+    It is data, not a parameter: it moves with ``.to()``, but is not in the ``state_dict`` and is not learned (wrap the
     kernel in gpytorch's ``ScaleKernel`` to learn a factor).
 
-    :param matrix: (N, N), an array or a tensor; whole numbers become float64.
+    :param matrix: (N, N), an array or a tensor; finite, symmetric, positive semi-definite.
     """
 
     def __init__(
-        self,
-        matrix: Any,
-        *,
-        batch_shape: torch.Size | None = None,
-        active_dims: tuple[int, ...] | None = None,
+        self, matrix: Any, *, batch_shape: torch.Size | None = None, active_dims: tuple[int, ...] | None = None
     ) -> None:
         check_options(batch_shape, active_dims)
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)

@@ -48,8 +48,29 @@ class Graph:
         count = check_whole_number(num_nodes, "num_nodes", maximum=2**31 - 1)
         ends = _edge_array(edges, count)  # (E, 2)
         each = _edge_weights(weights, len(ends))  # (E,)
-        adjacency = sparse.coo_array((each, (ends[:, 0], ends[:, 1])), shape=(count, count))
-        self._build(adjacency.tocsr())
+        directed = sparse.coo_array((each, (ends[:, 0], ends[:, 1])), shape=(count, count)).tocsr()
+        directed.setdiag(0)
+        with np.errstate(over="ignore"):  # seen below
+            adjacency = (directed + directed.T).tocsr()
+            adjacency.eliminate_zeros()
+            adjacency.sort_indices()
+            degree = np.asarray(adjacency.sum(axis=1)).ravel()
+        if not np.isfinite(degree).all():
+            at = int((~np.isfinite(degree)).argmax())
+            raise InputError(f"weights: expected a finite sum over the links of node {at}, got weights that overflow")
+        scale = np.zeros_like(degree)
+        scale[degree > 0] = 1.0 / np.sqrt(degree[degree > 0])
+        # S = L - I has its spectrum in [-1, 1]: minus the normalised weights, and -1 for isolated nodes
+        normalised = sparse.diags_array(scale) @ adjacency @ sparse.diags_array(scale)
+        shifted = (-normalised - sparse.diags_array((degree == 0).astype(np.float64))).tocsr()
+        shifted.eliminate_zeros()
+        shifted.sort_indices()
+        self._adjacency = adjacency
+        self._isolated = int((degree == 0).sum())
+        starts, stored = (torch.from_numpy(part.astype(np.int64)) for part in (shifted.indptr, shifted.indices))
+        self._shifted = SymmetricCSR(starts, stored, torch.from_numpy(shifted.data.astype(np.float64)))
+        self._converted: dict[tuple[torch.dtype, torch.device], SymmetricCSR] = {}
+        self._eigen: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
     @classmethod
     def from_adjacency(cls, adjacency: Any) -> Graph:
@@ -71,38 +92,10 @@ class Graph:
         if skew.nnz and skew.data.max() > 1e-12 * max(abs(coo.data).max(), 1e-300):
             at = int(skew.data.argmax())
             i, j = int(skew.row[at]), int(skew.col[at])
-            raise InputError(
-                f"adjacency[{i}, {j}]: expected a symmetric matrix, got {weights[i, j]} against {weights[j, i]}"
-            )
+            pair = f"{weights[i, j]} against {weights[j, i]}"
+            raise InputError(f"adjacency[{i}, {j}]: expected a symmetric matrix, got {pair}")
         upper = sparse.triu(coo, k=1)
         return cls(np.stack([upper.row, upper.col], axis=1), weights.shape[0], upper.data)
-
-    def _build(self, directed: Any) -> None:
-        directed.setdiag(0)
-        with np.errstate(over="ignore"):  # seen below
-            adjacency = (directed + directed.T).tocsr()
-            adjacency.eliminate_zeros()
-            adjacency.sort_indices()
-            degree = np.asarray(adjacency.sum(axis=1)).ravel()
-        if not np.isfinite(degree).all():
-            at = int((~np.isfinite(degree)).argmax())
-            raise InputError(f"weights: expected a finite sum over the links of node {at}, got weights that overflow")
-        scale = np.zeros_like(degree)
-        scale[degree > 0] = 1.0 / np.sqrt(degree[degree > 0])
-        # S = L - I has its spectrum in [-1, 1]: minus the normalised weights, and -1 for isolated nodes
-        normalised = sparse.diags_array(scale) @ adjacency @ sparse.diags_array(scale)
-        shifted = (-normalised - sparse.diags_array((degree == 0).astype(np.float64))).tocsr()
-        shifted.eliminate_zeros()
-        shifted.sort_indices()
-        self._adjacency = adjacency
-        self._isolated = int((degree == 0).sum())
-        self._shifted = SymmetricCSR(
-            torch.from_numpy(shifted.indptr.astype(np.int64)),
-            torch.from_numpy(shifted.indices.astype(np.int64)),
-            torch.from_numpy(shifted.data.astype(np.float64)),
-        )
-        self._converted: dict[tuple[torch.dtype, torch.device], SymmetricCSR] = {}
-        self._eigen: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
 
     @property
     def num_nodes(self) -> int:
@@ -193,9 +186,8 @@ EIGEN_SIZE = 1500  # nodes up to which eigenpairs are computed once and kept
 class GraphKernel(BoundedParameters, Kernel):
     r"""A gpytorch kernel :math:`K = f(L) + \text{shift}\, I` on the nodes of a graph. Inputs are node numbers.
 
-    A subclass gives f on the spectrum [0, 2] of the normalised Laplacian, with its parameters. The
-    kernel over all nodes is a LinearOperator: eigenpairs for small graphs, a Chebyshev polynomial of
-    the sparse Laplacian for large ones, whose degree follows from ``tolerance``.
+    A subclass gives f on the spectrum [0, 2] of the normalised Laplacian. The kernel over all nodes is an operator:
+    eigenpairs for small graphs, a Chebyshev polynomial of the sparse Laplacian for large ones.
 
     :param graph: the nodes and links.
     :param shift: weight of the identity, at least 0. At 0 it is a constant and not learned, until it is set to another
@@ -263,7 +255,7 @@ class GraphKernel(BoundedParameters, Kernel):
         op = self.operator()
         batch = torch.broadcast_shapes(op.batch_shape, first.shape[:-1], second.shape[:-1])
         if diag:
-            return self._entries(op, first.expand(*batch, -1), second.expand(*batch, -1))
+            return _entries(op, first.expand(*batch, -1), second.expand(*batch, -1))
         if is_everything(first, self.num_nodes) and is_everything(second, self.num_nodes):
             return op
         if isinstance(op, SpectralLinearOperator):
@@ -275,16 +267,6 @@ class GraphKernel(BoundedParameters, Kernel):
             second.expand(*batch, -1).unsqueeze(-1),
             None,
         )
-
-    @staticmethod
-    def _entries(op: LinearOperator, first: Tensor, second: Tensor) -> Tensor:
-        """(..., n): entries of ``op`` at pairs of nodes, one by one."""
-        batch = first.shape[:-1]
-        if not op.batch_shape:
-            return op._get_indices(first, second)
-        op = op._expand_batch(batch) if batch != op.batch_shape else op
-        where = torch.meshgrid(*[torch.arange(n, device=first.device) for n in batch], indexing="ij")
-        return op._get_indices(first, second, *[w.unsqueeze(-1).expand(first.shape) for w in where])
 
 
 class DiffusionKernel(GraphKernel):
@@ -326,8 +308,7 @@ class DiffusionKernel(GraphKernel):
 class GraphMaternKernel(GraphKernel):
     r""":math:`K = \left(I + \frac{\kappa^2}{2 \nu} L\right)^{-\nu} + \text{shift}\, I` (Borovitskiy et al. 2021).
 
-    Normalised to 1 at Laplacian eigenvalue 0; for large smoothness it tends to the diffusion kernel
-    with time :math:`\kappa^2 / 2`.
+    It is 1 at Laplacian eigenvalue 0; for large smoothness the diffusion kernel with time :math:`\kappa^2 / 2`.
 
     :param graph: the nodes and links.
     :param nu: smoothness, positive; ``raw_nu``.
@@ -383,6 +364,16 @@ class RegularizedLaplacianKernel(GraphKernel):
     def spectrum(self, eigenvalues: Tensor) -> Tensor:
         """1 / (1 + scale x)"""
         return 1 / (1 + self.scale.unsqueeze(-1) * check_eigenvalues(eigenvalues))
+
+
+def _entries(op: LinearOperator, first: Tensor, second: Tensor) -> Tensor:
+    """(..., n): entries of ``op`` at pairs of nodes, one by one."""
+    batch = first.shape[:-1]
+    if not op.batch_shape:
+        return op._get_indices(first, second)
+    op = op._expand_batch(batch) if batch != op.batch_shape else op
+    where = torch.meshgrid(*[torch.arange(n, device=first.device) for n in batch], indexing="ij")
+    return op._get_indices(first, second, *[w.unsqueeze(-1).expand(first.shape) for w in where])
 
 
 def check_eigenvalues(eigenvalues: Any) -> Tensor:

@@ -4,15 +4,18 @@ from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists
 from .losses import BiasedSquaredLoss, Loss, LossValue, RetargetedLoss, SquaredLoss
 from .projections import (
+    GradedOrder,
     LevelProjection,
+    OrderCone,
+    OrderedSimplex,
     OrderProjection,
     SimplexProjection,
+    TargetSet,
     project_levels,
     project_order,
     project_ordered_simplex,
 )
 from .ranking import BipartiteRankingLikelihood, GradedRankingLikelihood, RankingLikelihood
-from .targets import GradedOrder, OrderCone, OrderedSimplex, TargetSet
 
 __all__ = [
     "BiasedSquaredLoss",

@@ -5,9 +5,9 @@ r"""RankedLevels and RankedLabels: the generative model of a ranking, as torch d
    (for two levels: the number of positives is uniform on 0, ..., n).
 3. The entries with the highest scores get the highest level, and so on down.
 
-Given the counts of step 2 the labels are the only ones that agree with the order of the scores, which is the
-paper's likelihood (nonzero if and only if every positive is at least every negative), normalised.
-So :math:`\log p(y \mid \psi) = \log p(counts) + \log P(r \text{ has the order of } y)`.
+Given the counts the labels are the only ones that agree with the order of the scores, which is the paper's likelihood
+(nonzero if and only if every positive is at least every negative), normalised. So
+:math:`\log p(y \mid \psi) = \log p(counts) + \log P(r \text{ has the order of } y)`.
 
 **Two levels.** The event "every positive is at least every negative" is one integral over the position t of the highest
 negative, with :math:`r_t \sim N(\psi_t, s_t^2)`:
@@ -15,18 +15,17 @@ negative, with :math:`r_t \sim N(\psi_t, s_t^2)`:
 .. math:: P = \int \frac{d}{dt}\Big[\prod_{neg} \Phi\big(\tfrac{t - \psi}{s}\big)\Big]
           \prod_{pos} \Phi\big(\tfrac{\psi - t}{s}\big)\, dt
 
-The integrand is smooth and dies off on both sides, so the trapezoidal rule converges faster than any power: with
-the nodes here to about 12 digits. All in logarithms; one integral for each list, all lists at once.
+The integrand is smooth and dies off on both sides, so the trapezoidal rule converges faster than any power, here to
+about 12 digits. All in logarithms; one integral for each list, all lists at once.
 
 **Several levels.** Going up from the lowest level, let :math:`f_k(t)` be the density of "levels 0 to k are in order,
 and the highest score of level k is at t":
 
 .. math:: f_k(t) = \int_{-\infty}^{t} f_{k-1}(u)\, \frac{d}{dt} \prod_{j \in k} \big[\Phi_j(t) - \Phi_j(u)\big]\, du
 
-The top level closes the chain as above. On a grid of Q points a list with n entries takes :math:`Q^2 n` operations for
-each step between levels: this is for lists of tens of entries. The inner integral ends where its integrand need not
-vanish; four corrected weights at that end (Gregory's rule) bring the error down to the order of (step / s)^5, about
-six digits.
+The top level closes the chain as above. On a grid of Q points a step between levels takes :math:`Q^2 n` operations:
+this is for lists of tens of entries. The inner integral ends where its integrand need not vanish; four corrected
+weights at that end (Gregory's rule) bring the error down to the order of (step / s)^5, about six digits.
 """
 
 from __future__ import annotations
@@ -63,11 +62,7 @@ def log_normal_density(standard: Tensor) -> Tensor:
 
 
 class ListSums:
-    """Sums, largest values and sums of exponentials over lists: (..., T) to (..., L).
-
-    :param list_of: (T,) the list of each entry.
-    :param num_lists: L.
-    """
+    """Sums, largest values and sums of exponentials over L lists, ``list_of`` (T,): (..., T) to (..., L)."""
 
     def __init__(self, list_of: Tensor, num_lists: int) -> None:
         self.list_of, self.num_lists = list_of, num_lists
@@ -78,15 +73,12 @@ class ListSums:
 
     def amax(self, values: Tensor) -> Tensor:
         """(..., L), -inf for an empty list; without a gradient."""
-        values = values.detach()
-        index = self.list_of.expand(values.shape)
         start = values.new_full((*values.shape[:-1], self.num_lists), -torch.inf)
-        return start.scatter_reduce(-1, index, values, "amax")
+        return start.scatter_reduce(-1, self.list_of.expand(values.shape), values.detach(), "amax")
 
     def logsumexp(self, values: Tensor) -> Tensor:
         """(..., L); a number far below any other, not -inf, where all values are -inf."""
-        top = self.amax(values)
-        top = torch.where(top.isfinite(), top, 0.0)
+        top = self.amax(values).nan_to_num(0.0, 0.0, 0.0)
         total = self.sum((values - self.spread(top)).exp())
         return top + total.clamp(min=torch.finfo(values.dtype).tiny).log()
 
@@ -101,12 +93,10 @@ def log_probability_in_order(scores: Tensor, scale: Tensor, positive: Tensor, su
     :param scores: (..., T) psi.
     :param scale: (T,) s, standard deviations.
     :param positive: bool, broadcasts to (..., T).
-    :param sums: which entry belongs to which list.
     """
     positive = positive.expand(scores.shape)
     sign = torch.where(positive, 1.0, -1.0).to(scores.dtype)
-    kinds = sums.sum(positive.to(scores.dtype)), sums.sum((~positive).to(scores.dtype))
-    mixed = (kinds[0] > 0) & (kinds[1] > 0)  # (..., L)
+    mixed = (sums.sum(positive.long()) > 0) & (sums.sum((~positive).long()) > 0)  # (..., L)
 
     def integrand(at: Tensor, scores: Tensor, scale: Tensor) -> Tensor:
         """(..., L) logarithm of the integrand at points ``at`` (..., L)."""
@@ -117,20 +107,16 @@ def log_probability_in_order(scores: Tensor, scale: Tensor, positive: Tensor, su
 
     with torch.no_grad():
         fixed, spread = scores.detach(), scale.detach()
-        reach = 9 * spread
-        left = -sums.amax(-(fixed - reach))
-        right = sums.amax(fixed + reach)
-        peak, top, ends = _find_peak(lambda at: integrand(at, fixed, spread), left, right)
+        ends = -sums.amax(9 * spread - fixed), sums.amax(fixed + 9 * spread)
+        peak, top = _find_peak(lambda at: integrand(at, fixed, spread), *ends)
         left, right = (_find_drop(lambda at: integrand(at, fixed, spread), peak, end, top - DROP) for end in ends)
         step = (right - left) / (NODES - 1)
     values = torch.stack([integrand(left + step * number, scores, scale) for number in range(NODES)])
     return torch.where(mixed, values.logsumexp(0) + step.log(), 0.0)
 
 
-def _find_peak(
-    function: Callable[[Tensor], Tensor], left: Tensor, right: Tensor
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-    """Position and height of the peak between ``left`` and ``right``, and these two."""
+def _find_peak(function: Callable[[Tensor], Tensor], left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Position and height of the peak between ``left`` and ``right``."""
     ends = left, right
     peak, top = left, function(left)
     for _ in range(ROUNDS):
@@ -141,7 +127,7 @@ def _find_peak(
             better = height > top
             peak, top = torch.where(better, at, peak), torch.where(better, height, top)
         left, right = torch.maximum(peak - step, ends[0]), torch.minimum(peak + step, ends[1])
-    return peak, top, ends
+    return peak, top
 
 
 def _find_drop(function: Callable[[Tensor], Tensor], inside: Tensor, outside: Tensor, height: Tensor) -> Tensor:
@@ -155,12 +141,7 @@ def _find_drop(function: Callable[[Tensor], Tensor], inside: Tensor, outside: Te
 
 
 def log_chain_probability(scores: Tensor, scale: Tensor, level: Tensor) -> Tensor:
-    """(B,) log P that every level of one list is above the lower ones; 0 when there is one level.
-
-    :param scores: (B, n) psi.
-    :param scale: (n,) standard deviations.
-    :param level: (n,) whole numbers.
-    """
+    """(B,) log P that every level of one list is above the lower ones: scores (B, n), scale (n,), level (n,)."""
     groups = [(level == value).nonzero().squeeze(1) for value in torch.unique(level)]
     if len(groups) < 2:
         return scores.new_zeros(scores.shape[0])
@@ -221,8 +202,7 @@ def _log_difference(larger: Tensor, smaller: Tensor) -> Tensor:
 class RankedLevels(Distribution):
     r"""Levels 0, ..., K - 1 of the entries of some lists.
 
-    :math:`\log p(y \mid \psi) = \log p(\text{counts}) + \log P(r \text{ has the order of } y)` with noisy scores
-    :math:`r_t \sim N(\psi_t, \sigma_t^2)`; see the module.
+    :math:`\log p(y \mid \psi) = \log p(\text{counts}) + \log P(r \text{ has the order of } y)`, noisy scores r.
 
     :param scores: (..., T) psi.
     :param list_of: (T,) the list of each entry, in [0, L).
@@ -252,18 +232,17 @@ class RankedLevels(Distribution):
             raise InputError(f"list_of: expected {scores.shape[-1]} numbers, one for each score, got {len(list_of)}")
         check_instance(scale, "scale", Tensor, "a tensor")
         check_weights(scale, len(list_of), name="scale", each="score", keep_gradient=True)
+        sizes = torch.bincount(list_of, minlength=num_lists)  # (L,)
         if counts is not None:
             counts = check_whole(counts, "counts")
-            if tuple(counts.shape) != (num_lists, num_levels) or bool((counts < 0).any()):
-                shape = tuple(counts.shape)
+            shape = tuple(counts.shape)
+            if shape != (num_lists, num_levels) or bool((counts < 0).any()):
                 raise InputError(f"counts: expected ({num_lists}, {num_levels}) counts, got shape {shape}")
+            for at in (counts.sum(-1) != sizes).nonzero().flatten().tolist():
+                raise InputError(f"counts: list {at} has {int(sizes[at])} entries, got counts {counts[at].tolist()}")
         self.scores, self.list_of, self.scale = scores, list_of, scale
         self.num_lists, self.num_levels, self.counts = num_lists, num_levels, counts
-        self._sums = ListSums(list_of, num_lists)
-        self._sizes = torch.bincount(list_of, minlength=num_lists)  # (L,)
-        if counts is not None and not torch.equal(counts.sum(-1), self._sizes):
-            at = int((counts.sum(-1) != self._sizes).nonzero()[0])
-            raise InputError(f"counts: list {at} has {int(self._sizes[at])} entries, got counts {counts[at].tolist()}")
+        self._sums, self._sizes = ListSums(list_of, num_lists), sizes
         super().__init__(scores.shape[:-1], scores.shape[-1:], validate_args=False)
 
     @property
@@ -284,10 +263,10 @@ class RankedLevels(Distribution):
         """``(*sample_shape, ..., T)`` levels, as floating-point numbers."""
         with torch.no_grad():
             shape = torch.Size(check_sizes(sample_shape, "sample_shape")) + self.batch_shape
-            noisy = self.scores + self.scale * torch.randn(
-                *shape, self.scores.shape[-1], dtype=self.scores.dtype, device=self.scores.device
-            )
-            return self._levels(self._ranks(noisy), self._draw_counts(shape)).to(self.scores.dtype)
+            size = *shape, self.scores.shape[-1]
+            noisy = self.scores + self.scale * torch.randn(size, dtype=self.scores.dtype, device=self.scores.device)
+            edges = self._draw_counts(shape).cumsum(-1)[..., :-1].index_select(-2, self.list_of)  # (..., T, K - 1)
+            return (self._ranks(noisy)[..., None] >= edges).sum(-1).to(self.scores.dtype)
 
     def _ranks(self, noisy: Tensor) -> Tensor:
         """(..., T) rank of each entry in its list, 0 for the lowest score."""
@@ -313,19 +292,13 @@ class RankedLevels(Distribution):
         ends = torch.cat([bars, (self._sizes + self.num_levels - 1).expand(*shape, -1)[..., None]], -1)
         return ends.diff(prepend=torch.full_like(ends[..., :1], -1), dim=-1) - 1
 
-    def _levels(self, ranks: Tensor, counts: Tensor) -> Tensor:
-        edges = counts.cumsum(-1)[..., :-1].index_select(-2, self.list_of)  # (..., T, K - 1)
-        return (ranks[..., None] >= edges).sum(-1)
-
     def log_prob(self, value: Tensor) -> Tensor:
         """(...) joint log-probability of the levels ``value`` (..., T)."""
         return self.log_prob_of_lists(value).sum(-1)
 
     def log_prob_of_lists(self, value: Tensor) -> Tensor:
         """(..., L) log-probability of each list; lists are independent given the scores."""
-        return self._log_prob_of_lists(self._checked(value))
-
-    def _log_prob_of_lists(self, level: Tensor) -> Tensor:
+        level = self._checked(value)
         try:
             shape = torch.broadcast_shapes(level.shape, self.scores.shape)
         except RuntimeError:
@@ -362,22 +335,18 @@ class RankedLevels(Distribution):
 
     def _checked(self, value: Tensor) -> Tensor:
         level = check_labels(value, self.event_shape[0], "levels").to(self.scores.device)
-        bad = ~((level >= 0) & (level < self.num_levels) & (level == level.floor()))
-        if bad.any():
-            raise InputError(
-                f"levels: expected whole numbers from 0 to {self.num_levels - 1}, got {level[bad][0].item()}"
-            )
+        bad = level[~((level >= 0) & (level < self.num_levels) & (level == level.floor()))]
+        if bad.numel():
+            raise InputError(f"levels: expected whole numbers from 0 to {self.num_levels - 1}, got {bad[0].item()}")
         return level.long()
 
 
 class RankedLabels(RankedLevels):
-    """Labels +1 and -1 of the entries of some lists: two levels by another name.
+    """Labels +1 and -1 of the entries of some lists: :class:`RankedLevels` with two levels by another name.
 
     :param scores: (..., T) psi.
     :param list_of: (T,) the list of each entry, in [0, L).
-    :param num_lists: L.
     :param scale: (T,) standard deviation of the noise of each score.
-    :param num_levels: 2.
     :param counts: (L, 2) how many negatives and positives each list has, or None when that is random.
 
     Example:
@@ -401,7 +370,7 @@ class RankedLabels(RankedLevels):
 
     def _checked(self, value: Tensor) -> Tensor:
         labels = check_labels(value, self.event_shape[0]).to(self.scores.device)
-        bad = (labels != 1) & (labels != -1)
-        if bad.any():
-            raise InputError(f"labels: expected +1 and -1, got {labels[bad][0].item()}")
+        bad = labels[(labels != 1) & (labels != -1)]
+        if bad.numel():
+            raise InputError(f"labels: expected +1 and -1, got {bad[0].item()}")
         return (labels > 0).long()

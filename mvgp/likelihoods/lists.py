@@ -1,8 +1,8 @@
 """RankingLists: T entries grouped by task and by relevance level, once, for any number of projections.
 
 Long vectors are worked on in segments, each small enough for the cache and for a single thread: elementwise work on a
-few hundred thousand numbers is so short that waking other threads costs more than it saves, above all when another
-process keeps the cores busy. On other devices than a CPU a vector is one segment.
+few hundred thousand numbers is so short that waking other threads costs more than it saves. On other devices than a CPU
+a vector is one segment.
 """
 
 from __future__ import annotations
@@ -22,28 +22,6 @@ from ..tensor_checks import as_reals, as_tensor, check_vector, check_weights, ch
 def check_task(task: Any, name: str = "task") -> Tensor:
     """(T,) int64 task of each entry."""
     return check_whole(check_vector(as_tensor(task, name), name), name)
-
-
-def check_level(level: Any, task: Tensor) -> Tensor:
-    """(T,) int64 relevance of each entry."""
-    return _same_length(check_task(level, "level").to(task.device), task, "level")
-
-
-def check_positive_entries(positive: Any, task: Tensor) -> Tensor:
-    """(T,) bool."""
-    values = as_tensor(positive, "positive", "booleans")
-    if values.dtype != torch.bool and values.numel():
-        raise InputError(f"positive: expected booleans, got {values.dtype} (labels in {{+1, -1}}: positive=labels > 0)")
-    return _same_length(check_vector(values.bool(), "positive").to(task.device), task, "positive")
-
-
-def check_labels_of_lists(labels: Any, task: Tensor) -> Tensor:
-    """(T,) bool from labels in {+1, -1}."""
-    values = _same_length(check_vector(as_tensor(labels, "labels"), "labels").to(task.device), task, "labels")
-    if values.dtype == torch.bool:
-        raise InputError("labels: expected +1 and -1, got booleans")
-    refuse_where((values != 1) & (values != -1), values, "labels", "+1 or -1")
-    return values > 0
 
 
 def check_scores(scores: Any, length: int) -> Tensor:
@@ -100,9 +78,10 @@ def _floating(scores: Any, name: str) -> Tensor:
 
 
 def _same_length(values: Tensor, task: Tensor, name: str) -> Tensor:
+    """The values on the device of the tasks, one for each."""
     if values.numel() != task.numel():
         raise InputError(f"{name}: expected {task.numel()} entries, one for each of task, got {values.numel()}")
-    return values
+    return values.to(task.device)
 
 
 SEGMENT = 32_767  # torch hands vectors from 32,768 entries on to several threads
@@ -124,7 +103,8 @@ def is_ascending(vector: Tensor) -> bool:
 
 def split_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Where ``mask`` (n,) is true and where it is not, each ascending; several times quicker than ``nonzero``."""
-    ones, zeros = [], []
+    nothing = torch.zeros(0, dtype=torch.long, device=mask.device)
+    ones, zeros = [nothing], [nothing]
     for segment in segments(mask):
         here = mask[segment].long()
         rank = here.cumsum(0)  # true entries up to and including each
@@ -134,39 +114,25 @@ def split_indices(mask: Tensor) -> tuple[Tensor, Tensor]:
         order = torch.empty_like(own).scatter_(0, target, own + segment.start)
         ones.append(order[:count])
         zeros.append(order[count:])
-    return _joined(ones, mask), _joined(zeros, mask)
-
-
-def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
-    joined = torch.empty(sum(part.numel() for part in parts), dtype=torch.long, device=like.device)
-    first = 0
-    for part in parts:
-        joined[first : first + part.numel()] = part
-        first += part.numel()
-    return joined
+    return torch.cat(ones), torch.cat(zeros)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of every threshold: the entries that have to stay above it, or those that have to stay below.
+    """One side of every threshold: the entries that have to stay above it, or those that have to stay below."""
 
-    :param entry: (n,) which of the T entries; entries of one threshold are neighbours.
-    :param threshold: (n,) the threshold of each, ascending.
-    :param start: (K + 1,) where the entries of each threshold begin.
-    """
-
-    entry: Tensor
-    threshold: Tensor
-    start: Tensor
+    entry: Tensor  # (n,) which of the T entries; entries of one threshold are neighbours
+    threshold: Tensor  # (n,) the threshold of each, ascending
+    start: Tensor  # (K + 1,) where the entries of each threshold begin
 
 
 @dataclass(frozen=True)
 class RankingLists:
     r"""Lists of entries to be ranked: one list for each task, in it a few relevance levels.
 
-    A *cell* is one level of one list. A *threshold* stands between two neighbouring cells of a list:
-    everything in the upper cell is at least the threshold, everything in the lower cell at most.
-    Two levels need one threshold for each list. Build it with :meth:`bipartite` or :meth:`graded`.
+    A *cell* is one level of one list. A *threshold* stands between two neighbouring cells of a list: everything in the
+    upper cell is at least the threshold, everything in the lower cell at most. Build it with :meth:`bipartite` or
+    :meth:`graded`.
 
     :param task_ids: (L,) the task of each list, ascending.
     :param list_of: (T,) the list of each entry.
@@ -201,19 +167,17 @@ class RankingLists:
 
     @classmethod
     def bipartite(cls, positive: Any, task: Any) -> RankingLists:
-        """Positives over negatives in every task.
-
-        :param positive: (T,) bool.
-        :param task: (T,) whole numbers, in any order; sorted is quickest.
-        """
-        task = check_task(task)
-        positive = check_positive_entries(positive, task)
+        """``positive`` (T,) over the others in every task (T,), whole numbers in any order; sorted is quickest."""
+        task, positive = check_task(task), as_tensor(positive, "positive", "booleans")
+        if positive.dtype != torch.bool and positive.numel():
+            hint = "(labels in {+1, -1}: positive=labels > 0)"
+            raise InputError(f"positive: expected booleans, got {positive.dtype} {hint}")
+        positive = _same_length(check_vector(positive.bool(), "positive"), task, "positive")
         task_ids, list_of, order = _number_tasks(task)
         count = task_ids.numel()
         lists = torch.arange(count, device=task.device)
         none = torch.full_like(lists, count)
-        in_order = positive if order is None else positive[order]
-        top, bottom = split_indices(in_order)
+        top, bottom = split_indices(positive if order is None else positive[order])
         if order is not None:
             top, bottom = order[top], order[bottom]
         cell = torch.empty_like(list_of)  # cells 2l and 2l + 1, some of them empty
@@ -234,18 +198,14 @@ class RankingLists:
 
     @classmethod
     def graded(cls, level: Any, task: Any) -> RankingLists:
-        """Higher levels over lower ones in every task; a list may lack some of the levels.
-
-        :param level: (T,) whole numbers, the higher the more relevant.
-        :param task: (T,) whole numbers, in any order.
-        """
+        """Higher levels (T,) over lower ones in every task (T,), whole numbers; a list may lack some of the levels."""
         task = check_task(task)
-        level = check_level(level, task)
+        level = _same_length(check_task(level, "level"), task, "level")
         task_ids, list_of, _ = _number_tasks(task)
         levels, level_rank = torch.unique(level, return_inverse=True)
-        keys, cell = torch.unique(list_of * max(levels.numel(), 1) + level_rank, return_inverse=True)
-        cell_list = keys // max(levels.numel(), 1)
-        cell_level = levels[keys % max(levels.numel(), 1)]
+        base = max(levels.numel(), 1)
+        keys, cell = torch.unique(list_of * base + level_rank, return_inverse=True)
+        cell_list, cell_level = keys // base, levels[keys % base]
         lowest = torch.ones_like(cell_list, dtype=torch.bool)  # (C,) no cell of the same list under it
         lowest[1:] = cell_list[1:] != cell_list[:-1]
         highest = torch.ones_like(lowest)
@@ -261,24 +221,18 @@ class RankingLists:
             threshold = edge[cell[by_cell]]
             has = threshold < count
             sides.append(_side(by_cell[has], threshold[has], count))
-        return cls(
-            task_ids,
-            list_of,
-            cell,
-            cell_list,
-            cell_level,
-            below_cell,
-            above_cell,
-            cell_list[~lowest],
-            sides[0],
-            sides[1],
-        )
+        cells = cell, cell_list, cell_level, below_cell, above_cell
+        return cls(task_ids, list_of, *cells, cell_list[~lowest], *sides)
 
     @classmethod
     def from_labels(cls, labels: Any, task: Any) -> RankingLists:
         """Labels (T,) in {+1, -1}; see :meth:`bipartite`."""
         task = check_task(task)
-        return cls.bipartite(check_labels_of_lists(labels, task), task)
+        values = _same_length(check_vector(as_tensor(labels, "labels"), "labels"), task, "labels")
+        if values.dtype == torch.bool:
+            raise InputError("labels: expected +1 and -1, got booleans")
+        refuse_where((values != 1) & (values != -1), values, "labels", "+1 or -1")
+        return cls.bipartite(values > 0, task)
 
     @property
     def num_lists(self) -> int:

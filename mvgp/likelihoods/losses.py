@@ -1,4 +1,4 @@
-r"""Losses on the observed pairs: functions of :math:`\psi_T` that a solver of the mean can minimise.
+r"""Losses: functions of psi (less the prior mean) at the observed pairs, which a solver of the mean minimises.
 
 Every loss here is :math:`f(\psi) = \tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2 + \text{extra}`: a squared distance to
 targets that may themselves depend on :math:`\psi`, because something (a bias, a ranking) has been optimised out. By the
@@ -7,22 +7,30 @@ envelope theorem its gradient is :math:`\theta = w (\psi - r(\psi))`, and :math:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from torch import Tensor
-from typing_extensions import override
 
 from ..checks import check_callable, check_not_negative, check_positive
+from ..data.observed import ObservedMatrix
+from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..linalg.checks import check_positions
 from ..linalg.conjugate_gradients import conjugate_gradients
-from ..tensor_checks import check_float_tensor, check_shape, refuse_where
+from ..priors.means import MatrixMean, ZeroMean
+from ..tensor_checks import check_float_tensor, check_positions, check_shape, refuse_where
 from .lists import check_targets
 
 PIECE = 1 << 16  # entries summed at a time
+CHUNK_CELLS = 1 << 20  # cells of whole lists worked on at a time
+GAUSSIAN_METHODS = ("forward", "marginal", "expected_log_prob", "log_marginal", "_shaped_noise_covar", "__call__")
+
+Data = ObservedMatrix | PositiveUnlabelled
+Retargeting = Callable[[Tensor], Tensor]  # psi (T,) -> r (T,)
 
 
 @dataclass(frozen=True)
@@ -62,14 +70,6 @@ class Loss(Protocol):
         ...
 
 
-def check_loss_weights(weights: Tensor | None, length: int | None = None) -> Tensor | None:
-    """(T,) finite and positive, as they are, or None for 1."""
-    if weights is not None:
-        check_float_tensor(weights, "weights", (length,), finite=True)
-        refuse_where(weights <= 0, weights, "weights", "a positive number")
-    return weights
-
-
 def check_psi(psi: Tensor, length: int | None, name: str = "psi") -> Tensor:
     """(T,) finite numbers at the observed pairs."""
     return check_float_tensor(psi, name, (length,), finite=True)
@@ -80,23 +80,22 @@ def long_dot(a: Tensor, b: Tensor) -> float:
     return sum(float(x.double() @ y.double()) for x, y in zip(a.split(PIECE), b.split(PIECE), strict=True))
 
 
-class WeightedLoss(Loss):
-    """What losses with a weight for each pair share.
+class WeightedLoss:
+    """What losses with a weight for each pair share: ``weights`` (T,), or None for 1; the length T, or None for any."""
 
-    :param weights: (T,) w, or None for 1.
-    :param length: T, or None where any length will do.
-    """
-
-    weights: Tensor | None
-    length: int | None
+    def __init__(self, length: int | None, weights: Tensor | None) -> None:
+        if weights is not None:
+            check_float_tensor(weights, "weights", (length,), finite=True)
+            refuse_where(weights <= 0, weights, "weights", "a positive number")
+        self.length, self.weights = length if weights is None else len(weights), weights
 
     @property
-    @override
     def curvature(self) -> float:
+        """See :class:`Loss`."""
         return 1.0 if self.weights is None else float(self.weights.max())
 
-    @override
     def quadratic_bound(self, step: Tensor) -> float:
+        """See :class:`Loss`."""
         check_psi(step, self.length, "step")
         return long_dot(step, step if self.weights is None else self.weights * step)
 
@@ -116,11 +115,11 @@ class SquaredLoss(WeightedLoss):
     """
 
     def __init__(self, targets: Tensor, weights: Tensor | None = None) -> None:
-        self.targets = check_float_tensor(targets, "targets", (None,), finite=True)
-        self.length, self.weights = len(targets), check_loss_weights(weights, len(targets))
+        self.targets = check_psi(targets, None, "targets")
+        super().__init__(len(targets), weights)
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         return self._distance(check_psi(psi, self.length), self.targets)
 
 
@@ -147,38 +146,29 @@ class RetargetedLoss(WeightedLoss):
 
     def __init__(self, retarget: Callable[[Tensor], Tensor], weights: Tensor | None = None) -> None:
         self.retarget = check_callable(retarget, "retarget", "a function psi (T,) -> r (T,)")
-        self.weights = check_loss_weights(weights)
-        self.length = None if weights is None else len(weights)
+        super().__init__(None, weights)
 
     def targets(self, psi: Tensor) -> Tensor:
         """(T,) r(psi), equation (8)."""
         return check_targets(self.retarget(check_psi(psi, self.length).detach()), psi)
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         return self._distance(psi, self.targets(psi))
 
 
-class SinglePrecisionLoss(Loss):
-    """A loss of double precision behind an interface of single precision.
-
-    :param loss: takes and gives double precision.
-    """
+class SinglePrecisionLoss:
+    """A loss of double precision behind an interface of single precision."""
 
     def __init__(self, loss: Loss) -> None:
-        self.loss = loss
+        self.loss, self.curvature = loss, loss.curvature
 
-    @property
-    @override
-    def curvature(self) -> float:
-        return self.loss.curvature
-
-    @override
     def quadratic_bound(self, step: Tensor) -> float:
+        """See :class:`Loss`."""
         return self.loss.quadratic_bound(step.double())
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         at = self.loss(psi.double())
         return replace(at, gradient=at.gradient.float())
 
@@ -214,19 +204,18 @@ class BiasedSquaredLoss(WeightedLoss):
             raise InputError("expected a row penalty or a column penalty; without either use SquaredLoss")
         row_penalty = None if row_penalty is None else check_not_negative(row_penalty, "row_penalty")
         col_penalty = None if col_penalty is None else check_positive(col_penalty, "col_penalty")
-        self.targets, self.shape = check_float_tensor(targets, "targets", (None,), finite=True), check_shape(shape)
-        check_loss_weights(weights, len(targets))
+        self.targets, self.shape = check_psi(targets, None, "targets"), check_shape(shape)
+        super().__init__(len(targets), torch.ones_like(targets) if weights is None else weights)
         self.rows = check_positions(rows, self.shape[0], "rows")
         self.cols = check_positions(cols, self.shape[1], "cols")
         if not len(rows) == len(cols) == len(targets):
             lengths = f"{len(rows)}, {len(cols)} and {len(targets)}"
             raise InputError(f"rows, cols, targets: expected the same length, got {lengths}")
-        self.length, self.weights = len(targets), torch.ones_like(targets) if weights is None else weights
         self.row_penalty, self.col_penalty = row_penalty, col_penalty
         self._row_mass = self._by_row(self.weights) + (row_penalty or 0.0)
-        self._row_mass[self._row_mass == 0] = 1.0  # rows without a pair keep bias 0
         self._col_mass = self._by_col(self.weights) + (col_penalty or 0.0)
-        self._col_mass[self._col_mass == 0] = 1.0
+        for mass in (self._row_mass, self._col_mass):
+            mass[mass == 0] = 1.0  # rows and columns without a pair keep bias 0
 
     def _by_row(self, values: Tensor) -> Tensor:
         return values.new_zeros(self.shape[0]).index_add_(0, self.rows, values)
@@ -237,11 +226,10 @@ class BiasedSquaredLoss(WeightedLoss):
     def biases(self, psi: Tensor) -> tuple[Tensor, Tensor]:
         """(M,) and (N,): the best row and column biases for ``psi`` (T,); zeros where there is none."""
         left = self.weights * (self.targets - check_psi(psi, len(self.targets)))
-        row_bias, col_bias = psi.new_zeros(self.shape[0]), psi.new_zeros(self.shape[1])
         if self.col_penalty is None:
-            return self._by_row(left) / self._row_mass, col_bias
+            return self._by_row(left) / self._row_mass, psi.new_zeros(self.shape[1])
         if self.row_penalty is None:
-            return row_bias, self._by_col(left) / self._col_mass
+            return psi.new_zeros(self.shape[0]), self._by_col(left) / self._col_mass
         # with both, the row bias is eliminated and the column biases solve a positive definite system
         row_sums, row_mass, col_mass = self._by_row(left), self._row_mass, self._col_mass
 
@@ -255,11 +243,10 @@ class BiasedSquaredLoss(WeightedLoss):
             schur, rhs.unsqueeze(1), tolerance=tolerance, preconditioner=lambda r: r / col_mass.unsqueeze(1)
         )
         col_bias = solved.checked().value.squeeze(1)
-        row_bias = (row_sums - self._by_row(self.weights * col_bias[self.cols])) / row_mass
-        return row_bias, col_bias
+        return (row_sums - self._by_row(self.weights * col_bias[self.cols])) / row_mass, col_bias
 
-    @override
     def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
         row_bias, col_bias = self.biases(psi)
         at = self._distance(psi + row_bias[self.rows] + col_bias[self.cols], self.targets)
         # at the best biases the gradient sums to -penalty x bias along rows and columns; the conjugate of an
@@ -268,3 +255,193 @@ class BiasedSquaredLoss(WeightedLoss):
         penalty += (self.col_penalty or 0.0) * float(col_bias.double().square().sum())
         square = at.quadratic + penalty
         return LossValue(square / 2, at.gradient, at.linear, square)
+
+
+# Whole lists ------------------------------------------------------------------------------------
+
+
+class WholeListLoss:
+    """What the losses over whole lists share: weight 1 at the positives, w0 at every other item of the row.
+
+    Nothing is sampled. The scores are a dense block (A, N) of rows; it is worked on in chunks of rows.
+
+    :param positions: (P,) ascending, where the positives are among the A N cells.
+    :param weight: w0.
+    :param offset: (A N,) prior mean there, or None for 0.
+    """
+
+    curvature = 1.0
+
+    def __init__(self, positions: Tensor, weight: float, offset: Tensor | None = None) -> None:
+        self.positions, self.weight, self.offset = positions, weight, offset
+
+    def quadratic_bound(self, step: Tensor) -> float:
+        """See :class:`Loss`."""
+        at_positives = float(step[self.positions].double().square().sum())
+        return self.weight * long_dot(step, step) + (1 - self.weight) * at_positives
+
+    def _value(self, square: float, gradient: Tensor, linear: float) -> LossValue:
+        """The loss, with <theta, r> for the targets as psi sees them: less the prior mean."""
+        if self.offset is not None:
+            linear -= long_dot(gradient, self.offset)
+        return LossValue(square / 2, gradient, linear, square)
+
+
+class WholeListSquaredLoss(WholeListLoss):
+    r""":math:`\tfrac12 \sum_{pos} (\psi - 1)^2 + \tfrac{w_0}{2} \sum_{rest} \psi^2`."""
+
+    def targets(self, dtype: torch.dtype, num_cells: int) -> Tensor:
+        """(A N,): 1 at the positives and 0 elsewhere, less the prior mean."""
+        targets = torch.zeros(num_cells, dtype=dtype, device=self.positions.device)
+        targets[self.positions] = 1.0
+        return targets if self.offset is None else targets - self.offset
+
+    def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
+        total = psi if self.offset is None else psi + self.offset
+        positives = total[self.positions]
+        off = (positives - 1).double()
+        gradient = self.weight * total
+        gradient[self.positions] = positives - 1
+        square = self.quadratic_bound(total) + float(off.square().sum() - positives.double().square().sum())
+        return self._value(square, gradient, float(off.sum()))
+
+
+class WholeListRetargetedLoss(WholeListLoss):
+    """Equation (9) over whole lists for any target set, by its own projection, some rows at a time.
+
+    The lists are spelled out for that, with a label, a task and a weight for each cell. They are kept up to
+    ``keep_cells`` cells, and made anew in every call beyond that.
+
+    :param num_cols: N.
+    :param num_cells: A N.
+    :param retargeting_of: from positive (C,) bool, task (C,) and weight (C,), or None where all are 1, the map
+        psi (C,) -> r (C,) of equation (8).
+    """
+
+    def __init__(
+        self,
+        positions: Tensor,
+        num_cols: int,
+        num_cells: int,
+        weight: float,
+        retargeting_of: Callable[[Tensor, Tensor, Tensor | None], Retargeting],
+        offset: Tensor | None = None,
+        keep_cells: int = 1 << 23,
+    ) -> None:
+        super().__init__(positions, weight, offset)
+        self.num_cols, self.num_cells, self.retargeting_of = num_cols, num_cells, retargeting_of
+        self._kept: dict[int, Retargeting] | None = {} if num_cells <= keep_cells else None
+
+    def _chunks(self) -> Iterator[tuple[slice, Tensor | None, Retargeting]]:
+        """Cells of some rows, their weights (C,), and their retargeting."""
+        device = self.positions.device
+        size = max(1, CHUNK_CELLS // self.num_cols) * self.num_cols
+        for first in range(0, self.num_cells, size):
+            last = min(first + size, self.num_cells)
+            start, stop = torch.searchsorted(self.positions, torch.tensor([first, last], device=device)).tolist()
+            positive = torch.zeros(last - first, dtype=torch.bool, device=device)
+            positive[self.positions[start:stop] - first] = True
+            weight = None
+            if self.weight != 1:
+                weight = torch.ones(last - first, dtype=torch.float64, device=device)
+                weight[~positive] = self.weight  # torch.where of two numbers would round it to single precision
+            retarget = self._kept.get(first) if self._kept is not None else None
+            if retarget is None:
+                task = torch.arange(first, last, device=device) // self.num_cols
+                retarget = self.retargeting_of(positive, task, weight)
+                if self._kept is not None:
+                    self._kept[first] = retarget
+            yield slice(first, last), weight, retarget
+
+    def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
+        gradient = torch.empty_like(psi)
+        square, linear = 0.0, 0.0
+        for cells, weight, retarget in self._chunks():
+            part = psi[cells] if self.offset is None else psi[cells] + self.offset[cells]
+            target = check_targets(retarget(part.detach()), part)
+            off = part - target
+            gradient[cells] = pull = off if weight is None else weight.to(off) * off
+            square += long_dot(pull, off)
+            linear += long_dot(pull, target)
+        return self._value(square, gradient, linear)
+
+
+# The loss of a likelihood -----------------------------------------------------------------------
+
+
+def data_loss(
+    likelihood: Any, data: Data, mean: MatrixMean, *, row_bias: float | None = None, col_bias: float | None = None
+) -> Loss:
+    """The loss of the data under gpytorch's ``GaussianLikelihood``, or one with a method ``data_loss``.
+
+    :param mean: of the prior; the loss has its precision and device.
+    :param row_bias: penalty of a bias of each row, Gaussian only; None for no bias. ``col_bias``: of each column.
+    """
+    is_gaussian = isinstance(likelihood, GaussianLikelihood)
+    if (row_bias, col_bias) != (None, None) and not (is_gaussian and isinstance(data, ObservedMatrix)):
+        raise InputError(
+            "row_bias, col_bias: only with a Gaussian likelihood on an ObservedMatrix; a ranking is blind to an offset "
+            "of a whole row, and popularity of columns can be given as the prior mean"
+        )
+    if not is_gaussian:
+        loss: Loss = likelihood.data_loss(data, mean)
+        return loss
+    if isinstance(data, PositiveUnlabelled):  # the targets are 1 for known links and 0 for the rest
+        return WholeListSquaredLoss(data.positions.to(mean.zero.device), data.weight, whole_list_offset(data, mean))
+    rows, cols, values, weights = observed_parts(data, mean)
+    targets = values - mean(rows, cols)
+    if row_bias is None and col_bias is None:
+        return SquaredLoss(targets, weights)
+    return BiasedSquaredLoss(targets, weights, rows, cols, data.shape, row_bias, col_bias)
+
+
+def observed_parts(data: ObservedMatrix, mean: MatrixMean) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Rows, columns, values and weights, (T,) each, in the precision and on the device of the prior."""
+    device = mean.zero.device
+    weights = None if data.weights is None else data.weights.to(mean.zero)
+    return data.rows.to(device), data.cols.to(device), data.values.to(mean.zero), weights
+
+
+def whole_list_offset(data: PositiveUnlabelled, mean: MatrixMean) -> Tensor | None:
+    """(A N,) the prior mean at every cell of the lists; None for 0."""
+    if isinstance(mean, ZeroMean):
+        return None
+    device = mean.zero.device
+    chosen, cols = data.pattern.chosen.to(device), torch.arange(data.shape[1], device=device)
+    block = mean.block(chosen, cols).to(mean.zero.dtype)
+    return block.expand(len(chosen), len(cols)).reshape(-1).contiguous()
+
+
+def overridden(instance: Any, base: type, *names: str) -> list[str]:
+    """Those of the methods ``names`` that ``instance`` does not take from ``base``, in the order of the names."""
+    own = vars(instance) if hasattr(instance, "__dict__") else {}
+    return [name for name in names if name in own or getattr(type(instance), name, None) is not getattr(base, name)]
+
+
+def most_derived(instance: Any, *names: str) -> str:
+    """The attribute among ``names`` that is defined furthest down among the classes; the first of equals."""
+    own = vars(instance) if hasattr(instance, "__dict__") else {}
+    for members in (own, *(vars(cls) for cls in type(instance).__mro__)):
+        if found := [name for name in names if name in members]:
+            return found[0]
+    return names[0]
+
+
+def check_gaussian(likelihood: Any, user: str) -> None:
+    """Refuse everything but Gaussian noise of one variance; ``user`` of the likelihood is for the message."""
+    if not isinstance(likelihood, GaussianLikelihood):
+        raise InputError(
+            f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
+            "(for known noise of each entry, give the data weights)"
+        )
+    changed = overridden(likelihood, GaussianLikelihood, *GAUSSIAN_METHODS)
+    noise_model = type(likelihood.noise_covar)
+    if changed or noise_model is not HomoskedasticNoise:
+        reason = f"overrides {', '.join(changed)}" if changed else f"has the noise model {noise_model.__name__}"
+        raise InputError(
+            f"likelihood: {user} uses one noise variance, likelihood.noise, and nothing else of a GaussianLikelihood; "
+            f"{type(likelihood).__name__} {reason}, which would be ignored. Override the property noise, or give the "
+            "data weights for noise that differs between entries"
+        )

@@ -1,4 +1,4 @@
-r"""The projections of equation (8): all tasks at once, exact, differentiable.
+r"""The projections of equation (8), all tasks at once, exact, differentiable; and target sets made of them.
 
 **Order cone with a margin**, :class:`LevelProjection`:
 
@@ -10,14 +10,15 @@ Once the thresholds are known each entry is clamped between the one under its le
 **Ordered simplex**, :class:`SimplexProjection`, the paper's target set: ordered scores that are not negative and sum to
 a total. The order cone first, then one shift for each list, :math:`r = (z - \tau)_+` with :math:`\sum r = c`: the
 composition is the projection onto the intersection. A margin d is taken off the positives and the total beforehand and
-put back afterwards. The shift is found by Newton's method from below (Michelot's): the support only shrinks, and when
-it does not the shift is exact.
+put back afterwards. The shift is found by Newton's method from below (Michelot's).
 
 The functions ``project_*`` group the entries anew; to project many times, make a projection once and call it.
+A :class:`TargetSet` says which scores count as a correct ranking; a likelihood takes any, or one of your own.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -27,28 +28,15 @@ from torch.autograd import forward_ad
 from ..checks import check_instance, check_not_negative, check_positive, check_whole_number
 from ..errors import InputError
 from .lists import SEGMENT, RankingLists, check_scores, check_weight, segments
+from .losses import Retargeting
 from .thresholds import Thresholds, ThresholdSearch
-
-
-class Jacobian(Protocol):
-    """A linear map of (T,) to (T,), with its transpose."""
-
-    def apply(self, tangent: Tensor) -> Tensor:
-        """J times (T,)."""
-        ...
-
-    def apply_transposed(self, cotangent: Tensor) -> Tensor:
-        """J transposed times (T,)."""
-        ...
 
 
 class PoolJacobian:
     """Entries that were pulled together move as their weighted mean; the others move as themselves.
 
     :param pool: (T,) the pool of each entry; ``num_pools`` where it stays.
-    :param num_pools: P.
     :param weight: (T,) or None for 1.
-    :param dtype: of what it is applied to.
     """
 
     def __init__(self, pool: Tensor, num_pools: int, weight: Tensor | None, dtype: torch.dtype) -> None:
@@ -71,35 +59,11 @@ class PoolJacobian:
         return torch.where(self.stays, cotangent, self.weight * share[self.pool])
 
 
-class SupportJacobian:
-    """Entries of the support move less the mean of their list's support; the others stay at zero.
-
-    :param support: (T,) bool.
-    :param list_of: (T,) the list of each entry.
-    :param num_lists: L.
-    """
-
-    def __init__(self, support: Tensor, list_of: Tensor, num_lists: int) -> None:
-        self.support, self.list_of, self.num_lists = support, list_of, num_lists
-
-    def apply(self, tangent: Tensor) -> Tensor:
-        """J times (T,)."""
-        zeros = tangent.new_zeros(self.num_lists)
-        inside = torch.where(self.support, tangent, 0.0)
-        count = zeros.index_add(0, self.list_of, self.support.to(tangent.dtype)).clamp_(min=1.0)
-        mean = zeros.index_add(0, self.list_of, inside) / count
-        return torch.where(self.support, tangent - mean[self.list_of], 0.0)
-
-    def apply_transposed(self, cotangent: Tensor) -> Tensor:
-        """J transposed times (T,); J is symmetric."""
-        return self.apply(cotangent)
-
-
 class _WithJacobian(torch.autograd.Function):
     """A value that was computed elsewhere, with a derivative with respect to ``scores``; its own is 0."""
 
     @staticmethod
-    def forward(scores: Tensor, value: Tensor, jacobian: Jacobian) -> Tensor:
+    def forward(scores: Tensor, value: Tensor, jacobian: PoolJacobian) -> Tensor:
         return value.clone()
 
     @staticmethod
@@ -115,28 +79,23 @@ class _WithJacobian(torch.autograd.Function):
         return ctx.jacobian.apply(tangents[0])
 
 
-def is_differentiated(scores: Tensor) -> bool:
+def _is_differentiated(scores: Tensor) -> bool:
     """Whether someone wants a derivative with respect to ``scores``, backward or forward."""
     backward = torch.is_grad_enabled() and scores.requires_grad
     return backward or forward_ad.unpack_dual(scores).tangent is not None
 
 
-def with_jacobian(scores: Tensor, value: Tensor, jacobian: Jacobian) -> Tensor:
-    """``value`` (T,) as a differentiable function of ``scores`` (T,): backward and forward mode."""
-    return _WithJacobian.apply(scores, value, jacobian)
-
-
 class LevelProjection:
     """Projects scores so that in each list higher levels stay above lower ones. Reusable; warm-starts itself.
 
-    Exact (no tolerance), differentiable almost everywhere, and free of ties broken by rounding: entries that are pulled
-    together come out equal. A list that is in order already, or has a single level, is returned as it is. Scores
-    must be finite; sums do not overflow for scores up to the largest number there is, nor vanish for the smallest.
+    Exact (no tolerance), differentiable almost everywhere; entries that are pulled together come out equal. A list that
+    is in order already, or has a single level, is returned as it is. Sums do not overflow for scores up to the largest
+    number there is, nor vanish for the smallest.
 
     :param lists: the T entries, grouped.
     :param margin: d >= 0, for each step between levels (levels 1 and 3 are 2 d apart even where 2 is missing).
     :param weight: (T,) positive, or None for 1. A list's weights should stay within a factor of 1e150 of each other.
-    :param group_size: entries that are worked on at a time; see :func:`~mvgp.likelihoods.thresholds.padded_groups`.
+    :param group_size: entries that are worked on at a time.
 
     Example:
         >>> import torch
@@ -158,8 +117,7 @@ class LevelProjection:
         if self._cell_shift is not None:
             two_levels = lists.num_thresholds == lists.num_lists and bool(((lists.cell_level | 1) == 1).all())
             shift = self.margin if two_levels else self._cell_shift[lists.cell]
-        group_size = check_whole_number(group_size, "group_size")
-        self._search = ThresholdSearch(lists, shift, self.weight, group_size)
+        self._search = ThresholdSearch(lists, shift, self.weight, check_whole_number(group_size, "group_size"))
 
     def reset_warm_start(self) -> None:
         """Let the next call start cold; it changes the time, not the result."""
@@ -169,8 +127,8 @@ class LevelProjection:
         """(T,) the nearest ordered scores."""
         scores = check_scores(scores, len(self.lists))
         projected, thresholds, low, high = self._solve(scores)
-        if is_differentiated(scores):
-            return with_jacobian(scores, projected, self._jacobian(scores.detach(), thresholds, low, high))
+        if _is_differentiated(scores):
+            return _WithJacobian.apply(scores, projected, self._jacobian(scores.detach(), thresholds, low, high))
         return projected
 
     def jacobian(self, scores: Any) -> PoolJacobian:
@@ -192,9 +150,8 @@ class LevelProjection:
             projected = torch.empty_like(scores)
             for segment in segments(scores):
                 cell = self.lists.cell[segment]
-                torch.clamp(
-                    scores[segment], low.index_select(0, cell), high.index_select(0, cell), out=projected[segment]
-                )
+                bounds = low.index_select(0, cell), high.index_select(0, cell)
+                torch.clamp(scores[segment], *bounds, out=projected[segment])
         return projected, thresholds, low, high
 
     def _bounds(self, thresholds: Thresholds, edge: Tensor, none: float) -> Tensor:
@@ -204,12 +161,10 @@ class LevelProjection:
         return bound if self._cell_shift is None else bound + self._cell_shift
 
     def _jacobian(self, scores: Tensor, thresholds: Thresholds, low: Tensor, high: Tensor) -> PoolJacobian:
-        lists, count = self.lists, self.lists.num_thresholds
+        cell, count = self.lists.cell, self.lists.num_thresholds
         pool_of = torch.cat([thresholds.pool, thresholds.pool.new_full((1,), count)])
-        pool = torch.full_like(lists.cell, count)  # (T,) count: the entry stays
-        lifted, lowered = scores < low[lists.cell], scores > high[lists.cell]
-        pool = torch.where(lifted, pool_of[lists.below_cell][lists.cell], pool)
-        pool = torch.where(lowered, pool_of[lists.above_cell][lists.cell], pool)
+        pool = torch.where(scores < low[cell], pool_of[self.lists.below_cell][cell], count)  # (T,) count: it stays
+        pool = torch.where(scores > high[cell], pool_of[self.lists.above_cell][cell], pool)
         return PoolJacobian(pool, count, self.weight, scores.dtype)
 
 
@@ -220,8 +175,6 @@ class OrderProjection(LevelProjection):
 
     :param positive: (T,) bool.
     :param task: (T,) whole numbers, in any order; sorted is quickest to set up.
-    :param margin: d >= 0.
-    :param weight: (T,) positive, or None for 1.
 
     Example:
         >>> import torch
@@ -281,17 +234,17 @@ class SimplexProjection:
     def __call__(self, scores: Any) -> Tensor:
         """(T,) the nearest point of the set."""
         scores = check_scores(scores, len(self.lists))
-        if self._shift is None:
-            return self._share_out(self._order(scores))
-        shift = self._shift.to(scores.dtype)
-        return self._share_out(self._order(scores - shift)) + shift
-
-    def _share_out(self, ordered: Tensor) -> Tensor:
+        shift = 0.0 if self._shift is None else self._shift.to(scores.dtype)
+        ordered = self._order(scores - shift)
         value = shift_to_total(ordered.detach(), self.lists.list_of, self._room)
-        if is_differentiated(ordered):
-            jacobian = SupportJacobian(value > 0, self.lists.list_of, self.lists.num_lists)
-            return with_jacobian(ordered, value, jacobian)
-        return value
+        if _is_differentiated(
+            ordered
+        ):  # entries of the support move less the mean of their list's support, others stay
+            pool = torch.where(value > 0, self.lists.list_of, self.lists.num_lists)
+            common = PoolJacobian(pool, self.lists.num_lists, None, value.dtype)
+            own = ordered - ordered.detach()  # 0, with a derivative
+            value = value + own - _WithJacobian.apply(ordered, torch.zeros_like(value), common)
+        return value + shift
 
 
 def shift_to_total(values: Tensor, list_of: Tensor, total: Tensor) -> Tensor:
@@ -317,12 +270,11 @@ def project_order(scores: Any, positive: Any, task: Any, margin: float = 0.0, we
 
     A task with positives only, negatives only or a single item is returned as it is.
 
-    :param scores: (T,) finite floating-point numbers.
+    :param scores: (T,) finite numbers; the answer has their precision.
     :param positive: (T,) bool.
     :param task: (T,) whole numbers, in any order.
     :param margin: d >= 0.
     :param weight: (T,) positive, or None for 1.
-    :return: (T,), in the precision of ``scores``.
 
     Example:
         >>> import torch
@@ -340,12 +292,11 @@ def project_ordered_simplex(scores: Any, positive: Any, task: Any, total: float 
 
     There are no weights here: with them the shift is no longer common to the items of a task.
 
-    :param scores: (T,) finite floating-point numbers.
+    :param scores: (T,) finite numbers; the answer has their precision.
     :param positive: (T,) bool.
     :param task: (T,) whole numbers, in any order.
     :param total: c > 0.
     :param margin: d >= 0, with d times the number of positives at most ``total`` in each task that has negatives.
-    :return: (T,), in the precision of ``scores``.
 
     Example:
         >>> import torch
@@ -363,12 +314,11 @@ def project_levels(scores: Any, level: Any, task: Any, margin: float = 0.0, weig
 
     Within a level there is no order. Two levels, 0 and 1, are :func:`project_order`.
 
-    :param scores: (T,) finite floating-point numbers.
+    :param scores: (T,) finite numbers; the answer has their precision.
     :param level: (T,) whole numbers, the higher the more relevant.
     :param task: (T,) whole numbers, in any order.
     :param margin: d >= 0.
     :param weight: (T,) positive, or None for 1.
-    :return: (T,), in the precision of ``scores``.
 
     Example:
         >>> import torch
@@ -379,3 +329,93 @@ def project_levels(scores: Any, level: Any, task: Any, margin: float = 0.0, weig
 
     """
     return LevelProjection(RankingLists.graded(level, task), margin, weight)(scores)
+
+
+# Target sets ------------------------------------------------------------------------------------
+
+
+class TargetSet(Protocol):
+    """A closed convex set of scores for each list, given by its projection.
+
+    Another one takes a few lines. Scores of the positives at 1, of the negatives free but at most 0:
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import BipartiteRankingLikelihood
+        >>> class OneAndBelow:
+        ...     supports_weights, shift_invariant = True, False
+        ...     def projection(self, lists, weight=None):
+        ...         positive = lists.cell_level[lists.cell] == 1
+        ...         return lambda psi: torch.where(positive, torch.ones_like(psi), psi.clamp(max=0.0))
+        >>> ranking = BipartiteRankingLikelihood(target=OneAndBelow())
+        >>> psi, labels, task = torch.tensor([0.0, 0.5]), torch.tensor([1, -1]), torch.tensor([0, 0])
+        >>> ranking.retarget(psi, labels, task).tolist()
+        [1.0, 0.0]
+
+    """
+
+    @property
+    def supports_weights(self) -> bool:
+        """Whether the projection may be in a norm with a weight for each entry."""
+        ...
+
+    @property
+    def shift_invariant(self) -> bool:
+        """Whether r + constant is in the set of a list whenever r is; then a bias for each task changes nothing."""
+        ...
+
+    def projection(self, lists: RankingLists, weight: Tensor | None = None) -> Retargeting:
+        """The map psi (T,) -> r (T,) of equation (8) for these lists, to be called many times."""
+        ...
+
+
+@dataclass(frozen=True)
+class OrderCone:
+    """Positives >= negatives + margin. The default: margin 1 keeps the scores away from the constant solution.
+
+    :param margin: d >= 0.
+    """
+
+    margin: float = 1.0
+    supports_weights = True
+    shift_invariant = True
+    closed_form = True  # whole lists need ``margin`` alone, not ``projection``: equation (10)
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.margin, "margin")
+
+    def projection(self, lists: RankingLists, weight: Tensor | None = None) -> LevelProjection:
+        """See :class:`TargetSet`."""
+        return LevelProjection(lists, self.margin, weight)
+
+
+@dataclass(frozen=True)
+class GradedOrder(OrderCone):
+    """Every level >= the next lower one + margin, for any number of levels.
+
+    :param margin: d >= 0, for each step.
+    """
+
+
+@dataclass(frozen=True)
+class OrderedSimplex:
+    """Positives >= negatives + margin, all >= 0, summing to ``total``: with total 1 and no margin, the paper's.
+
+    :param total: c > 0.
+    :param margin: d >= 0.
+    """
+
+    total: float = 1.0
+    margin: float = 0.0
+    supports_weights = False
+    shift_invariant = False
+
+    def __post_init__(self) -> None:
+        check_positive(self.total, "total")
+        check_not_negative(self.margin, "margin")
+
+    def projection(self, lists: RankingLists, weight: Tensor | None = None) -> SimplexProjection:
+        """See :class:`TargetSet`."""
+        if weight is not None:
+            raise InputError("weight: OrderedSimplex takes none (the shift would not be a common one), got weights")
+        return SimplexProjection(lists, self.total, self.margin)

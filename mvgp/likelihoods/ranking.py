@@ -23,12 +23,21 @@ from ..errors import InputError
 from ..kernels.bounded import BoundedParameters
 from ..priors.means import MatrixMean
 from ..tensor_checks import check_whole
-from .data_loss import Data, most_derived, observed_parts, overridden, whole_list_offset
 from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists, check_labels, check_many_scores, check_scores, check_targets, check_task, check_weight
-from .losses import Loss, RetargetedLoss
-from .targets import GradedOrder, OrderCone, Retargeting, TargetSet
-from .whole_lists import WholeListRankingLoss, WholeListRetargetedLoss
+from .losses import (
+    Data,
+    Loss,
+    RetargetedLoss,
+    Retargeting,
+    WholeListRetargetedLoss,
+    most_derived,
+    observed_parts,
+    overridden,
+    whole_list_offset,
+)
+from .projections import GradedOrder, OrderCone, TargetSet
+from .thresholds import WholeListRankingLoss
 
 
 class _Loss(torch.autograd.Function):
@@ -49,7 +58,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor, None]:
         _, weight, off = ctx.saved_tensors
-        moved = torch.zeros_like(off[:0]).sum()
+        moved = off.new_zeros(())
         if tangents[0] is not None:
             moved = moved + ((off if weight is None else weight * off) * tangents[0]).sum()
         if tangents[1] is not None:
@@ -74,7 +83,8 @@ class RankingLikelihood(BoundedParameters, Likelihood):
 
     :param target: the set of scores that count as a correct ranking.
     :param noise: sigma^2, the variance of a score with weight 1.
-    :param list_sizes: how many entries the list of each task has, indexed by task; see :meth:`expected_log_prob`.
+    :param list_sizes: how many entries the list of each task has, indexed by task (``torch.bincount(task)``); see
+        :meth:`expected_log_prob`.
     :param noise_constraint: gpytorch constraint of the noise; greater than 1e-4 when left out.
     """
 
@@ -111,9 +121,7 @@ class RankingLikelihood(BoundedParameters, Likelihood):
     def retargeting(self, labels: Any, task: Any, weight: Any = None) -> Retargeting:
         """The map psi (T,) -> r (T,) of equation (8), grouped once: for solvers that call it many times.
 
-        :param labels: (T,).
-        :param task: (T,) whole numbers.
-        :param weight: (T,) positive, or None for 1.
+        ``labels`` and ``task`` are (T,), ``weight`` is (T,) and positive, or None for 1.
         """
         lists = self.lists(labels, task)
         checked = check_weight(weight, len(lists))
@@ -129,10 +137,9 @@ class RankingLikelihood(BoundedParameters, Likelihood):
     def loss(self, scores: Any, labels: Any, task: Any, weight: Any = None) -> Tensor:
         r"""() :math:`\tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2`, equation (9); its gradient is :math:`w (\psi - r)`.
 
-        The gradient by a weight is :math:`\tfrac12 (\psi - r)^2`: r moves with both, but minimises the same sum.
-
-        Divided by the noise and negated it is, up to a constant, the largest log-density of any scores that
-        rank correctly: maximum likelihood for r instead of the average over r in :meth:`log_prob`.
+        The gradient by a weight is :math:`\tfrac12 (\psi - r)^2`. Divided by the noise and negated the loss is, up to a
+        constant, the largest log-density of any scores that rank correctly: maximum likelihood for r instead of the
+        average over r in :meth:`log_prob`.
         """
         retarget = self.retargeting(labels, task, weight.detach() if isinstance(weight, Tensor) else weight)
         scores = check_scores(scores, len(check_task(task)))
@@ -142,10 +149,7 @@ class RankingLikelihood(BoundedParameters, Likelihood):
     # The loss of a fit ---------------------------------------------------------------------------
 
     def data_loss(self, data: Data, mean: MatrixMean) -> Loss:
-        """Equation (9) on any kind of data, each row a task, as a function of psi less the prior mean.
-
-        :param mean: of the prior; the loss has its precision and device.
-        """
+        """Equation (9) on any kind of data, each row a task, in the precision and on the device of the prior mean."""
         return self.whole_list_loss(data, mean) if isinstance(data, PositiveUnlabelled) else self.pair_loss(data, mean)
 
     def pair_loss(self, data: ObservedMatrix, mean: MatrixMean) -> Loss:
@@ -208,18 +212,16 @@ class RankingLikelihood(BoundedParameters, Likelihood):
         """(..., L) expected log-probability of each *list*, over joint samples of its scores.
 
         A list-wise likelihood does not split into entries, so there is one number for each list. Their sum is what
-        gpytorch's ``VariationalELBO`` wants; it divides by the number of entries, as for any other likelihood.
-        Batches may be made of lists, never of parts of lists: the order within half a list is not half of what the
-        whole list says. Hence either give ``list_sizes`` to the constructor, and every call is checked against it,
-        or promise ``complete_lists=True``.
+        gpytorch's ``VariationalELBO`` wants. Batches may be made of lists, never of parts of lists: the order within
+        half a list is not half of what the whole list says. Hence either give ``list_sizes`` to the constructor, and
+        every call is checked against it, or promise ``complete_lists=True``.
 
         :param observations: (..., T) labels.
         :param function_dist: the distribution of the scores (..., T).
         :param params: ignored, as gpytorch passes inputs here.
         :param lists: ``task``, ``weight``, ``counts`` as in :meth:`forward`, and ``complete_lists``.
         """
-        samples = self._list_log_probs(observations, function_dist, **lists)
-        return samples.mean(0)
+        return self._list_log_probs(observations, function_dist, **lists).mean(0)
 
     def log_marginal(
         self, observations: Tensor, function_dist: MultivariateNormal, *params: Any, **lists: Any
@@ -231,24 +233,22 @@ class RankingLikelihood(BoundedParameters, Likelihood):
     def _list_log_probs(
         self, observations: Tensor, function_dist: MultivariateNormal, complete_lists: bool = False, **lists: Any
     ) -> Tensor:
+        """(S, ..., L) log-probability of each list for S samples of its scores; lists have to be whole."""
         check_instance(function_dist, "function_dist", MultivariateNormal, "a MultivariateNormal of gpytorch")
-        check_flag(complete_lists, "complete_lists")
-        self._check_whole_lists(lists.get("task"), function_dist.event_shape[-1], complete_lists)
+        if not check_flag(complete_lists, "complete_lists") and self.list_sizes is None:
+            raise InputError(
+                "a list-wise likelihood needs whole lists: give the constructor list_sizes=torch.bincount(task) of "
+                "all data so that batches can be checked, or complete_lists=True to this call"
+            )
+        if self.list_sizes is not None:
+            sizes, task = self.list_sizes.tolist(), lists.get("task")
+            task = torch.zeros(function_dist.event_shape[-1], dtype=torch.long) if task is None else check_task(task)
+            for number, size in zip(*(part.tolist() for part in torch.unique(task, return_counts=True)), strict=True):
+                whole = sizes[number] if 0 <= number < len(sizes) else 0
+                if size != whole:
+                    expected = f"its whole list of {whole} entries"
+                    raise InputError(f"task {number}: expected {expected}, got {size} in this batch")
         return self._draw_likelihood_samples(function_dist, **lists).log_prob_of_lists(observations)
-
-    def _check_whole_lists(self, task: Any, length: int, complete_lists: bool) -> None:
-        if self.list_sizes is None:
-            if not complete_lists:
-                raise InputError(
-                    "a list-wise likelihood needs whole lists: give the constructor list_sizes=torch.bincount(task) of "
-                    "all data so that batches can be checked, or complete_lists=True to this call"
-                )
-            return
-        task = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
-        for number, size in zip(*(part.tolist() for part in torch.unique(task, return_counts=True)), strict=True):
-            whole = int(self.list_sizes[number]) if 0 <= number < len(self.list_sizes) else 0
-            if size != whole:
-                raise InputError(f"task {number}: expected its whole list of {whole} entries, got {size} in this batch")
 
     def _draw_likelihood_samples(
         self, function_dist: MultivariateNormal, *params: Any, sample_shape: Any = None, **lists: Any
@@ -268,8 +268,9 @@ class RankingLikelihood(BoundedParameters, Likelihood):
         :param counts: how many entries of each level a list has, when that is known.
         """
 
-    def _grouping(self, scores: Tensor, task: Any, weight: Any) -> tuple[Tensor, int, Tensor]:
-        """The list of each entry (T,), their number, and the standard deviation of each score (T,)."""
+    def _grouping(self, function_samples: Any, task: Any, weight: Any) -> tuple[Tensor, Tensor, int, Tensor]:
+        """Scores (..., T), the list of each entry (T,), their number, and the standard deviation of each score (T,)."""
+        scores = check_many_scores(function_samples, "function_samples")
         length = scores.shape[-1]
         task = torch.zeros(length, dtype=torch.long) if task is None else check_task(task)
         if task.numel() != length:
@@ -278,7 +279,7 @@ class RankingLikelihood(BoundedParameters, Likelihood):
         checked = check_weight(weight, length, keep_gradient=True)
         variance = self.noise.to(scores).expand(length)
         scale = (variance if checked is None else variance / checked.to(scores)).sqrt()
-        return list_of, int(task_ids.numel()), scale
+        return scores, list_of, int(task_ids.numel()), scale
 
 
 def _target_or_cone(target: TargetSet | None, margin: float, cone: type[OrderCone]) -> TargetSet:
@@ -293,16 +294,13 @@ def _target_or_cone(target: TargetSet | None, margin: float, cone: type[OrderCon
 class BipartiteRankingLikelihood(RankingLikelihood):
     r"""Labels +1 and -1 say which items of a task are to be ranked above which, and nothing else.
 
-    The generative model: scores :math:`r = \psi + \epsilon` with :math:`\epsilon \sim N(0, \sigma^2)`; labels of a task
-    are impossible as soon as some negative has a larger r than some positive. Training by maximum
-    likelihood of r moves each target to where the ranking allows (:meth:`retarget`, equation (8)); what remains
-    is :meth:`loss`, equation (9). :meth:`log_prob` and :meth:`forward` average over r instead.
+    Scores are :math:`r = \psi + \epsilon` with :math:`\epsilon \sim N(0, \sigma^2)`; labels of a task are impossible as
+    soon as some negative has a larger r than some positive. Maximum likelihood of r moves each target to where the
+    ranking allows (:meth:`retarget`, equation (8)); what remains is :meth:`loss`, equation (9). :meth:`log_prob` and
+    :meth:`forward` average over r instead.
 
     :param margin: of the default target set, :class:`~mvgp.likelihoods.OrderCone`.
-    :param noise: sigma^2.
     :param target: another target set; it has its own margin.
-    :param list_sizes: how many entries the list of each task has, indexed by task (``torch.bincount(task)``).
-    :param noise_constraint: gpytorch constraint of the noise.
 
     Example:
         >>> import torch
@@ -336,15 +334,12 @@ class BipartiteRankingLikelihood(RankingLikelihood):
     def forward(
         self, function_samples: Tensor, *params: Any, task: Any = None, weight: Any = None, counts: Any = None
     ) -> RankedLabels:
-        """The distribution of the labels given scores (..., T).
+        """The distribution of the labels given scores (..., T); see :meth:`RankingLikelihood.forward`.
 
-        :param task: (T,) whole numbers; one list when left out.
-        :param weight: (T,) positive: the noise of a score is sigma^2 / w.
         :param counts: the number of positives of each list, a number or (L,) in ascending order of tasks; when left out
             it is uniform on 0, ..., n.
         """
-        function_samples = check_many_scores(function_samples, "function_samples")
-        list_of, num_lists, scale = self._grouping(function_samples, task, weight)
+        scores, list_of, num_lists, scale = self._grouping(function_samples, task, weight)
         both = None
         if counts is not None:
             refuse_gradient(counts, "counts")
@@ -359,7 +354,7 @@ class BipartiteRankingLikelihood(RankingLikelihood):
                 at = int(bad.nonzero()[0])
                 raise InputError(f"counts[{at}]: expected 0 to {int(sizes[at])} positives, got {int(positives[at])}")
             both = torch.stack([sizes - positives, positives], -1)
-        return RankedLabels(function_samples, list_of, num_lists, scale, 2, both)
+        return RankedLabels(scores, list_of, num_lists, scale, 2, both)
 
 
 class GradedRankingLikelihood(RankingLikelihood):
@@ -369,10 +364,7 @@ class GradedRankingLikelihood(RankingLikelihood):
 
     :param num_levels: K >= 2.
     :param margin: of the default target set, :class:`~mvgp.likelihoods.GradedOrder`; for each step between levels.
-    :param noise: sigma^2.
     :param target: another target set; it has its own margin.
-    :param list_sizes: how many entries the list of each task has, indexed by task (``torch.bincount(task)``).
-    :param noise_constraint: gpytorch constraint of the noise.
 
     Example:
         >>> import torch
@@ -397,36 +389,29 @@ class GradedRankingLikelihood(RankingLikelihood):
         list_sizes: Any = None,
         noise_constraint: Interval | None = None,
     ) -> None:
-        num_levels = check_whole_number(num_levels, "num_levels", 2)
         super().__init__(_target_or_cone(target, margin, GradedOrder), noise, list_sizes, noise_constraint)
-        self.num_levels = num_levels
+        self.num_levels = check_whole_number(num_levels, "num_levels", 2)
 
     def lists(self, labels: Any, task: Any) -> RankingLists:
         """The entries grouped by ``task`` (T,) and ``labels`` (T,), whole numbers from 0 to K - 1."""
         lists = RankingLists.graded(labels, task)
-        bad = (lists.cell_level < 0) | (lists.cell_level >= self.num_levels)
-        if bad.any():
-            at = int(lists.cell_level[bad][0])
-            raise InputError(f"labels: expected whole numbers from 0 to {self.num_levels - 1}, got {at}")
+        bad = lists.cell_level[(lists.cell_level < 0) | (lists.cell_level >= self.num_levels)]
+        if bad.numel():
+            raise InputError(f"labels: expected whole numbers from 0 to {self.num_levels - 1}, got {int(bad[0])}")
         return lists
 
     def forward(
         self, function_samples: Tensor, *params: Any, task: Any = None, weight: Any = None, counts: Any = None
     ) -> RankedLevels:
-        """The distribution of the levels given scores (..., T).
+        """The distribution of the levels given scores (..., T); see :meth:`RankingLikelihood.forward`.
 
-        :param task: (T,) whole numbers; one list when left out.
-        :param weight: (T,) positive: the noise of a score is sigma^2 / w.
         :param counts: (L, K) how many entries of each level a list has; when left out all possibilities are alike.
         """
-        function_samples = check_many_scores(function_samples, "function_samples")
-        list_of, num_lists, scale = self._grouping(function_samples, task, weight)
+        scores, list_of, num_lists, scale = self._grouping(function_samples, task, weight)
         if counts is not None:
-            counts = check_whole(counts, "counts").to(function_samples.device)
-            shape = tuple(counts.shape)
-            if shape not in [(self.num_levels,), (1, self.num_levels), (num_lists, self.num_levels)] or bool(
-                (counts < 0).any()
-            ):
-                raise InputError(f"counts: expected ({num_lists}, {self.num_levels}) counts, got shape {shape}")
+            counts = check_whole(counts, "counts").to(scores.device)
+            shape, levels = tuple(counts.shape), self.num_levels
+            if shape not in [(levels,), (1, levels), (num_lists, levels)] or bool((counts < 0).any()):
+                raise InputError(f"counts: expected ({num_lists}, {levels}) counts, got shape {shape}")
             counts = counts.expand(num_lists, self.num_levels)
-        return RankedLevels(function_samples, list_of, num_lists, scale, self.num_levels, counts)
+        return RankedLevels(scores, list_of, num_lists, scale, self.num_levels, counts)

@@ -5,8 +5,8 @@ A threshold b balances what it lifts against what it lowers,
 .. math:: g(b) = \sum_{upper} w (b - v)_+ - \sum_{lower} w (v - b)_+ = 0,
 
 with g piecewise linear and nondecreasing. :func:`bracketed_newton` finds the roots of many such functions at once. It
-is exact up to rounding: there is no tolerance. :class:`ThresholdSearch` applies it to lists of any length, and
-:mod:`~mvgp.likelihoods.whole_lists` to dense rows. All roots are in double precision, whatever the scores are.
+is exact up to rounding: there is no tolerance. :class:`ThresholdSearch` applies it to lists of any length,
+:class:`WholeListRankingLoss` to dense rows. All roots are in double precision, whatever the scores are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..tensor_checks import refuse_where
 from .lists import SEGMENT, RankingLists, Side, segments
+from .losses import CHUNK_CELLS, LossValue, WholeListLoss
 
 PATIENCE = 4  # passes in which a bracket must have halved, or it is halved by force
 MAX_LENGTH_RATIO = 1.5  # of the longest to the shortest row of a padded group
@@ -38,7 +39,7 @@ def bracketed_newton(
 
     :param evaluate: from points (K,) and which of them are unsettled (K,), the values (K,) and the slopes in two parts,
         (K,) each: that of terms which set in as the point grows, and that of terms which end. Two points at which both
-        parts agree are on the same linear piece. Entries at settled points are ignored.
+        parts agree are on the same linear piece.
     :param low: (K,) where the functions are not positive.
     :param high: (K,) where they are not negative; where it is not above ``low`` it is returned as it is.
     :param start: (K,) where to begin; the middle of the bracket when left out.
@@ -77,19 +78,13 @@ class PaddedGroup:
 
     Rows are filled up with infinite scores that no threshold can reach. So a pass is a few elementwise operations and
     sums along rows: nothing is sorted or gathered, and a group stays in the cache.
-
-    :param ids: (R,) the threshold of each row.
-    :param entry: (R W,) the entry at each position, row by row.
-    :param upper: whether the entries have to stay above.
-    :param shift: (R W,) or a number, to be taken off the scores; None for 0.
-    :param weight: (R W,), or None for 1.
     """
 
-    ids: Tensor
-    entry: Tensor
-    upper: bool
-    shift: Tensor | float | None
-    weight: Tensor | None
+    ids: Tensor  # (R,) the threshold of each row
+    entry: Tensor  # (R W,) the entry at each position, row by row
+    upper: bool  # whether the entries have to stay above
+    shift: Tensor | float | None  # (R W,) or a number, to be taken off the scores; None for 0
+    weight: Tensor | None  # (R W,), or None for 1
 
     def scores(self, padded: Tensor) -> GroupScores:
         """The scores of one call, from ``padded`` (T + 2,)."""
@@ -102,10 +97,9 @@ class PaddedGroup:
 
 
 def padded_groups(side: Side, pad: int, size: int) -> list[tuple[Tensor, Tensor]]:
-    """Thresholds (R,) and entries (R W,) of groups that hold every entry of a side once.
+    """Thresholds (R,) and entries (R W,) of groups that hold every entry of a side once; ``pad`` fills up rows.
 
-    :param pad: the entry that fills up rows.
-    :param size: entries that a group of several thresholds may have; no limit on other devices than a CPU.
+    A group of several thresholds has up to ``size`` entries; on other devices than a CPU there is no limit.
     """
     lengths, by_length = torch.sort(side.start.diff())  # (K,): few, unlike the entries
     sizes = lengths.tolist()
@@ -125,18 +119,12 @@ def padded_groups(side: Side, pad: int, size: int) -> list[tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class GroupScores:
-    """Some rows of a padded group, with the scores of one call.
+    """Some rows of a padded group, with the scores of one call."""
 
-    :param ids: (R,) the threshold of each row.
-    :param value: (R, W) scores; infinite where there is no entry.
-    :param weight: (R, W), or None for 1.
-    :param upper: whether the entries have to stay above.
-    """
-
-    ids: Tensor
-    value: Tensor
-    weight: Tensor | None
-    upper: bool
+    ids: Tensor  # (R,) the threshold of each row
+    value: Tensor  # (R, W) scores; infinite where there is no entry
+    weight: Tensor | None  # (R, W), or None for 1
+    upper: bool  # whether the entries have to stay above
 
     def accumulate(self, at: Tensor, force: Tensor, mass: Tensor) -> None:
         """Sum of w (distance to the threshold) and of w over the entries that ``at`` (K,) moves, into (K,) and (K,)."""
@@ -148,14 +136,6 @@ class GroupScores:
         else:
             force.index_copy_(0, self.ids, (moved * self.weight).sum(1))
             mass.index_copy_(0, self.ids, moved.sign_().mul_(self.weight).sum(1))
-
-    def extreme_into(self, extreme: Tensor) -> None:
-        """The lowest of the upper entries or the highest of the lower ones, into (K,)."""
-        extreme.index_copy_(0, self.ids, self.value.amin(1) if self.upper else self.value.amax(1))
-
-    def scaled(self, scale: Tensor) -> GroupScores:
-        """Scores times ``scale`` (K,) of their threshold."""
-        return replace(self, value=self.value * scale.index_select(0, self.ids).unsqueeze(1))
 
     def only(self, chosen: Tensor) -> GroupScores | None:
         """The rows of the thresholds that are ``chosen`` (K,); None when there are none."""
@@ -169,7 +149,6 @@ class GroupScores:
 class _Balance:
     """The functions g of all thresholds, for :func:`bracketed_newton`; settled thresholds drop out of later passes.
 
-    :param groups: all entries at all thresholds.
     :param sizes: (K,) how many entries each threshold has.
     :param pool: (K,) which of the G unknowns each threshold is; None when they are the same.
     """
@@ -198,22 +177,16 @@ class _Balance:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The result of a search.
+    """The result of a search."""
 
-    :param value: (K,) ascending within a list.
-    :param moves: (K,) whether any entry is on the wrong side of it.
-    :param pool: (K,) thresholds with the same number were pooled, and have the same value.
-    """
-
-    value: Tensor
-    moves: Tensor
-    pool: Tensor
+    value: Tensor  # (K,) ascending within a list
+    moves: Tensor  # (K,) whether any entry is on the wrong side of it
+    pool: Tensor  # (K,) thresholds with the same number were pooled, and have the same value
 
 
 class ThresholdSearch:
     """Finds all thresholds of some lists at once, again and again, each time starting where the last one ended.
 
-    :param lists: the lists.
     :param shift: (T,) margins to take off the scores before comparing, or a number for the upper side, or None.
     :param weight: (T,) float64, or None for 1.
     :param group_size: entries of a padded group, see :func:`padded_groups`.
@@ -222,28 +195,20 @@ class ThresholdSearch:
     def __init__(
         self, lists: RankingLists, shift: Tensor | float | None, weight: Tensor | None, group_size: int = SEGMENT
     ) -> None:
-        self.lists = lists
+        self.lists, length = lists, len(lists)
         self._last: Tensor | None = None
-        length = len(lists)
-        weight = None if weight is None else torch.cat([self._normalise_weights(weight), weight.new_zeros(2)])
+        if weight is not None:  # divided by the largest of their list, which changes no threshold and prevents overflow
+            top = weight.new_zeros(lists.num_lists).scatter_reduce_(0, lists.list_of, weight, "amax")
+            weight = (weight / top[lists.list_of]).clamp_(min=torch.finfo(weight.dtype).tiny)
+            weight = torch.cat([weight, weight.new_zeros(2)])
         each = torch.cat([shift, shift.new_zeros(2)]) if isinstance(shift, Tensor) else None
-        self._groups = [
-            PaddedGroup(
-                ids,
-                entry,
-                upper,
-                (shift if upper else None) if each is None else each.index_select(0, entry),
-                None if weight is None else weight.index_select(0, entry),
-            )
-            for side, upper, pad in ((lists.upper, True, length), (lists.lower, False, length + 1))
-            for ids, entry in padded_groups(side, pad, group_size)
-        ]
+        self._groups = []
+        for side, upper, pad in ((lists.upper, True, length), (lists.lower, False, length + 1)):
+            for ids, entry in padded_groups(side, pad, group_size):
+                own_shift = (shift if upper else None) if each is None else each.index_select(0, entry)
+                own_weight = None if weight is None else weight.index_select(0, entry)
+                self._groups.append(PaddedGroup(ids, entry, upper, own_shift, own_weight))
         self._sizes = lists.upper.start.diff() + lists.lower.start.diff()  # (K,) entries at each threshold
-
-    def _normalise_weights(self, weight: Tensor) -> Tensor:
-        """(T,) weights divided by the largest of their list, which changes no threshold and prevents overflow."""
-        top = weight.new_zeros(self.lists.num_lists).scatter_reduce_(0, self.lists.list_of, weight, "amax")
-        return (weight / top[self.lists.list_of]).clamp_(min=torch.finfo(weight.dtype).tiny)
 
     def reset_warm_start(self) -> None:
         """Start the next search cold."""
@@ -255,15 +220,16 @@ class ThresholdSearch:
         groups = [group.scores(padded) for group in self._groups]
         low = scores.new_full((self.lists.num_thresholds,), torch.inf, dtype=torch.float64)
         high = -low  # (K,), (K,): the root lies between where low < high
-        for group in groups:
-            group.extreme_into(low if group.upper else high)
+        for group in groups:  # the lowest of the upper entries, the highest of the lower ones
+            extreme, bound = (group.value.amin(1), low) if group.upper else (group.value.amax(1), high)
+            bound.index_copy_(0, group.ids, extreme)
         if bool((low == -torch.inf).any() | (high == torch.inf).any()):
             raise InputError(
                 "scores: expected numbers that stay finite when the margin is taken off, got too large ones"
             )
         last, scale = self._last, self._scale(low, high)
         if scale is not None:
-            groups = [group.scaled(scale) for group in groups]
+            groups = [replace(group, value=group.value * scale[group.ids].unsqueeze(1)) for group in groups]
             low, high, last = low * scale, high * scale, None if last is None else last * scale
         thresholds = self._search(groups, low, high, last)
         if scale is not None:
@@ -293,10 +259,9 @@ class ThresholdSearch:
         return torch.where(top < limit, 1.0, 2.0**-70)[self.lists.threshold_list].to(size.dtype)
 
     def _search(self, groups: list[GroupScores], low: Tensor, high: Tensor, last: Tensor | None) -> Thresholds:
-        """Thresholds in order within each list: neighbours that come out the wrong way round are pooled.
+        """Thresholds in order within each list, by pooling adjacent violators.
 
-        Pooling adjacent violators, for thresholds instead of values: each is the minimiser of a convex function, and
-        two neighbours whose minimisers are out of order have the same value in the solution.
+        Each is the minimiser of a convex function; two neighbours that come out of order have the same value.
         """
         root = bracketed_newton(_Balance(groups, self._sizes, None), low, high, last)
         moves = low < high
@@ -317,3 +282,80 @@ class ThresholdSearch:
             pool_high = high.new_full((count,), -torch.inf).scatter_reduce_(0, pooled, high, "amax")
             pool, moves = pooled, pool_low < pool_high
             root = bracketed_newton(_Balance(groups, self._sizes, pool), pool_low, pool_high)
+
+
+class WholeListRankingLoss(WholeListLoss):
+    r"""Equation (9) with the order cone and margin d over whole lists, by the identity (10).
+
+    .. math:: f(\psi) = \sum_m \min_b \tfrac12 \sum_{pos} (b + d - \psi)_+^2 + \tfrac{w_0}{2} \sum_{rest} (\psi - b)_+^2
+
+    The search for the threshold b of each row starts from the last call's.
+
+    :param num_cols: N.
+    :param margin: d.
+    """
+
+    def __init__(
+        self, positions: Tensor, num_cols: int, weight: float, margin: float, offset: Tensor | None = None
+    ) -> None:
+        super().__init__(positions, weight, offset)
+        self.num_cols, self.margin = num_cols, margin
+        self.row_of = positions // num_cols  # (P,) list of each positive
+        self._thresholds: Tensor | None = None
+
+    def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
+        total = psi if self.offset is None else psi + self.offset
+        scores = total.view(-1, self.num_cols)  # (A, N)
+        gradient = torch.empty_like(scores)
+        thresholds = torch.empty(len(scores), dtype=torch.float64, device=psi.device)
+        rows = max(1, CHUNK_CELLS // self.num_cols)
+        starts = [0, *torch.bincount(self.row_of, minlength=len(scores)).cumsum(0).tolist()]
+        square, positive_mass = 0.0, 0.0
+        for first in range(0, len(scores), rows):
+            last = min(first + rows, len(scores))
+            start, stop = starts[first], starts[last]
+            list_of = self.row_of[start:stop] - first
+            col_of = self.positions[start:stop] % self.num_cols
+            block, out = scores[first:last], gradient[first:last]
+            positives = block[list_of, col_of]
+            warm = None if self._thresholds is None else self._thresholds[first:last]
+            thresholds[first:last] = self._search(block, list_of, col_of, positives, warm, out)
+            b = thresholds[first:last].to(block.dtype)
+            torch.sub(block, b.unsqueeze(1), out=out).clamp_min_(0)
+            out[list_of, col_of] = 0
+            short = (b[list_of] + self.margin - positives).clamp_min(0)
+            square += self.weight * float(out.square().sum(1).double().sum()) + float(short.double().square().sum())
+            positive_mass += float(short.double().sum())
+            out.mul_(self.weight)
+            out[list_of, col_of] = -short
+        self._thresholds = thresholds
+        # the gradient of each row sums to 0, so <theta, r> is the margin times what pulls the positives up
+        return self._value(square, gradient.view(-1), -self.margin * positive_mass)
+
+    def _search(
+        self, block: Tensor, list_of: Tensor, col_of: Tensor, positives: Tensor, warm: Tensor | None, above: Tensor
+    ) -> Tensor:
+        """(a,) thresholds of a chunk of rows: roots b of sum_pos (b + d - psi)_+ = w0 sum_rest (psi - b)_+.
+
+        :param block: (a, N) scores. Thresholds are rounded to their precision to be compared with them.
+        :param list_of: (p,) row of each positive in the chunk; ``col_of`` its column, ``positives`` its score.
+        :param above: (a, N) scratch.
+        """
+        limits = positives.double() - self.margin  # (p,) the threshold at which a positive begins to be lifted
+        zeros = limits.new_zeros(len(block))
+
+        def evaluate(b: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            torch.sub(block, b.to(block.dtype).unsqueeze(1), out=above).clamp_min_(0)
+            above[list_of, col_of] = 0
+            mass, count = above.sum(1).double(), torch.count_nonzero(above, dim=1).double()
+            short = b[list_of] - limits
+            pull = zeros.index_add(0, list_of, short.clamp_min(0))
+            pulled = zeros.index_add(0, list_of, (short > 0).double())
+            return pull - self.weight * mass, pulled, self.weight * count
+
+        largest = block.amax(1).double()
+        low = torch.full_like(zeros, torch.inf).scatter_reduce(0, list_of, limits, "amin")
+        low = torch.where(torch.isinf(low), largest, low)  # a list without a positive has nothing to say
+        high = torch.maximum(low, largest)
+        return bracketed_newton(evaluate, low, high, warm, block.dtype)

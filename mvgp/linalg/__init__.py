@@ -6,10 +6,4 @@ from .pair_operator import PairLinearOperator
 from .pairs import PairIndex
 from .spectra import root
 
-__all__ = [
-    "KroneckerLinearOperator",
-    "PairIndex",
-    "PairLinearOperator",
-    "SolveReport",
-    "root",
-]
+__all__ = ["KroneckerLinearOperator", "PairIndex", "PairLinearOperator", "SolveReport", "root"]

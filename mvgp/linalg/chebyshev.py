@@ -25,12 +25,12 @@ from torch import Tensor
 from ..checks import check_instance, check_not_negative
 from ..errors import InputError, SizeError
 from ..tensor_checks import check_float_tensor
-from .pairs import NARROW, SymmetricCSR
+from .pairs import NARROW, SymmetricCSR, SymmetricLinearOperator
 
 MAX_NODES = 4096
 
 
-class ChebyshevLinearOperator(LinearOperator):
+class ChebyshevLinearOperator(SymmetricLinearOperator):
     r""":math:`f(S)` for a sparse symmetric S (N, N) with spectrum in [-1, 1]; nothing N x N is stored.
 
     f is known by its values at the Chebyshev nodes. Products run the three-term recurrence on blocks of columns; the
@@ -54,13 +54,6 @@ class ChebyshevLinearOperator(LinearOperator):
     def _size(self) -> torch.Size:
         return torch.Size((*self.values.shape[:-1], self.matrix.size, self.matrix.size))
 
-    def _transpose_nonbatch(self) -> ChebyshevLinearOperator:
-        return self
-
-    def type(self, dtype: torch.dtype) -> LinearOperator:
-        """In another precision; ``double``, ``float`` and ``half`` call it. The constant matrix goes with it."""
-        return self.to(dtype)
-
     @property
     def series(self) -> Tensor:
         """(..., degree + 1): the coefficients that a product uses."""
@@ -72,17 +65,14 @@ class ChebyshevLinearOperator(LinearOperator):
         """Sparse products needed for one product with this operator."""
         return int(self.series.shape[-1]) - 1
 
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        is_vector = rhs.dim() == 1
-        rhs = rhs.unsqueeze(-1) if is_vector else rhs
+    def _times(self, rhs: Tensor) -> Tensor:
         batch = torch.broadcast_shapes(self.batch_shape, rhs.shape[:-2])
         flat = batch_into_columns(rhs.expand(*batch, *rhs.shape[-2:]))  # (N, B C)
         series = self.series
         if self.batch_shape:
             series = series.expand(*batch, series.shape[-1]).reshape(-1, series.shape[-1]).mT  # (n, B)
             series = series.repeat_interleave(rhs.shape[-1], dim=1)  # (n, B C)
-        out = columns_into_batch(apply(self.matrix, series, flat), batch, rhs.shape[-1])
-        return out.squeeze(-1) if is_vector else out
+        return columns_into_batch(apply(self.matrix, series, flat), batch, rhs.shape[-1])
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         left = left_vecs.unsqueeze(-1) if left_vecs.dim() == 1 else left_vecs
@@ -122,8 +112,7 @@ class ChebyshevLinearOperator(LinearOperator):
             for start in range(0, len(distinct), NARROW):
                 chosen = distinct[start : start + NARROW]
                 here = (back >= start) & (back < start + NARROW)
-                picked = values.new_zeros(self.matrix.size, len(chosen))
-                picked[chosen, torch.arange(len(chosen), device=chosen.device)] = 1.0
+                picked = values.new_zeros(self.matrix.size, len(chosen)).scatter_(0, chosen.unsqueeze(0), 1.0)
                 for k, term in enumerate(polynomials(self.matrix, picked, count - 1)):
                     moments[..., k][here] = term[rows[here], back[here] - start]
         return (moments * coefficients(values)).sum(-1)
@@ -143,7 +132,7 @@ class ChebyshevLinearOperator(LinearOperator):
 
 def nodes(count: int, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> Tensor:
     """(count,) Chebyshev nodes in (-1, 1), descending."""
-    return torch.cos(_node_angles(count, torch.float64, device or torch.device("cpu"))).to(dtype)
+    return torch.cos(_node_angles(count, device or torch.device("cpu"))).to(dtype)
 
 
 def coefficients(values: Tensor) -> Tensor:
@@ -158,10 +147,7 @@ def evaluate(series: Tensor, points: Tensor) -> Tensor:
 
 
 def degree_needed(series: Tensor, tolerance: float) -> int:
-    """Smallest degree whose dropped tail sums to at most ``tolerance`` times the largest value bound.
-
-    :param series: (..., n) coefficients; the degree serves every batch entry.
-    """
+    """Smallest degree whose dropped tail sums to at most ``tolerance`` times all of the (..., n) coefficients."""
     size = series.detach().abs().reshape(-1, series.shape[-1])  # (B, n)
     scale = size.sum(-1, keepdim=True).clamp_min(torch.finfo(size.dtype).tiny)
     tail = (size / scale).flip(-1).cumsum(-1).flip(-1).amax(0)  # (n,) tail[k] = sum over j >= k
@@ -170,10 +156,7 @@ def degree_needed(series: Tensor, tolerance: float) -> int:
 
 
 def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
-    """Number of nodes with which ``function`` and its square root are both resolved to ``tolerance``.
-
-    :param function: maps nodes (n,) in [-1, 1] to values (..., n).
-    """
+    """Number of nodes with which a function, (n,) in [-1, 1] to (..., n), and its square root are both resolved."""
     count = 16
     while count <= MAX_NODES:
         with torch.no_grad():
@@ -198,11 +181,7 @@ def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
 
 
 def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
-    """(N, C): sum_k c_k T_k(S) X, in blocks of columns that stay in cache.
-
-    :param series: (n,) for all columns, or (n, C) with a series for each column.
-    :param dense: (N, C).
-    """
+    """(N, C): sum_k c_k T_k(S) X for X (N, C) and a series (n,) or, for each column, (n, C); in blocks of columns."""
     out = torch.empty_like(dense, memory_format=torch.contiguous_format)
     # plain numbers are added faster than 0-dimensional tensors, which only gradients need
     numbers = series.tolist() if series.dim() == 1 and not series.requires_grad else None
@@ -220,10 +199,7 @@ def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
 
 
 def polynomials(matrix: SymmetricCSR, dense: Tensor, degree: int) -> Iterator[Tensor]:
-    """T_0(S) X, T_1(S) X, ..., T_degree(S) X for X (N, C), by the three-term recurrence.
-
-    Two buffers take turns: a term stays valid until the next but one is requested.
-    """
+    """T_0(S) X, ..., T_degree(S) X for X (N, C); a term stays valid until the next but one is requested."""
     before = dense.clone(memory_format=torch.contiguous_format)
     yield before
     if degree < 1:
@@ -244,8 +220,7 @@ def diagonal_moments(matrix: SymmetricCSR, which: Tensor, count: int) -> Tensor:
     moments = matrix.values.new_empty(len(which), count)
     for start in range(0, len(which), NARROW):
         chosen = which[start : start + NARROW]
-        picked = matrix.values.new_zeros(matrix.size, len(chosen))
-        picked[chosen, torch.arange(len(chosen), device=chosen.device)] = 1.0
+        picked = matrix.values.new_zeros(matrix.size, len(chosen)).scatter_(0, chosen.unsqueeze(0), 1.0)
         out = moments[start : start + NARROW]
         before = picked
         for k, term in enumerate(polynomials(matrix, picked, count // 2)):
@@ -259,15 +234,14 @@ def diagonal_moments(matrix: SymmetricCSR, which: Tensor, count: int) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _node_angles(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    steps = torch.arange(count, dtype=torch.float64, device=device)
-    return (math.pi * (steps + 0.5) / count).to(dtype)
+def _node_angles(count: int, device: torch.device) -> Tensor:
+    return math.pi * (torch.arange(count, dtype=torch.float64, device=device) + 0.5) / count
 
 
 @lru_cache(maxsize=8)  # up to 100 MB each
 def _values_to_coefficients(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(count, count) matrix C with ``coefficients = values @ C``."""
-    angles = _node_angles(count, torch.float64, device)
+    angles = _node_angles(count, device)
     matrix = torch.cos(angles.unsqueeze(1) * torch.arange(count, dtype=torch.float64, device=device)) * (2 / count)
     matrix[:, 0] /= 2
     return matrix.to(dtype)

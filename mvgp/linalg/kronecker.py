@@ -10,17 +10,16 @@ from linear_operator.operators import KroneckerProductLinearOperator
 from torch import Tensor
 
 from ..errors import InputError
-from ..tensor_checks import check_float_tensor
-from .checks import check_operator, check_samples
+from ..tensor_checks import check_float_tensor, check_operator, check_samples
+from .pairs import SymmetricLinearOperator
 from .spectra import root
 
 
 class KroneckerLinearOperator(KroneckerProductLinearOperator):
     r""":math:`K_M \otimes K_N` that stays a Kronecker product under scaling.
 
-    The stock operator turns into a generic one when multiplied by a number, clamps small eigenvalues
-    in its log determinant, and samples through a Lanczos approximation on large grids; this one folds
-    the number into its first factor, clamps nothing, and samples exactly through roots of its factors.
+    The stock operator turns into a generic one when multiplied by a number, clamps small eigenvalues in its log
+    determinant, and samples by Lanczos on large grids; this one does not, and samples through roots of its factors.
     """
 
     def __init__(self, *linear_ops: Tensor | LinearOperator) -> None:
@@ -51,11 +50,10 @@ class KroneckerLinearOperator(KroneckerProductLinearOperator):
         return factor._matmul(noise).mT
 
 
-class SpectralKroneckerLinearOperator(LinearOperator):
+class SpectralKroneckerLinearOperator(SymmetricLinearOperator):
     r""":math:`(U \otimes V) \operatorname{diag}(\operatorname{vec} s) (U \otimes V)^T`: U (M, R), V (N, S), s (R, S).
 
-    Any function of a Kronecker product of two covariances with known eigenpairs has this form; its
-    diagonal is :math:`U^{\circ 2} s (V^{\circ 2})^T`, with nothing MN x MN stored.
+    Any function of a Kronecker product of two covariances with known eigenpairs has this form.
 
     :param spectrum: (..., R, S).
     :param row_vectors: (M, R).
@@ -76,20 +74,14 @@ class SpectralKroneckerLinearOperator(LinearOperator):
         count = self.row_vectors.shape[0] * self.col_vectors.shape[0]
         return torch.Size((*self.spectrum.shape[:-2], count, count))
 
-    def _transpose_nonbatch(self) -> SpectralKroneckerLinearOperator:
-        return self
-
     def _to_spectrum(self, dense: Tensor) -> Tensor:
         """(..., M N, C) to its coordinates (..., C, R, S)."""
         grid = dense.mT.unflatten(-1, (self.row_vectors.shape[0], self.col_vectors.shape[0]))
         return self.row_vectors.mT @ grid @ self.col_vectors
 
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        is_vector = rhs.dim() == 1
-        rhs = rhs.unsqueeze(-1) if is_vector else rhs
+    def _times(self, rhs: Tensor) -> Tensor:
         inner = self.spectrum.unsqueeze(-3) * self._to_spectrum(rhs)  # (..., C, R, S)
-        out = (self.row_vectors @ inner @ self.col_vectors.mT).flatten(-2).mT
-        return out.squeeze(-1) if is_vector else out
+        return (self.row_vectors @ inner @ self.col_vectors.mT).flatten(-2).mT
 
     def _diagonal(self) -> Tensor:
         return (self.row_vectors.square() @ self.spectrum @ self.col_vectors.square().mT).flatten(-2)

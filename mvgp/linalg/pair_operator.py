@@ -30,8 +30,8 @@ from torch import Tensor
 
 from ..checks import check_instance
 from ..errors import InputError
+from ..tensor_checks import check_operator, check_right, check_samples
 from . import cost
-from .checks import check_operator, check_right, check_samples
 from .pairs import BLOCK, PairIndex
 from .spectra import SpectralLinearOperator, block, diagonal_at, product_seconds, root
 

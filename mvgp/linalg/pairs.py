@@ -1,4 +1,4 @@
-"""Cells of a matrix: sparse patterns, whole rows, symmetric sparse matrices, and lists of cells in any order.
+"""Cells of a matrix: sparse patterns, whole rows, symmetric matrices and operators, and lists of cells in any order.
 
 torch's CSR products run up to three times faster on a few dozen columns at a time than on thousands, and faster with
 32-bit than with 64-bit positions (``python -m benchmarks.book --chapters parts``). So wide products are cut into
@@ -8,17 +8,18 @@ blocks, and positions are 32-bit wherever they fit.
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import torch
+from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..checks import check_device, check_memory
 from ..errors import InputError
-from ..tensor_checks import check_float_tensor, check_shape
-from .checks import check_positions
+from ..tensor_checks import check_float_tensor, check_positions, check_shape
 
 BLOCK = 64  # columns of a dense factor handled at once, so that a block of it stays in cache
 NARROW = 32  # the same for many passes over one block
@@ -57,11 +58,7 @@ class Pattern:
         return csr_tensor(self._crow_t, self._col_t, values[self.order], (self.shape[1], self.shape[0]))
 
     def sample(self, left: Tensor, right: Tensor) -> Tensor:
-        """(T,): the entries of ``left @ right.T`` at the pattern's positions.
-
-        :param left: (M, R).
-        :param right: (N, R).
-        """
+        """(T,): the entries of ``left @ right.T`` at the pattern's positions, from (M, R) and (N, R)."""
         out = self.matrix(left.new_zeros(len(self)))
         for start in range(0, left.shape[1], BLOCK):
             # mat2 must be a transposed row-major block: the inner products are then contiguous
@@ -132,18 +129,12 @@ class CompleteRows:
 
 @dataclass(frozen=True)
 class RowBlock:
-    """A matrix that is zero outside some rows (or columns, when transposed), known by its products.
+    """A matrix that is zero outside some rows (or columns, when transposed), known by its products."""
 
-    :param block: (A, N).
-    :param chosen: (A,).
-    :param shape: of the matrix.
-    :param transposed: whether the block holds columns of the matrix.
-    """
-
-    block: Tensor
-    chosen: Tensor
+    block: Tensor  # (A, N)
+    chosen: Tensor  # (A,)
     shape: tuple[int, int]
-    transposed: bool
+    transposed: bool  # whether the block holds columns of the matrix
 
     def to_dense(self) -> Tensor:
         """The matrix, dense."""
@@ -186,6 +177,24 @@ class SymmetricCSR:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SymmetricCSR, (self.crow, self.col, self.values)
+
+
+class SymmetricLinearOperator(LinearOperator):
+    """A symmetric operator (..., N, N), some of it constant, that knows its products with matrices."""
+
+    @abstractmethod
+    def _times(self, rhs: Tensor) -> Tensor:
+        """(..., N, C) from ``rhs`` (..., N, C)."""
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self._times(rhs.unsqueeze(-1)).squeeze(-1) if rhs.dim() == 1 else self._times(rhs)
+
+    def _transpose_nonbatch(self) -> Self:
+        return self
+
+    def type(self, dtype: torch.dtype) -> LinearOperator:
+        """In another precision; ``double``, ``float`` and ``half`` call it. What is constant goes with it."""
+        return self.to(dtype)
 
 
 def csr_tensor(crow: Tensor, col: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:

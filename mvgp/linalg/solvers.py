@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from linear_operator import LinearOperator
@@ -23,25 +23,6 @@ REFINEMENTS = 4  # rounds of iterative refinement after a direct method that mis
 GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
 MAX_RANK = 4096  # columns of F
 PAIR_BATCH = 8192  # observed pairs whose rows of F are formed at a time
-
-
-class Solver(Protocol):
-    """Solves with :math:`A = K_{TT} + D`, time and again."""
-
-    method: str
-
-    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
-        ...
-
-    def times(self, x: Tensor) -> Tensor:
-        """(T, C): A times (T, C)."""
-        ...
-
-    @property
-    def inverse(self) -> Map | None:
-        """(T, C) to A^-1 times it, up to rounding for a direct method; or a preconditioner; None if there is none."""
-        ...
 
 
 def make_solver(
@@ -88,10 +69,7 @@ def make_solver(
 
 
 class CholeskySolver:
-    """Dense factorisation, for few observed pairs.
-
-    An answer that misses its tolerance is refined, and in single precision computed once more in double precision.
-    """
+    """Dense factorisation, for few observed pairs."""
 
     method = "cholesky"
 
@@ -117,11 +95,11 @@ class CholeskySolver:
         return chol
 
     def times(self, x: Tensor) -> Tensor:
-        """See :class:`Solver`."""
+        """(T, C): K_TT + D times (T, C)."""
         return self.matrix @ x
 
     def inverse(self, rhs: Tensor) -> Tensor:
-        """See :class:`Solver`."""
+        """(T, C): the inverse of K_TT + D times (T, C), up to rounding."""
         return torch.cholesky_solve(rhs, self.chol)
 
     def inverse_diagonal(self) -> Tensor:
@@ -129,23 +107,21 @@ class CholeskySolver:
         return torch.cholesky_inverse(self.chol).diagonal()
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`."""
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual.
+
+        One that misses its tolerance is refined, and in single precision computed once more in double precision.
+        """
         value, residual = refine(self.inverse, self.times, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
-            wide = self.matrix.double()
-            precise, _ = refine(
-                lambda b: torch.cholesky_solve(b, self._double_chol), lambda x: wide @ x, rhs.double(), tolerance
-            )
+            wide, chol = self.matrix.double(), self._double_chol
+            precise, _ = refine(lambda b: torch.cholesky_solve(b, chol), wide.matmul, rhs.double(), tolerance)
             value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide @ x.double(), rhs.double())
         return Solution(value, SolveReport(self.method, residual, tolerance))
 
     def half(self, rhs: Tensor, tolerance: float, *, strict: bool = True) -> Tensor:
         """(T, C): L^-1 times (T, C), whose squares add up to b^T (K_TT + D)^-1 b.
 
-        The factor's accuracy is measured on the first right-hand side it is used for.
-
-        :param tolerance: relative residual that solutions from this factor are to have.
-        :param strict: whether missing it is an error rather than a warning.
+        The relative residual of the factor's solutions is measured on the first right-hand side.
         """
         if self._is_accurate is None and rhs.shape[1]:
             first = rhs[:, :1]
@@ -182,11 +158,11 @@ class SpectralSolver:
         return SpectralSolver(PairLinearOperator(row, col, local), *pairs, self.noise.double())
 
     def times(self, value: Tensor) -> Tensor:
-        """See :class:`Solver`."""
+        """(T, C): K_TT + D times (T, C)."""
         return self.op._matmul(value) + self.noise * value
 
     def inverse(self, rhs: Tensor) -> Tensor:
-        """See :class:`Solver`; from the eigenpairs."""
+        """(T, C): the inverse of K_TT + D times (T, C), up to rounding, from the eigenpairs."""
         (_, u), (_, v) = self.row_pairs, self.col_pairs
         grid = self.op.left.scatter(rhs)  # (C, M, N)
         inner = u.mT @ grid @ v  # (C, R, S)
@@ -196,7 +172,7 @@ class SpectralSolver:
         return (rhs - self.op.left.gather(u @ (self.shrink * inner) @ v.mT)) / self.noise
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`. An answer that misses its tolerance is refined, and computed in double precision."""
+        """(T, C) answers for (T, C) right-hand sides; see :meth:`CholeskySolver.solve`."""
         value, residual = refine(self.inverse, self.times, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
             wide = self._double
@@ -217,20 +193,23 @@ class ConjugateGradientSolver:
         self.preconditioner, self.max_iterations = preconditioner, max_iterations
 
     def times(self, x: Tensor) -> Tensor:
-        """See :class:`Solver`."""
+        """(T, C): K_TT + D times (T, C)."""
         return self.op._matmul(x) + self.noise * x
 
     @property
     def inverse(self) -> Map | None:
-        """See :class:`Solver`."""
+        """The preconditioner, an approximate inverse; None if there is none."""
         return self.preconditioner
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """See :class:`Solver`."""
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
         most, conditioner = self.max_iterations, self.preconditioner
         return conjugate_gradients(
             self.times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner
         )
+
+
+Solver = CholeskySolver | SpectralSolver | ConjugateGradientSolver
 
 
 def _both_eigenpairs(op: PairLinearOperator, limits: cost.Limits) -> tuple[Eigenpairs, Eigenpairs]:
@@ -256,12 +235,7 @@ def _compressed(
 
 
 def refine(solve: Map, times: Map, rhs: Tensor, tolerance: float) -> tuple[Tensor, float]:
-    """The answer of a direct method, corrected for its residual as long as that helps; and its relative residual.
-
-    :param solve: A^-1 times (T, C), approximately.
-    :param times: A times (T, C).
-    :param rhs: (T, C).
-    """
+    """(T, C): the answer of a direct method, corrected for its residual as long as that helps; and its residual."""
     value = solve(rhs)
     back = times(value)
     residual = relative_residual(back, rhs)
@@ -294,8 +268,7 @@ def relative_residual(product: Tensor, rhs: Tensor) -> float:
 def leading_eigenpairs(factor: Factor, name: str, limits: cost.Limits = cost.DEFAULT_LIMITS) -> Eigenpairs:
     """Eigenvalues (R,), descending, and orthonormal vectors (N, R) of a square factor.
 
-    Exact and complete (up to zeros) for sizes up to ``limits.eigenpairs``; beyond that the pairs of the best
-    approximation in a random Krylov subspace, which is all that a preconditioner needs.
+    All that are not zero up to ``limits.eigenpairs``; beyond that the best approximation in a random Krylov subspace.
     """
     if factor.out_size <= limits.eigenpairs:
         return eigenpairs(factor.dense, name)

@@ -20,18 +20,17 @@ from torch import Tensor
 
 from ..checks import check_instance, shown
 from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
-from ..tensor_checks import check_float_tensor
+from ..tensor_checks import check_float_tensor, check_positions
 from . import chebyshev, cost
 from .chebyshev import ChebyshevLinearOperator
-from .checks import check_positions
+from .pairs import SymmetricLinearOperator
 from .stacked import GramLinearOperator, StackedLinearOperator
 
 
-class SpectralLinearOperator(LinearOperator):
+class SpectralLinearOperator(SymmetricLinearOperator):
     r""":math:`U \operatorname{diag}(s) U^T` with U (N, R) and s (..., R).
 
-    One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the
-    family, so that no structure is lost.
+    One U serves every batch entry. Its diagonal and blocks are closed form, and scaling stays in the family.
 
     :param vectors: (N, R).
     :param spectrum: (..., R).
@@ -49,14 +48,8 @@ class SpectralLinearOperator(LinearOperator):
         count = self.vectors.shape[0]
         return torch.Size((*self.spectrum.shape[:-1], count, count))
 
-    def _transpose_nonbatch(self) -> SpectralLinearOperator:
-        return self
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        is_vector = rhs.dim() == 1
-        rhs = rhs.unsqueeze(-1) if is_vector else rhs
-        out = self.vectors @ (self.spectrum.unsqueeze(-1) * (self.vectors.mT @ rhs))
-        return out.squeeze(-1) if is_vector else out
+    def _times(self, rhs: Tensor) -> Tensor:
+        return self.vectors @ (self.spectrum.unsqueeze(-1) * (self.vectors.mT @ rhs))
 
     def _diagonal(self) -> Tensor:
         return self.spectrum @ self.vectors.square().mT
@@ -101,10 +94,7 @@ def eigenpairs(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
 
 
 def spectral_bounds(op: LinearOperator) -> tuple[float, float]:
-    """(low, high) with every eigenvalue of the positive semi-definite ``op`` (N, N) between them.
-
-    They hold for every principal submatrix too, since its spectrum interlaces.
-    """
+    """(low, high): bounds of the eigenvalues of a covariance (N, N), and of every principal submatrix of it."""
     op = op.detach()
     if isinstance(op, ChebyshevLinearOperator):
         grid = torch.cos(torch.linspace(0, torch.pi, 513, dtype=op.dtype, device=op.device))
@@ -160,8 +150,8 @@ def tolerance(matrix: Tensor) -> float:
 def root(op: LinearOperator, *, max_size: int = 8192) -> LinearOperator:
     """G (N, D) with G G^T = ``op`` (N, N). D may be larger or smaller than N.
 
-    A graph kernel gives the Chebyshev series of its square root; a sum gives the roots of its terms
-    side by side; an operator without structure gives its eigenpairs, if it is small enough.
+    A graph kernel gives the Chebyshev series of its square root; a sum gives the roots of its terms side by side; an
+    operator without structure gives its eigenpairs, if it is small enough.
 
     :param op: (N, N), symmetric and positive semi-definite.
     :param max_size: largest N of an operator without structure, whose dense eigenpairs are computed.
@@ -232,8 +222,9 @@ def columns(op: LinearOperator, which: Tensor) -> Tensor:
         return op.tensor[:, which]
     if isinstance(op, SpectralLinearOperator):
         return op.block(slice(None), which)
-    picked = torch.zeros(op.shape[-1], len(which), dtype=op.dtype, device=op.device)
-    picked[which, torch.arange(len(which), device=op.device)] = 1.0
+    picked = torch.zeros(op.shape[-1], len(which), dtype=op.dtype, device=op.device).scatter_(
+        0, which.unsqueeze(0), 1.0
+    )
     return op._matmul(picked)
 
 

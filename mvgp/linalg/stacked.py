@@ -15,10 +15,10 @@ from ..checks import check_instance, check_whole_number
 from ..errors import SizeError
 from ..tensor_checks import check_float_tensor
 from .chebyshev import batch_into_columns, columns_into_batch
-from .pairs import BLOCK, csr_tensor
+from .pairs import BLOCK, SymmetricLinearOperator, csr_tensor
 
 
-class GramLinearOperator(LinearOperator):
+class GramLinearOperator(SymmetricLinearOperator):
     r""":math:`s F F^T`, (..., N, N), from constant features F (N, D); nothing N x N is stored.
 
     :param scale: (...,) s, not negative; gradients flow to it.
@@ -35,24 +35,14 @@ class GramLinearOperator(LinearOperator):
     def _size(self) -> torch.Size:
         return torch.Size((*self.scale.shape, self.features.shape[0], self.features.shape[0]))
 
-    def _transpose_nonbatch(self) -> GramLinearOperator:
-        return self
-
-    def type(self, dtype: torch.dtype) -> LinearOperator:
-        """In another precision; ``double``, ``float`` and ``half`` call it. The constant matrix goes with it."""
-        return self.to(dtype)
-
     def _plain(self, rhs: Tensor) -> Tensor:
         """(..., N, C): F F^T rhs."""
         flat = batch_into_columns(rhs)
         product = self.features.times(self.features.transposed_times(flat))
         return columns_into_batch(product, rhs.shape[:-2], rhs.shape[-1])
 
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        is_vector = rhs.dim() == 1
-        rhs = rhs.unsqueeze(-1) if is_vector else rhs
-        out = self.scale[..., None, None] * self._plain(rhs)
-        return out.squeeze(-1) if is_vector else out
+    def _times(self, rhs: Tensor) -> Tensor:
+        return self.scale[..., None, None] * self._plain(rhs)
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         left = left_vecs.unsqueeze(-1) if left_vecs.dim() == 1 else left_vecs

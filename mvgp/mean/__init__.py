@@ -1,11 +1,9 @@
 """Solvers of the posterior mean: a loss on the observed pairs plus a penalty on singular values."""
 
 from .alternating import AlternatingSolution, solve_alternating
-from .certificate import Certificate, MeanSolution
-from .dense import solve_dense
-from .factored import solve_hybrid
-from .penalties import Penalty, SpectralElasticNet, TraceBall
-from .problem import LowRank, MeanProblem
+from .factored import solve_dense, solve_hybrid
+from .low_rank import LowRank, MeanSolution
+from .problem import Certificate, MeanProblem, Penalty, SpectralElasticNet, TraceBall
 from .proximal import solve_proximal
 from .ridge import solve_ridge
 

@@ -20,9 +20,8 @@ from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, RetargetedLoss, SquaredLoss
 from ..linalg.pairs import Pattern
 from ..tensor_checks import as_reals
-from .certificate import Certificate, MeanSolution
-from .penalties import Penalty
-from .problem import LowRank, MeanProblem, check_requirements, check_solve
+from .low_rank import LowRank, MeanSolution
+from .problem import Certificate, MeanProblem, Penalty, check_requirements, check_solve
 from .proximal import REQUIRES, solve_proximal
 
 
@@ -33,10 +32,9 @@ class AlternatingSolution:
     :param solution: the mean; its certificate is that of the last half step, with the targets of that step held fixed.
     :param row_bias: (M,) a; zeros when there is none.
     :param targets: (T,) r, the last retargeting.
-    :param objectives: after each half step, two for each round: mean, retargeting, mean, and so on. From the second
-        one on they do not increase, but for rounding; from the first one on if the first targets were in the set.
-    :param certificate: evidence for the joint problem in (B, r) at the mean reached; None with a row bias, for which
-        there is no such bound.
+    :param objectives: after each half step: mean, retargeting, mean, and so on. From the second one on they do not
+        increase, but for rounding; from the first one on if the first targets were in the set.
+    :param certificate: evidence for the joint problem in (B, r); None with a row bias, for which there is no bound.
     """
 
     solution: MeanSolution
@@ -78,18 +76,14 @@ def solve_alternating(
         >>> from linear_operator.operators import IdentityLinearOperator
         >>> from mvgp.likelihoods import project_order
         >>> from mvgp.linalg.pairs import Pattern
-        >>> from mvgp.mean import MeanProblem, SpectralElasticNet
         >>> from mvgp.likelihoods import SquaredLoss
-        >>> from mvgp.mean.alternating import solve_alternating
+        >>> from mvgp.mean import MeanProblem, SpectralElasticNet, solve_alternating
         >>> rows, cols, labels = torch.tensor([0, 0]), torch.tensor([0, 2]), torch.tensor([1.0, -1.0]).double()
         >>> ops = [IdentityLinearOperator(size, dtype=torch.float64) for size in (2, 3)]
         >>> problem = MeanProblem(*ops, Pattern(rows, cols, (2, 3)), SquaredLoss(labels))
-        >>> found = solve_alternating(
-        ...     problem,
-        ...     SpectralElasticNet(1.0, 0.0),
-        ...     lambda psi: project_order(psi, labels > 0, rows, margin=1.0),
-        ...     start=labels, rounds=30, tolerance=1e-9,
-        ... )
+        >>> retarget = lambda psi: project_order(psi, labels > 0, rows, margin=1.0)
+        >>> net = SpectralElasticNet(1.0, 0.0)
+        >>> found = solve_alternating(problem, net, retarget, start=labels, rounds=30, tolerance=1e-9)
         >>> [round(value, 4) for value in found.targets.tolist()], found.certificate.converged
         ([0.5, -0.5], True)
 
@@ -126,8 +120,14 @@ def solve_alternating(
     assert solution is not None  # there was at least one round
     certificate = None
     if not row_bias:
-        whole = MeanProblem(problem.row_op, problem.col_op, pattern, joint)
-        certificate = _joint_certificate(whole, penalty, tolerance, solution)
+        whole, at = MeanProblem(problem.row_op, problem.col_op, pattern, joint), joint(solution.psi)
+        if bool(at.gradient.any()):
+            certificate = solve_proximal(
+                whole, penalty, tolerance=tolerance, max_iterations=0, start=solution
+            ).certificate
+        else:  # all that is known is that nothing is negative
+            primal = at.value + penalty.value(solution.mean.values)
+            certificate = Certificate(primal, 0.0, tolerance, 0, solution.mean.rank, "proximal")
     return AlternatingSolution(solution, bias, targets, tuple(objectives), certificate)
 
 
@@ -150,13 +150,3 @@ def _mean(
     if before is not None and (before.mean.rank == 0 or not bool(loss(before.psi).gradient.any())):
         before = None
     return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=max_iterations, start=before)
-
-
-def _joint_certificate(problem: MeanProblem, penalty: Penalty, tolerance: float, solution: MeanSolution) -> Certificate:
-    """The duality gap of a problem at a mean, without a step."""
-    at = problem.loss(solution.psi)
-    if not bool(at.gradient.any()):  # all that is known is that nothing is negative
-        return Certificate(
-            at.value + penalty.value(solution.mean.values), 0.0, tolerance, 0, solution.mean.rank, "proximal"
-        )
-    return solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=0, start=solution).certificate

@@ -2,9 +2,9 @@ r"""Conjugate gradients on the factors :math:`B = X Z^T`, in dual coordinates: :
 
 .. math:: F(X, Z) = f + \tfrac{l_1}{2} (\|X\|_F^2 + \|Z\|_F^2) + \tfrac{l_2}{2} \|X Z^T\|_F^2
 
-bounds the objective from above and meets it at balanced factors. A step costs one product with each
-kernel and nothing cubic; directions that are about to enter grow at the rate of conjugate gradients
-rather than of power iteration. The metric is that of X and Z, so that :math:`\nabla_C = \Theta K_N D + l_1 C + \dots`
+bounds the objective from above and meets it at balanced factors. A step costs one product with each kernel; directions
+that are about to enter grow at the rate of conjugate gradients rather than of power iteration. The metric is that of X
+and Z, so that :math:`\nabla_C = \Theta K_N D + l_1 C + \dots`
 """
 
 from __future__ import annotations
@@ -16,27 +16,20 @@ import torch
 from torch import Tensor
 
 from ..likelihoods.losses import LossValue, long_dot
-from .certificate import Iterate
-from .penalties import SpectralElasticNet
-from .problem import LowRank, MeanProblem, orthonormal, times
+from .low_rank import Iterate, LowRank, orthonormal
+from .problem import MeanProblem, SpectralElasticNet, times
 
 JOIN_SHARE = 0.97  # singular values of the gradient above this share of the threshold get a factor of their own
 
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors, or a direction among them, with their images.
+    """Factors, or a direction among them, with their images."""
 
-    :param left: C (M, R).
-    :param right: D (N, R).
-    :param left_image: K_M C (M, R).
-    :param right_image: K_N D (N, R).
-    """
-
-    left: Tensor
-    right: Tensor
-    left_image: Tensor
-    right_image: Tensor
+    left: Tensor  # C (M, R)
+    right: Tensor  # D (N, R)
+    left_image: Tensor  # K_M C (M, R)
+    right_image: Tensor  # K_N D (N, R)
 
     def plus(self, scale: float, other: Factors) -> Factors:
         """Self + scale * other"""
@@ -65,18 +58,14 @@ def conjugate_steps(
     steps: int,
     watch: Callable[[float], None] | None = None,
 ) -> Iterate:
-    """Nonlinear conjugate gradients (Polak-Ribiere) from an iterate, new directions included.
-
-    :param triplets: leading singular triplets of the gradient; those beyond the rank and near the threshold join.
-    """
+    """Nonlinear conjugate gradients (Polak-Ribiere); ``triplets`` of the gradient that are near the threshold join."""
     factors = _joined(now, triplets, penalty)
     l1, l2 = penalty.trace, penalty.ridge
     psi = problem.pattern.sample(factors.left_image, factors.right_image)
     at = problem.loss(psi)
     values = (_lengths(factors.left, factors.left_image) * _lengths(factors.right, factors.right_image)).sqrt()
     scale = 1 / (l1 + (now.lipschitz + l2) * values)  # (R,)
-    direction: Factors | None = None
-    before: Factors | None = None
+    direction = before = None
     slope_before = 0.0
     for _ in range(steps):
         gradient = _gradient(problem, at, factors, l1, l2)
@@ -109,17 +98,15 @@ def balanced(factors: Factors) -> LowRank:
 
 
 def _joined(now: Iterate, triplets: LowRank, penalty: SpectralElasticNet) -> Factors:
-    mean, root = now.mean, now.mean.values.sqrt()
+    """The iterate's factors, and small ones for new directions."""
     joins = triplets.values > JOIN_SHARE * penalty.trace
-    joins[: mean.rank] = False
+    joins[: now.mean.rank] = False
     # a first size well below what the full step (y - l1) / L would give
     size = (0.05 * (triplets.values[joins] - JOIN_SHARE * penalty.trace) / now.lipschitz).sqrt()
-    return Factors(
-        torch.cat([mean.left * root, -triplets.left[:, joins] * size], dim=1),
-        torch.cat([mean.right * root, triplets.right[:, joins] * size], dim=1),
-        torch.cat([mean.left_image * root, -triplets.left_image[:, joins] * size], dim=1),
-        torch.cat([mean.right_image * root, triplets.right_image[:, joins] * size], dim=1),
-    )
+    old, new = (Factors(b.left, b.right, b.left_image, b.right_image) for b in (now.mean, triplets))
+    root = now.mean.values.sqrt()
+    old, new = old.scaled(root, root), Factors(*(part[:, joins] for part in new.parts)).scaled(-size, size)
+    return Factors(*(torch.cat(parts, dim=1) for parts in zip(old.parts, new.parts, strict=True)))
 
 
 def _gradient(problem: MeanProblem, at: LossValue, factors: Factors, l1: float, l2: float) -> Factors:
@@ -136,7 +123,11 @@ def _line_search(
     problem: MeanProblem, at: LossValue, psi: Tensor, factors: Factors, direction: Factors, l1: float, l2: float
 ) -> tuple[float, Tensor, LossValue]:
     """A step length at which the slope has all but vanished; psi and the loss there."""
-    linear, square = _along(problem, psi, factors, direction)
+    # psi(t) = psi + t linear + t^2 square, from two samples as far away as the factors are long
+    reach = (factors.dot(factors) / direction.dot(direction)) ** 0.5
+    ends = (factors.plus(t, direction) for t in (reach, -reach))
+    ahead, behind = (problem.pattern.sample(end.left_image, end.right_image) for end in ends)
+    linear, square = (ahead - behind) / (2 * reach), ((ahead + behind) / 2 - psi) / reach**2
     of_penalty = _penalty_slopes(factors, direction, l1, l2)
 
     def slope(loss: LossValue, t: float) -> float:
@@ -165,22 +156,6 @@ def _line_search(
             share = slope_low / (slope_low - slope_high)
             length = low + (high - low) * min(max(share, 0.1), 0.9)
     return length, there, loss
-
-
-def _along(problem: MeanProblem, psi: Tensor, factors: Factors, direction: Factors) -> tuple[Tensor, Tensor]:
-    """(T,), (T,): psi(t) = psi + t linear + t^2 square.
-
-    From two samples on either side, as far away as the factors are long, so that the differences keep their digits.
-    """
-    reach = (factors.dot(factors) / direction.dot(direction)) ** 0.5
-    ahead, behind = (
-        problem.pattern.sample(
-            torch.add(factors.left_image, direction.left_image, alpha=t),
-            torch.add(factors.right_image, direction.right_image, alpha=t),
-        )
-        for t in (reach, -reach)
-    )
-    return (ahead - behind) / (2 * reach), ((ahead + behind) / 2 - psi) / reach**2
 
 
 def _penalty_slopes(factors: Factors, direction: Factors, l1: float, l2: float) -> list[float]:

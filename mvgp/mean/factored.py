@@ -1,15 +1,17 @@
-r"""The algorithm the paper used (Laue 2012): greedy rank-one steps and local optimisation of the factors.
+r"""Two solvers to compare with: the paper's algorithm, and a dense reference.
 
-The factored form :math:`B = X Z^T`: smooth, not convex; minimised by L-BFGS.
+:func:`solve_hybrid` (Laue 2012) takes greedy rank-one steps and optimises the factors :math:`B = X Z^T` by L-BFGS:
 
 .. math:: f(G_M X Z^T G_N^T) + \tfrac{l_1}{2} (\|X\|_F^2 + \|Z\|_F^2) + \tfrac{l_2}{2} \|X Z^T\|_F^2
 
 is an upper bound on the objective with the spectral elastic net, and meets it at balanced factors.
+:func:`solve_dense` is accelerated proximal gradient on the dense matrix, with full SVDs, for small problems.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +23,21 @@ from ..checks import check_iterations
 from ..errors import InputError
 from ..likelihoods.losses import LossValue
 from ..linalg.spectra import root
-from .certificate import Certificate, MeanSolution, dual_bound
-from .penalties import Penalty, SpectralElasticNet
-from .problem import LowRank, MeanProblem, Requirements, check_requirements, check_solve, from_images, times
-from .spectrum import leading_values, random_images
+from .low_rank import LowRank, MeanSolution, from_images, leading_values, random_images
+from .problem import (
+    Certificate,
+    MeanProblem,
+    Penalty,
+    SpectralElasticNet,
+    check_requirements,
+    check_solve,
+    dual_bound,
+    times,
+)
 from .spectrum_bound import bound_spectrum, spectrum_edge
 
-REQUIRES = Requirements(loss=("__call__", "curvature"), penalty=("value", "conjugate", "trace", "ridge"))
+REQUIRES = {"loss": ("__call__", "curvature"), "penalty": ("value", "conjugate", "trace", "ridge")}
+DENSE_REQUIRES = {"loss": ("__call__", "curvature"), "penalty": ("shrink", "value", "conjugate")}
 
 
 class FactoredProblem:
@@ -38,16 +48,12 @@ class FactoredProblem:
         self.row_root: LinearOperator = root(problem.row_op)
         self.col_root: LinearOperator = root(problem.col_op)
 
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """(D_M, D_N)"""
-        return int(self.row_root.shape[-1]), int(self.col_root.shape[-1])
+        self.sizes = int(self.row_root.shape[-1]), int(self.col_root.shape[-1])  # (D_M, D_N)
 
     def random(self, rank: int, scale: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Random factors of the given rank."""
-        options = {"generator": generator, "dtype": torch.float64}
-        made = [scale * torch.randn(size, rank, **options) for size in self.sizes]  # type: ignore[call-overload]
-        return made[0].to(self.problem.dtype), made[1].to(self.problem.dtype)
+        x, z = (scale * torch.randn(n, rank, generator=generator, dtype=torch.float64) for n in self.sizes)
+        return x.to(self.problem.dtype), z.to(self.problem.dtype)
 
     def from_svd(self, u: Tensor, values: Tensor, v: Tensor) -> LowRank:
         """B = U diag(s) V^T in dual coordinates."""
@@ -73,13 +79,9 @@ class FactoredProblem:
         l2: float,
         *,
         max_iterations: int,
-        gradient_tolerance: float = 1e-8,
         watch: Callable[[float], None] | None = None,
     ) -> tuple[Tensor, Tensor, float, int]:
-        """A local minimum near (X, Z): the factors, the value, and the evaluations used.
-
-        :param watch: called with the value after every evaluation.
-        """
+        """A local minimum near (X, Z): the factors, the value, and the evaluations used, each told to ``watch``."""
         rank, cut = x.shape[1], x.numel()
 
         def flat(a: Tensor, b: Tensor) -> np.ndarray:
@@ -96,18 +98,9 @@ class FactoredProblem:
             return value, flat(grad_x, grad_z)
 
         first = call(flat(x, z))[0]
-        done = minimize(
-            call,
-            flat(x, z),
-            jac=True,
-            method="L-BFGS-B",
-            options={
-                "maxiter": max_iterations,
-                "maxfun": 2 * max_iterations,
-                "ftol": 1e-15,
-                "gtol": gradient_tolerance * max(abs(first), 1.0) ** 0.5,
-            },
-        )
+        options: Any = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": 1e-15}
+        options["gtol"] = 1e-8 * max(abs(first), 1.0) ** 0.5
+        done = minimize(call, flat(x, z), jac=True, method="L-BFGS-B", options=options)
         best_x, best_z = factors(done.x)
         return best_x, best_z, float(done.fun), int(done.nfev)
 
@@ -136,12 +129,25 @@ def solve_hybrid(
     if not isinstance(penalty, SpectralElasticNet) or penalty.trace == 0:
         raise InputError("the hybrid solver takes a SpectralElasticNet with alpha > 0")
     factored = FactoredProblem(problem)
+
+    def certify(mean: LowRank, iteration: int) -> tuple[LossValue, LowRank, Certificate]:
+        """The loss, leading singular triplets of its gradient, and the gap from values that are not too small."""
+        at = problem.loss(mean.psi(problem))
+        images = torch.cat([mean.right_image, random_images(problem, 8, seed=iteration)], dim=1)
+        triplets = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
+        primal, edge = at.value + penalty.value(mean.values), spectrum_edge(penalty, triplets, mean.rank)
+
+        def dual_of(values: Tensor) -> float:
+            return dual_bound(at, values, penalty)
+
+        bound = bound_spectrum(problem, at.gradient, triplets, edge, dual_of, primal * (1 - tolerance))
+        failure = bound.failure * (iteration + 1)  # one confirmation in every iteration so far
+        dual = dual_of(bound.values)
+        return at, triplets, Certificate(primal, dual, tolerance, iteration, mean.rank, "hybrid", failure)
+
     x, z = (torch.zeros(size, 0, dtype=problem.dtype, device=problem.device) for size in factored.sizes)
     mean = LowRank.zero(problem)
-    at = problem.loss(mean.psi(problem))
-    images = random_images(problem, 8, seed=0)
-    triplets = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
-    certificate = _certificate(problem, penalty, mean, at, triplets, tolerance, 0)
+    at, triplets, certificate = certify(mean, 0)
     for iteration in range(1, max_iterations + 1):
         if certificate.converged:
             break
@@ -157,33 +163,9 @@ def solve_hybrid(
         u, s, v = svd_of_product(x, z)
         x, z = u * s.sqrt(), v * s.sqrt()
         mean = factored.from_svd(u, s, v)
-        at = problem.loss(mean.psi(problem))
-        images = torch.cat([mean.right_image, random_images(problem, 8, seed=iteration)], dim=1)
-        triplets = leading_values(problem, at.gradient, images, accuracy=0.01 * tolerance)
-        certificate = _certificate(problem, penalty, mean, at, triplets, tolerance, iteration)
+        at, triplets, certificate = certify(mean, iteration)
     spare = random_images(problem, 8, seed=0)
     return MeanSolution(mean, mean.psi(problem), at, certificate, spare, problem.lipschitz())
-
-
-def _certificate(
-    problem: MeanProblem,
-    penalty: Penalty,
-    mean: LowRank,
-    at: LossValue,
-    triplets: LowRank,
-    tolerance: float,
-    iteration: int,
-) -> Certificate:
-    """From singular values that are not too small; see :mod:`~mvgp.mean.spectrum_bound`."""
-    primal = at.value + penalty.value(mean.values)
-
-    def dual_of(values: Tensor) -> float:
-        return dual_bound(at, values, penalty)
-
-    edge = spectrum_edge(penalty, triplets, mean.rank)
-    bound = bound_spectrum(problem, at.gradient, triplets, edge, dual_of, primal * (1 - tolerance))
-    failure = bound.failure * (iteration + 1)  # one confirmation in every iteration so far
-    return Certificate(primal, dual_of(bound.values), tolerance, iteration, mean.rank, "hybrid", failure)
 
 
 def svd_of_product(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -193,3 +175,60 @@ def svd_of_product(x: Tensor, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     u, s, vt = torch.linalg.svd(rx @ rz.mT, full_matrices=False)
     kept = s > 1e-7 * s[:1].clamp_min(1e-300)
     return qx @ u[:, kept], s[kept], qz @ vt[kept].mT
+
+
+def solve_dense(
+    problem: MeanProblem, penalty: Penalty, *, tolerance: float, max_iterations: int = 20_000
+) -> MeanSolution:
+    r"""Exact singular values in every step; nothing is truncated, nothing is warm-started. For small problems.
+
+    .. math:: \min_B f(G_M B G_N^T) + h(B)
+
+    :param problem: loss f and kernels of an M x N matrix.
+    :param penalty: h, a function of the singular values.
+    :param tolerance: on the relative duality gap.
+    :param max_iterations: proximal steps.
+    """
+    tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
+    check_requirements("solve_dense", DENSE_REQUIRES, problem.loss, penalty)
+    row_root, col_root = root(problem.row_op).to_dense(), root(problem.col_op).to_dense()
+    pattern = problem.pattern
+    step = 1 / max(problem.lipschitz(), 1e-300)
+
+    def psi_of(b: Tensor) -> Tensor:
+        return (row_root @ b @ col_root.mT)[pattern.rows, pattern.cols]
+
+    def gradient_of(theta: Tensor) -> Tensor:
+        return row_root.mT @ pattern.matrix(theta).to_dense() @ col_root
+
+    def certify(iteration: int) -> Certificate:
+        dual = dual_bound(at, torch.linalg.svdvals(gradient_of(at.gradient)), penalty)
+        return Certificate(objective, dual, tolerance, iteration, int((values > 0).sum()), "dense")
+
+    now = torch.zeros(row_root.shape[1], col_root.shape[1], dtype=problem.dtype, device=problem.device)
+    ahead, momentum, values = now, 1.0, now.new_zeros(0)
+    at = problem.loss(psi_of(now))
+    objective = at.value + penalty.value(values)
+    certificate = certify(0)
+    iteration = 0
+    while iteration < max_iterations and not certificate.converged:
+        iteration += 1
+        moved = ahead - step * gradient_of(problem.loss(psi_of(ahead)).gradient)
+        u, s, vt = torch.linalg.svd(moved, full_matrices=False)
+        shrunk = penalty.shrink(s, step)
+        fresh = (u * shrunk) @ vt
+        at_fresh = problem.loss(psi_of(fresh))
+        reached = at_fresh.value + penalty.value(shrunk)
+        if reached > objective and momentum > 1:
+            ahead, momentum = now, 1.0
+            continue
+        following = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
+        ahead = fresh + (momentum - 1) / following * (fresh - now)
+        now, values, at, objective, momentum = fresh, shrunk, at_fresh, reached, following
+        if iteration % 10 == 0:
+            certificate = certify(iteration)
+    u, s, vt = torch.linalg.svd(now, full_matrices=False)
+    kept = s > 1e-12 * s[:1].clamp_min(1e-300)
+    mean = from_images(problem, row_root @ u[:, kept], col_root @ vt[kept].mT, s[kept])
+    spare = now.new_zeros(problem.shape[1], 0)
+    return MeanSolution(mean, mean.psi(problem), at, certify(iteration), spare, 1 / step)

@@ -1,24 +1,39 @@
-"""The problem that the solvers of the mean share, low-rank matrices in dual coordinates, and what a solver requires."""
+r"""The problem of the mean: a loss of the observed pairs, a penalty on singular values, and the certificate of both.
+
+For any iterate, with theta the gradient of the loss f, Y its dual image and any c in [0, 1], equation (11) bounds the
+minimum of :math:`f(\psi_T) + h(B)` from below by :math:`-f^*(c\,\theta) - h^*(c\,Y)`. The bound is true when the
+singular values of Y are not taken too small; :mod:`mvgp.mean.spectrum_bound` sees to that.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
 
-from ..checks import check_instance, check_tolerance, check_whole_number, shown
-from ..errors import InputError
-from ..likelihoods.losses import Loss, SinglePrecisionLoss
-from ..linalg.checks import check_operator
-from ..linalg.conjugate_gradients import conjugate_gradients
+from ..checks import (
+    check_instance,
+    check_not_negative,
+    check_positive,
+    check_share,
+    check_tolerance,
+    check_whole_number,
+    shown,
+)
+from ..errors import ConvergenceError, InputError
+from ..likelihoods.losses import Loss, LossValue, SinglePrecisionLoss
 from ..linalg.pair_operator import Factor
 from ..linalg.pairs import BLOCK, CompleteRows, Pattern, RowBlock
-from ..linalg.spectra import eigenpairs, spectral_bounds
-from ..tensor_checks import check_float_tensor
+from ..linalg.spectra import spectral_bounds
+from ..tensor_checks import check_float_tensor, check_operator
+
+SCALES = 65  # values of c that are tried; any of them gives a valid bound
 
 
 class MeanProblem:
@@ -36,10 +51,9 @@ class MeanProblem:
     def __init__(
         self, row_op: LinearOperator, col_op: LinearOperator, pattern: Pattern | CompleteRows, loss: Loss
     ) -> None:
-        check_instance(row_op, "row_op", LinearOperator, "a LinearOperator")
-        check_instance(col_op, "col_op", LinearOperator, "a LinearOperator")
         check_instance(pattern, "pattern", (Pattern, CompleteRows), "a Pattern or CompleteRows")
         for op, name, size in ((row_op, "row_op", pattern.shape[0]), (col_op, "col_op", pattern.shape[1])):
+            check_instance(op, name, LinearOperator, "a LinearOperator")
             if tuple(check_operator(op, name).shape) != (size, size):
                 raise InputError(f"{name}: expected shape {(size, size)} as in the pattern, got {tuple(op.shape)}")
         if isinstance(loss, type) or not callable(loss):
@@ -47,9 +61,8 @@ class MeanProblem:
         self.row_op, self.col_op, self.pattern, self.loss = row_op, col_op, pattern, loss
         self.dtype: torch.dtype = row_op.dtype
         self.device: torch.device = row_op.device
-        everything = [torch.arange(size, device=self.device) for size in pattern.shape]
-        self._rows = Factor(row_op, everything[0], everything[0])
-        self._cols = Factor(col_op, everything[1], everything[1])
+        rows, cols = (torch.arange(size, device=self.device) for size in pattern.shape)
+        self._rows, self._cols = Factor(row_op, rows, rows), Factor(col_op, cols, cols)
         self._lazy_rows = self._rows.lazy_seconds(BLOCK) < self._rows.dense_seconds(BLOCK)
         self._lazy_cols = self._cols.lazy_seconds(BLOCK) < self._cols.dense_seconds(BLOCK)
 
@@ -101,169 +114,250 @@ def times(sparse: Tensor | RowBlock, dense: Tensor) -> Tensor:
     return out
 
 
-@dataclass(frozen=True)
-class LowRank:
-    r""":math:`B = G_M^T C \operatorname{diag}(s) D^T G_N` with :math:`C^T K_M C = D^T K_N D = I`.
-
-    Then s are its singular values.
-
-    :param left: C (M, R).
-    :param right: D (N, R).
-    :param values: s (R,), descending, positive.
-    :param left_image: K_M C (M, R).
-    :param right_image: K_N D (N, R).
-    """
-
-    left: Tensor
-    right: Tensor
-    values: Tensor
-    left_image: Tensor
-    right_image: Tensor
-
-    @property
-    def rank(self) -> int:
-        """R"""
-        return int(self.values.numel())
-
-    @classmethod
-    def zero(cls, problem: MeanProblem) -> LowRank:
-        """B = 0."""
-        left, right = (torch.zeros(size, 0, dtype=problem.dtype, device=problem.device) for size in problem.shape)
-        return cls(left, right, left.new_zeros(0), left, right)
-
-    def first(self, count: int, values: Tensor | None = None) -> LowRank:
-        """The first ``count`` singular triplets, with other values (R,) if they are given."""
-        sides = (side[:, :count] for side in (self.left, self.right, self.left_image, self.right_image))
-        left, right, left_image, right_image = sides
-        return LowRank(left, right, (self.values if values is None else values)[:count], left_image, right_image)
-
-    def psi(self, problem: MeanProblem) -> Tensor:
-        """(T,): psi at the observed pairs."""
-        if self.rank == 0:
-            return torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)
-        return problem.pattern.sample(self.left_image * self.values, self.right_image)
-
-    def moved_to(self, problem: MeanProblem) -> LowRank:
-        """The same matrix in another problem's precision, its images computed anew."""
-        left, right, values = (x.to(problem.dtype) for x in (self.left, self.right, self.values))
-        return LowRank(left, right, values, problem.rows_times(left), problem.cols_times(right))
-
-    def dual_times(self, dense: Tensor) -> Tensor:
-        """(M, b): C diag(s) D^T times (N, b)."""
-        return self.left @ (self.values.unsqueeze(1) * (self.right.mT @ dense))
-
-    def dual_times_t(self, dense: Tensor) -> Tensor:
-        """(N, b): D diag(s) C^T times (M, b)."""
-        return self.right @ (self.values.unsqueeze(1) * (self.left.mT @ dense))
-
-
-def from_images(problem: MeanProblem, left_image: Tensor, right_image: Tensor, values: Tensor) -> LowRank:
-    """From G_M U (M, R) and G_N V (N, R) with orthonormal U and V: the dual vectors solve K C = image."""
-    left = _solve_kernel(problem.row_op, left_image, "row kernel")
-    right = _solve_kernel(problem.col_op, right_image, "column kernel")
-    return LowRank(left, right, values, left_image, right_image)
-
-
-def _solve_kernel(op: LinearOperator, image: Tensor, name: str) -> Tensor:
-    """C with K C = image, for images in the range of K."""
-    low, high = spectral_bounds(op)
-    if low > 1e-3 * high:
-        tolerance = 1e-12 if image.dtype == torch.float64 else 1e-6
-        return conjugate_gradients(op._matmul, image, tolerance=tolerance).checked().value
-    values, vectors = eigenpairs(op.to_dense(), name)
-    return vectors @ ((vectors.mT @ image) / values.unsqueeze(1))
-
-
-def inner(a: LowRank, b: LowRank) -> float:
-    r""":math:`\langle A, B \rangle_F` of two matrices in dual coordinates."""
-    if a.rank == 0 or b.rank == 0:
-        return 0.0
-    of_left = (a.left * a.values).mT @ (b.left_image * b.values)
-    return float((of_left.double() * (a.right.mT @ b.right_image).double()).sum())
-
-
-def orthonormal(dual: Tensor, image: Tensor, lead: int = 0) -> tuple[Tensor, Tensor]:
-    r"""A basis Q of the span of W with :math:`Q^T K Q = I`, for W (n, b) with K W = ``image`` (n, b); and K Q.
-
-    The first ``lead`` columns are taken first and lose nothing to the others, which are made orthogonal to
-    them and dropped where nothing of them is left.
-    """
-    if lead in (0, dual.shape[1]):
-        return _orthonormal_block(dual, image)
-    first, first_image = _orthonormal_block(dual[:, :lead], image[:, :lead])
-    rest, rest_image = orthonormal_complement(first, first_image, dual[:, lead:], image[:, lead:])
-    return torch.cat([first, rest], dim=1), torch.cat([first_image, rest_image], dim=1)
-
-
-def orthonormal_complement(
-    first: Tensor, first_image: Tensor, rest: Tensor, rest_image: Tensor
-) -> tuple[Tensor, Tensor]:
-    """What ``rest`` (n, b) adds to the orthonormal basis ``first`` (n, a): orthonormal vectors and their images."""
-    for _ in range(2):  # what is left of a column holds rounding errors: take it to full length and repeat
-        before = _lengths(rest, rest_image)
-        share = first_image.mT @ rest
-        rest, rest_image = rest - first @ share, rest_image - first_image @ share
-        kept = _lengths(rest, rest_image) > torch.finfo(first.dtype).eps ** 0.5 * before
-        rest, rest_image = _orthonormal_block(rest[:, kept], rest_image[:, kept])
-    return rest, rest_image
-
-
-def _lengths(dual: Tensor, image: Tensor) -> Tensor:
-    return (dual * image).sum(0).clamp_min(0).sqrt()
-
-
-def _orthonormal_block(dual: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
-    """By the Gram matrix, formed after scaling the columns to equal length and factored in double precision."""
-    if dual.shape[1] == 0:
-        return dual, image
-    gram = scaled_gram(dual, image)
-    norms = gram.diagonal().clamp_min(0).sqrt()
-    norms = torch.where(norms > 0, norms, torch.ones_like(norms))
-    unit = gram / norms.unsqueeze(1) / norms
-    chol, info = torch.linalg.cholesky_ex(unit)
-    if info == 0 and float(chol.diagonal().min()) > 0.1:
-        turn = torch.linalg.solve_triangular(chol, torch.diag(1 / norms), upper=False).mT
-    else:
-        values, vectors = torch.linalg.eigh(unit)
-        kept = values > 100 * len(norms) * torch.finfo(dual.dtype).eps * values[-1].clamp_min(0)
-        turn = vectors[:, kept] / values[kept].sqrt() / norms.unsqueeze(1)
-    turn = turn.to(dual.dtype)
-    return dual @ turn, image @ turn
-
-
-def scaled_gram(dual: Tensor, image: Tensor) -> Tensor:
-    """(b, b) in double precision: W^T K W, accurate entry by entry relative to the lengths of the columns."""
-    norms = _lengths(dual, image)
-    norms = torch.where(norms > 0, norms, torch.ones_like(norms))
-    unit = ((dual / norms).mT @ (image / norms)).double()
-    unit = (unit + unit.mT) / 2
-    wide = norms.double()
-    return unit * wide.unsqueeze(1) * wide
-
-
 def check_solve(problem: Any, tolerance: Any, max_iterations: Any) -> tuple[float, int]:
     """A problem, a tolerance and a limit on iterations (0: the start is certified); the last two are returned."""
     check_instance(problem, "problem", MeanProblem, "mvgp.mean.MeanProblem")
     return check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
 
 
-@dataclass(frozen=True)
-class Requirements:
-    """What a solver needs of the other parts.
-
-    :param loss: names of methods and properties of the loss.
-    :param penalty: names of methods and properties of the penalty.
-    """
-
-    loss: tuple[str, ...] = ()
-    penalty: tuple[str, ...] = ()
-
-
-def check_requirements(solver: str, requires: Requirements, loss: Any, penalty: Any = None) -> None:
-    """Refuse a loss or a penalty that lacks what a solver needs; the message names what is missing."""
-    for part, kind, names in ((loss, "loss", requires.loss), (penalty, "penalty", requires.penalty)):
+def check_requirements(solver: str, requires: Mapping[str, tuple[str, ...]], loss: Any, penalty: Any = None) -> None:
+    """Refuse a loss or a penalty that lacks a method or property that a solver needs; the message names it."""
+    for kind, part in (("loss", loss), ("penalty", penalty)):
+        names = requires.get(kind, ())
         missing = list(names) if isinstance(part, type) else [name for name in names if not hasattr(part, name)]
         if missing:
             raise InputError(
                 f"{kind}: {solver} needs {', '.join(names)} of it; {shown(part)} lacks {', '.join(missing)}"
             )
+
+
+# Penalties --------------------------------------------------------------------------------------
+
+
+class Penalty(Protocol):
+    """h(B), a function of the singular values of B alone."""
+
+    def shrink(self, values: Tensor, step: float) -> Tensor:
+        """(R,): the singular values of argmin_X 1/2 ||X - B||_F^2 + step h(X), from those of B, descending."""
+        ...
+
+    def value(self, values: Tensor) -> float:
+        """h(B) from the singular values of B."""
+        ...
+
+    def conjugate(self, values: Tensor, scale: float) -> float:
+        """h*(scale Y) = sup_B <scale Y, B> - h(B), from the singular values of Y."""
+        ...
+
+    @property
+    def ridge(self) -> float:
+        """Weight l2 of 1/2 ||B||_F^2."""
+        ...
+
+
+@dataclass(frozen=True)
+class SpectralElasticNet:
+    r"""Equation (5): :math:`h(B) = \tfrac{\lambda(1 - \alpha)}{2} \|B\|_F^2 + \lambda\alpha \|B\|_*`.
+
+    :param lam: overall strength, at least 0.
+    :param alpha: share of the trace norm, from 0 (Hilbert norm only) to 1 (trace norm only).
+
+    Example:
+        >>> from mvgp import SpectralElasticNet
+        >>> SpectralElasticNet.from_noise(noise=0.5, mu=3.0)
+        SpectralElasticNet(lam=2.0, alpha=0.75)
+
+    """
+
+    lam: float
+    alpha: float
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.lam, "lam")
+        check_share(self.alpha, "alpha")
+
+    @classmethod
+    def from_noise(cls, noise: float, mu: float) -> SpectralElasticNet:
+        """From the form (4): noise variance and multiplier mu of the trace norm."""
+        noise, mu = check_positive(noise, "noise"), check_not_negative(mu, "mu")
+        return cls(noise * (1 + mu), mu / (1 + mu))
+
+    @property
+    def noise(self) -> float:
+        """The noise variance lam (1 - alpha) that form (4) would have; 0 for alpha = 1."""
+        return self.ridge
+
+    @property
+    def mu(self) -> float:
+        """The multiplier alpha / (1 - alpha) of form (4); infinite for alpha = 1."""
+        return self.alpha / (1 - self.alpha) if self.alpha < 1 else float("inf")
+
+    @property
+    def trace(self) -> float:
+        """Weight l1 of the trace norm."""
+        return self.lam * self.alpha
+
+    @property
+    def ridge(self) -> float:
+        """Weight l2 of 1/2 ||B||_F^2."""
+        return self.lam * (1 - self.alpha)
+
+    def shrink(self, values: Tensor, step: float) -> Tensor:
+        """(s - step l1)_+ / (1 + step l2)"""
+        values, step = _spectrum(values), check_not_negative(step, "step")
+        return (values - step * self.trace).clamp_min(0) / (1 + step * self.ridge)
+
+    def value(self, values: Tensor) -> float:
+        """l1 sum s + l2 / 2 sum s^2"""
+        values = _spectrum(values)
+        return float(self.trace * values.sum() + self.ridge / 2 * values.square().sum())
+
+    def conjugate(self, values: Tensor, scale: float) -> float:
+        """Sum of (y - l1)_+^2 / (2 l2); for l2 = 0 it is 0 or infinite."""
+        values, scale = _spectrum(values), check_not_negative(scale, "scale")
+        over = (scale * values - self.trace).clamp_min(0)
+        if self.ridge > 0:
+            return float(over.square().sum() / (2 * self.ridge))
+        return 0.0 if not bool((over > 1e-12 * self.trace).any()) else float("inf")
+
+
+@dataclass(frozen=True)
+class TraceBall:
+    r"""Equation (6): :math:`h(B) = \tfrac{\text{ridge}}{2} \|B\|_F^2` where :math:`\|B\|_* \le \text{radius}`.
+
+    Outside the ball it is infinite.
+
+    :param radius: bound C on the trace norm, at least 0.
+    :param ridge: weight of the Hilbert norm, at least 0; the noise variance in form (4).
+    """
+
+    radius: float
+    ridge: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_not_negative(self.radius, "radius")
+        check_not_negative(self.ridge, "ridge")
+
+    def _threshold(self, values: Tensor, total: float) -> float:
+        """Tau >= 0 with sum (v - tau)_+ = total, or 0 when the sum of ``values`` is within it."""
+        if values.numel() == 0 or float(values.sum()) <= total:
+            return 0.0
+        ordered = values.sort(descending=True).values.double()
+        count = torch.arange(1, len(ordered) + 1, dtype=torch.float64, device=values.device)
+        taus = (ordered.cumsum(0) - total) / count
+        last = int((ordered >= taus).nonzero()[-1])  # the first one at least, even where rounding swallows the total
+        return float(taus[last])
+
+    def shrink(self, values: Tensor, step: float) -> Tensor:
+        """(s - tau)_+ / (1 + step ridge), tau such that the sum is at most the radius."""
+        values = _spectrum(values)
+        grow = 1 + check_not_negative(step, "step") * self.ridge
+        return (values - self._threshold(values, self.radius * grow)).clamp_min(0) / grow
+
+    def value(self, values: Tensor) -> float:
+        """Ridge / 2 sum s^2; infinite outside the ball (up to rounding)."""
+        if float(_spectrum(values).double().sum()) > self.radius * (1 + 1e-5):
+            return float("inf")
+        return float(self.ridge / 2 * values.square().sum())
+
+    def conjugate(self, values: Tensor, scale: float) -> float:
+        """Min over l1 >= 0 of l1 radius + sum (y - l1)_+^2 / (2 ridge); radius times y_1 without a ridge."""
+        scaled = check_not_negative(scale, "scale") * _spectrum(values).double()
+        if scaled.numel() == 0:
+            return 0.0
+        if self.ridge == 0:
+            return self.radius * float(scaled.max())
+        level = self._threshold(scaled, self.radius * self.ridge)
+        return level * self.radius + float((scaled - level).clamp_min(0).square().sum() / (2 * self.ridge))
+
+
+def _spectrum(values: Tensor) -> Tensor:
+    """(R,) singular values: finite numbers."""
+    return check_float_tensor(values, "values", (None,), finite=True)
+
+
+# Certificates -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Evidence for a fitted mean.
+
+    :param primal: objective reached.
+    :param dual: lower bound on the smallest possible objective.
+    :param tolerance: relative gap that was asked for.
+    :param iterations: steps taken.
+    :param rank: rank of the mean.
+    :param solver: which solver it was.
+    :param failure_probability: chance that ``dual`` is too large, so that the gap is below the true one: 0 where the
+        singular values of the gradient are exact, positive where they are bounded from random vectors
+        (:mod:`mvgp.mean.spectrum_bound`). None: not stated.
+    """
+
+    primal: float
+    dual: float
+    tolerance: float
+    iterations: int
+    rank: int
+    solver: str
+    failure_probability: float | None = 0.0
+
+    @property
+    def gap(self) -> float:
+        """Primal - dual, at least 0."""
+        return max(self.primal - self.dual, 0.0)
+
+    @property
+    def relative_gap(self) -> float:
+        """(primal - dual) / primal"""
+        return self.gap / self.primal if self.primal > 0 else 0.0
+
+    @property
+    def converged(self) -> bool:
+        """Whether the relative gap is within the tolerance."""
+        return self.relative_gap <= self.tolerance
+
+
+def warn_or_raise(certificate: Certificate, subject: str, advice: str, *, strict: bool, stacklevel: int) -> None:
+    """A certificate that misses its tolerance is a warning, or an error when ``strict``.
+
+    ``subject`` was fitted, ``advice`` is what a user can do, ``stacklevel`` as of ``warnings.warn`` for the caller.
+    """
+    if certificate.converged:
+        return
+    message = (
+        f"{subject}'s relative duality gap is {certificate.relative_gap:.1e} after {certificate.iterations} iterations "
+        f"of {certificate.solver}, the tolerance is {certificate.tolerance:.1e}; {advice}"
+    )
+    if strict:
+        raise ConvergenceError(message)
+    warnings.warn(message, RuntimeWarning, stacklevel=stacklevel + 1)
+
+
+def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> float:
+    """The best bound over c in [0, 1] from the (leading) singular values of Y, equation (11)."""
+    values = singular_values.double()
+    largest = float(values.max()) if values.numel() else 0.0
+    scales = torch.linspace(0, 1, SCALES).tolist()
+    trace = getattr(penalty, "trace", None)
+    if trace is not None and largest > trace:  # without a ridge only c <= l1 / y_1 is feasible
+        scales = [c * trace / largest for c in scales] + [trace / largest + (1 - trace / largest) * c for c in scales]
+    scales.sort()
+
+    def bound(scale: float) -> float:
+        return -loss.conjugate(scale) - penalty.conjugate(values, scale)
+
+    bounds = [bound(scale) for scale in scales]
+    best = bounds.index(max(bounds))
+    # golden-section search around the best c: the bound is concave in c
+    low, high, highest = scales[max(best - 1, 0)], scales[min(best + 1, len(scales) - 1)], bounds[best]
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(40):
+        a, b = high - ratio * (high - low), low + ratio * (high - low)
+        at_a, at_b = bound(a), bound(b)
+        highest = max(highest, at_a, at_b)
+        if at_a < at_b:
+            low = a
+        else:
+            high = b
+    return highest

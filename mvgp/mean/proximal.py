@@ -1,21 +1,49 @@
-"""The solver for large problems: low rank, lazy kernels, and a certificate at the end of every round."""
+r"""The solver for large problems: low rank, lazy kernels, and a certificate at the end of every round.
+
+Its steps are accelerated proximal gradient with restarts (:func:`accelerate`). The step length follows the curvature
+met on the way, far below the bound for every matrix where few entries are observed. A step that met more than it
+assumed is taken again, shorter, so the descent is safe. There are two spaces:
+
+- **Whole space** (:func:`proximal_steps`): matrices of low rank, each step on their leading singular subspace.
+- **Subspaces** (:func:`core_step`): :math:`B = U S V^T` with S (k, l), the bases held fixed. A step needs no kernel.
+  Once S is optimal, the gradient's singular values on the subspaces equal the threshold, and what is left of the excess
+  is of second order in the distance of the subspaces from the best ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..checks import check_callable, check_instance, check_whole_number
+from ..likelihoods.losses import LossValue
 from ..linalg.pairs import CompleteRows
-from .accelerated import core_step, proximal_steps
-from .certificate import Certificate, Iterate, MeanSolution, dual_bound
 from .conjugate import Factors, balanced, conjugate_steps
-from .penalties import Penalty, SpectralElasticNet
-from .problem import LowRank, MeanProblem, Requirements, check_requirements, check_solve
-from .spectrum import StepOperator, krylov_images, random_images, subspace_pass
+from .low_rank import (
+    Iterate,
+    LowRank,
+    MeanSolution,
+    StepOperator,
+    inner,
+    joint_basis,
+    krylov_images,
+    random_images,
+    subspace_pass,
+)
+from .problem import (
+    Certificate,
+    MeanProblem,
+    Penalty,
+    SpectralElasticNet,
+    check_requirements,
+    check_solve,
+    dual_bound,
+    times,
+)
 from .spectrum_bound import EXACT_LIMIT, bound_spectrum, spectrum_edge
 
 # Settings of the rounds; the solution is the same up to the tolerance.
@@ -27,10 +55,10 @@ WHOLE_STEPS = 10  # steps in the whole space between two problems in subspaces
 CORE_STEPS = 15  # limit on the steps of a problem in subspaces
 CORE_SHARE = 0.03  # of the gap before it, at which such a problem counts as solved
 ROUGH_TOLERANCE = 1e-2  # relative duality gap of the rough solution in single precision that comes first
+MIN_SPARES = 8  # directions carried along beyond the rank in the whole space; a quarter of the rank if that is more
+CHECK_EVERY = 4  # steps between two computations of the duality gap within the subspaces
 
-REQUIRES = Requirements(
-    loss=("__call__", "curvature", "quadratic_bound"), penalty=("shrink", "value", "conjugate", "ridge")
-)
+REQUIRES = {"loss": ("__call__", "curvature", "quadratic_bound"), "penalty": ("shrink", "value", "conjugate", "ridge")}
 
 
 def solve_proximal(
@@ -50,7 +78,7 @@ def solve_proximal(
        solved by accelerated proximal gradient on its core; the rank follows by itself.
     2. A pass of block subspace iteration for the leading singular values of the gradient: the certificate.
     3. A few steps in the whole space: conjugate gradients on the factors, or, for a trace-norm ball,
-       accelerated proximal gradient.
+       accelerated proximal gradient. On whole lists there are no others.
 
     The objective is :math:`f(G_M B G_N^T) + h(B)`: equation (5) with the elastic net as h, (6) with the ball.
 
@@ -70,63 +98,115 @@ def solve_proximal(
         check_instance(start, "start", MeanSolution, "mvgp.mean.MeanSolution")
     if watch is not None:
         check_callable(watch, "watch")
-    now = _start(problem, penalty, start)
-    iteration = 0
+    now, iteration = _start(problem, penalty, start), 0
     is_large = problem.shape[0] * problem.shape[1] >= check_whole_number(single_from, "single_from", 0)
     if problem.dtype == torch.float64 and is_large and tolerance < ROUGH_TOLERANCE:
-        single = problem.single
-        certify = _Certifier(single, penalty, ROUGH_TOLERANCE, exact_limit, confirm=False)
-        rough, _, iteration = _rounds(single, penalty, _moved(now, single), certify, max_iterations, 0, watch)
-        now = _moved(rough, problem)
-    certify = _Certifier(problem, penalty, tolerance, exact_limit)
-    now, certificate, _ = _rounds(problem, penalty, now, certify, max_iterations, iteration, watch)
+        rough = _Rounds(problem.single, penalty, ROUGH_TOLERANCE, max_iterations, exact_limit, watch, confirm=False)
+        now, _, iteration = rough.run(_moved(now, problem.single), 0)
+        now = _moved(now, problem)
+    now, certificate, _ = _Rounds(problem, penalty, tolerance, max_iterations, exact_limit, watch).run(now, iteration)
     return MeanSolution(now.mean, now.psi, now.at, certificate, now.spare, now.lipschitz)
 
 
-def _rounds(
-    problem: MeanProblem,
-    penalty: Penalty,
-    now: Iterate,
-    certify: _Certifier,
-    max_iterations: int,
-    iteration: int,
-    watch: Callable[[float], None] | None,
-) -> tuple[Iterate, Certificate, int]:
-    """Rounds from an iterate; the last one's certificate, and the iterations used in all."""
-    triplets, certificate = certify(now, iteration)
-    whole = isinstance(problem.pattern, CompleteRows)
-    while not certificate.converged and iteration < max_iterations and certify.stalled < MAX_STALLED:
-        if whole:  # the loss costs more than the kernels, so that a core has nothing to save
-            steps = min(WHOLE_STEPS, max_iterations - iteration)
-            now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
+class _Rounds:
+    """Rounds from an iterate until a certificate is within the tolerance; that one, and the last one, are confirmed.
+
+    Singular values from a small Krylov space are too small, which flatters the gap. So a gap that seems closed is
+    computed again from values that are not too small. Each confirmation may fail with a small probability; the
+    certificate states the sum over all that were tried.
+
+    :param confirm: False for a rough phase whose certificates may flatter.
+    """
+
+    def __init__(
+        self,
+        problem: MeanProblem,
+        penalty: Penalty,
+        tolerance: float,
+        max_iterations: int,
+        exact_limit: int,
+        watch: Callable[[float], None] | None,
+        confirm: bool = True,
+    ) -> None:
+        self.problem, self.penalty, self.tolerance = problem, penalty, tolerance
+        self.max_iterations, self.exact_limit, self.watch, self.confirm = max_iterations, exact_limit, watch, confirm
+        self.failure = 0.0  # of all confirmations so far
+        self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough
+
+    def run(self, now: Iterate, iteration: int) -> tuple[Iterate, Certificate, int]:
+        """The last iterate, its certificate, and the iterations used in all, ``iteration`` of them before."""
+        problem, penalty, watch = self.problem, self.penalty, self.watch
+        triplets, certificate = self.certify(now, iteration)
+        while self._goes_on(certificate, iteration):
+            if isinstance(problem.pattern, CompleteRows):  # the loss costs more than the kernels: a core saves nothing
+                steps = min(WHOLE_STEPS, self.max_iterations - iteration)
+                now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
+                iteration += steps
+                triplets, certificate = self.certify(now, iteration)
+                if certificate.failure_probability is not None:  # what the confirmation met is next in line to enter
+                    now = replace(now, spare=triplets.right_image[:, now.mean.rank :])
+                continue
+            goal = max(0.1 * self.tolerance, CORE_SHARE * certificate.relative_gap)
+            now = core_step(
+                problem, penalty, now, triplets, tolerance=goal, max_steps=CORE_STEPS, spares=_spares(problem, now)
+            )
+            if watch:
+                watch(now.objective(penalty))
+            iteration += 1
+            triplets, certificate = self.certify(now, iteration)
+            if not self._goes_on(certificate, iteration):
+                break
+            steps = min(WHOLE_STEPS, self.max_iterations - iteration - 1)
+            if isinstance(penalty, SpectralElasticNet):
+                now = conjugate_steps(problem, penalty, now, triplets, steps=steps, watch=watch)
+            else:
+                now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
             iteration += steps
-            triplets, certificate = certify(now, iteration)
-            if certificate.failure_probability is not None:  # what the confirmation met is next in line to enter
-                now = replace(now, spare=triplets.right_image[:, now.mean.rank :])
-            continue
-        goal = max(0.1 * certify.tolerance, CORE_SHARE * certificate.relative_gap)
-        now = core_step(
-            problem, penalty, now, triplets, tolerance=goal, max_steps=CORE_STEPS, spares=_spares(problem, now)
+            triplets = _triplets(problem, now, iteration)
+        if self.confirm and certificate.failure_probability is None:  # out of iterations, and yet it is to be true
+            _, certificate = self._confirmed(now, _triplets(problem, now, iteration), iteration)
+        return now, certificate, iteration
+
+    def _goes_on(self, certificate: Certificate, iteration: int) -> bool:
+        return not certificate.converged and iteration < self.max_iterations and self.stalled < MAX_STALLED
+
+    def certify(self, now: Iterate, iteration: int) -> tuple[LowRank, Certificate]:
+        """Leading singular triplets of the gradient, and the duality gap."""
+        triplets = _triplets(self.problem, now, iteration)
+        first = self._certificate(now, triplets.values, iteration, None)
+        if not first.converged or not self.confirm:
+            return triplets, first
+        return self._confirmed(now, triplets, iteration)
+
+    def _confirmed(self, now: Iterate, triplets: LowRank, iteration: int) -> tuple[LowRank, Certificate]:
+        """A certificate that is true up to its stated probability."""
+        bound = bound_spectrum(
+            self.problem,
+            now.at.gradient,
+            triplets,
+            spectrum_edge(self.penalty, triplets, now.mean.rank),
+            lambda values: dual_bound(now.at, values, self.penalty),
+            now.objective(self.penalty) * (1 - self.tolerance),
+            failure=FAILURE,
+            exact_limit=self.exact_limit,
         )
-        if watch:
-            watch(now.objective(penalty))
-        iteration += 1
-        triplets, certificate = certify(now, iteration)
-        if certificate.converged or iteration >= max_iterations or certify.stalled >= MAX_STALLED:
-            break
-        steps = min(WHOLE_STEPS, max_iterations - iteration - 1)
-        if isinstance(penalty, SpectralElasticNet):
-            now = conjugate_steps(problem, penalty, now, triplets, steps=steps, watch=watch)
-        else:
-            now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
-        iteration += steps
-        triplets = _triplets(problem, now, iteration)
-    if certify.confirm and certificate.failure_probability is None:  # out of iterations, and yet it is to be true
-        triplets, certificate = certify.confirmed(now, _triplets(problem, now, iteration), iteration)
-    return now, certificate, iteration
+        self.failure += bound.failure
+        triplets = bound.triplets
+        certificate = self._certificate(now, bound.values, iteration, self.failure)
+        if not certificate.converged:
+            self.stalled += not bound.is_sharp
+            if bound.images.shape[1]:
+                gradient = StepOperator(self.problem, now.at.gradient)
+                triplets = subspace_pass(self.problem, gradient, torch.cat([triplets.right_image, bound.images], dim=1))
+        return triplets, certificate
+
+    def _certificate(self, now: Iterate, values: Tensor, iteration: int, failure: float | None) -> Certificate:
+        primal, dual = now.objective(self.penalty), dual_bound(now.at, values, self.penalty)
+        return Certificate(primal, dual, self.tolerance, iteration, now.mean.rank, "proximal", failure)
 
 
 def _spares(problem: MeanProblem, now: Iterate) -> int:
+    """How many directions next in line are kept."""
     return min(max(SPARES, now.mean.rank // 4), *problem.shape)
 
 
@@ -140,17 +220,16 @@ def _start(problem: MeanProblem, penalty: Penalty, start: MeanSolution | None) -
     return Iterate.of(problem, LowRank.zero(problem), spare, max(share, 0.01) * problem.lipschitz())
 
 
-def _moved(now: Iterate, problem: MeanProblem) -> Iterate:
+def _moved(now: Iterate | MeanSolution, problem: MeanProblem) -> Iterate:
     """The iterate in another problem's precision, its vectors made orthonormal to that precision."""
-    mean = now.mean.moved_to(problem)
-    factors = Factors(mean.left * mean.values, mean.right, mean.left_image * mean.values, mean.right_image)
+    left, right, values = (x.to(problem.dtype) for x in (now.mean.left, now.mean.right, now.mean.values))
+    factors = Factors(left * values, right, problem.rows_times(left) * values, problem.cols_times(right))
     return Iterate.of(problem, balanced(factors), now.spare.to(problem.dtype), now.lipschitz)
 
 
 def carried_over(solution: MeanSolution, problem: MeanProblem) -> MeanSolution:
     """The solution of a problem with other kernels, as a start for this one."""
-    before = Iterate(solution.mean, solution.psi, solution.loss, solution.spare, solution.lipschitz)
-    now = _moved(before, problem)
+    now = _moved(solution, problem)
     return MeanSolution(now.mean, now.psi, now.at, solution.certificate, now.spare, now.lipschitz)
 
 
@@ -165,58 +244,195 @@ def _triplets(problem: MeanProblem, now: Iterate, seed: int) -> LowRank:
     return subspace_pass(problem, gradient, torch.cat([now.mean.right_image, outside], dim=1))
 
 
-class _Certifier:
-    """Certificates of one fit. One that seems to be within the tolerance, and the last one, are confirmed.
+# Accelerated proximal gradient --------------------------------------------------------------------
 
-    Singular values from a small Krylov space are too small, which flatters the gap. So a gap that seems closed is
-    computed again from values that are not too small. Each confirmation may fail with a small probability; the
-    certificate states the sum over all that were tried.
 
-    :param confirm: False for a rough phase whose certificates may flatter.
+@dataclass(frozen=True)
+class State:
+    """Where the steps are."""
+
+    point: Any  # a LowRank or a Core
+    psi: Tensor  # (T,) there
+    at: LossValue  # there
+    lipschitz: float  # the curvature assumed last
+    steps: int = 0
+
+
+def accelerate(
+    space: LowRankSpace | CoreSpace,
+    start: State,
+    *,
+    max_steps: int,
+    done: Callable[[State], bool] | None = None,
+    watch: Callable[[float], None] | None = None,
+) -> State:
+    """Steps until ``done`` says so, or ``max_steps``; ``watch`` gets the objective after every step that lowers it."""
+    problem, penalty = space.problem, space.penalty
+    bound = problem.lipschitz()
+    here, before, psi_before = start, start.point, start.psi
+    lipschitz, momentum, beta = min(start.lipschitz, bound), 1.0, 0.0
+    objective = start.at.value + penalty.value(start.point.values)
+    for step in range(1, max_steps + 1):
+        psi_ahead = here.psi + beta * (here.psi - psi_before) if beta else here.psi
+        theta = problem.loss(psi_ahead).gradient if beta else here.at.gradient
+        fresh: Any = space.step(theta, here.point, before, beta, lipschitz)
+        psi = space.psi(fresh)
+        length = space.distance(fresh, here.point, before, beta)
+        energy = problem.loss.quadratic_bound(psi - psi_ahead)
+        curvature = energy / length if length > 0 else 0.0
+        if curvature > lipschitz and lipschitz < bound:  # the step was too long for the curvature met on the way
+            lipschitz = min(bound, max(1.2 * curvature, 1.3 * lipschitz))
+            continue
+        at = problem.loss(psi)
+        reached = at.value + penalty.value(fresh.values)
+        if reached > objective and beta:  # momentum overshoots: restart from here
+            momentum, beta = 1.0, 0.0
+            continue
+        easier = max(0.9 * lipschitz, min(1.5 * curvature, lipschitz))
+        following = (1 + (1 + 4 * momentum**2 * easier / lipschitz) ** 0.5) / 2
+        beta, momentum, lipschitz = (momentum - 1) / following, following, easier
+        before, psi_before, objective = here.point, here.psi, reached
+        here = State(fresh, psi, at, lipschitz, step)
+        if watch:
+            watch(objective)
+        if done and done(here):
+            break
+    return here
+
+
+def proximal_steps(
+    problem: MeanProblem, penalty: Penalty, now: Iterate, *, steps: int, watch: Callable[[float], None] | None = None
+) -> Iterate:
+    """Accelerated proximal gradient in the whole space."""
+    space = LowRankSpace(problem, penalty, now.spare)
+    end = accelerate(space, State(now.mean, now.psi, now.at, now.lipschitz), max_steps=steps, watch=watch)
+    return Iterate(end.point, end.psi, end.at, space.spare, end.lipschitz)
+
+
+class LowRankSpace:
+    r"""Matrices of low rank, a step on their leading singular subspace only.
+
+    A step needs the singular values of :math:`Z = Y - \nabla f(Y) / L` above the threshold. One pass of block subspace
+    iteration, from the previous step's singular vectors and a few spare directions, costs one product with each kernel.
+
+    :param spare: (N, p) right images of directions next in line.
     """
 
-    def __init__(
-        self, problem: MeanProblem, penalty: Penalty, tolerance: float, exact_limit: int, confirm: bool = True
-    ) -> None:
-        self.problem, self.penalty, self.tolerance = problem, penalty, tolerance
-        self.exact_limit, self.confirm = exact_limit, confirm
-        self.failure = 0.0  # of all confirmations so far
-        self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough
+    def __init__(self, problem: MeanProblem, penalty: Penalty, spare: Tensor) -> None:
+        self.problem, self.penalty, self.spare = problem, penalty, spare
 
-    def __call__(self, now: Iterate, iterations: int) -> tuple[LowRank, Certificate]:
-        """Leading singular triplets of the gradient, and the duality gap."""
-        triplets = _triplets(self.problem, now, iterations)
-        first = self._certificate(now, triplets.values, iterations, None)
-        if not first.converged or not self.confirm:
-            return triplets, first
-        return self.confirmed(now, triplets, iterations)
+    def step(self, theta: Tensor, now: LowRank, before: LowRank, beta: float, lipschitz: float) -> LowRank:
+        """The proximal point from now + beta (now - before), ``theta`` (T,) the loss's gradient there."""
+        parts = [(1 + beta, now)] + ([(-beta, before)] if beta else [])
+        images = torch.cat([now.right_image, self.spare], dim=1)
+        operator = StepOperator(self.problem, theta, -1 / lipschitz, parts)
+        triplets = subspace_pass(self.problem, operator, images, lead=now.rank)
+        values = self.penalty.shrink(triplets.values, 1 / lipschitz)
+        rank = int((values > 0).sum())
+        count = max(MIN_SPARES, rank // 4)
+        self.spare = triplets.right_image[:, rank : rank + count]
+        missing = count - self.spare.shape[1]
+        if missing:
+            self.spare = torch.cat([self.spare, random_images(self.problem, missing, seed=rank + count)], dim=1)
+        return triplets.first(rank, values)
 
-    def confirmed(self, now: Iterate, triplets: LowRank, iterations: int) -> tuple[LowRank, Certificate]:
-        """A certificate that is true up to its stated probability."""
-        goal = now.objective(self.penalty) * (1 - self.tolerance)
-        bound = bound_spectrum(
-            self.problem,
-            now.at.gradient,
-            triplets,
-            spectrum_edge(self.penalty, triplets, now.mean.rank),
-            lambda values: dual_bound(now.at, values, self.penalty),
-            goal,
-            failure=FAILURE,
-            exact_limit=self.exact_limit,
-        )
-        self.failure += bound.failure
-        triplets = bound.triplets
-        certificate = self._certificate(now, bound.values, iterations, self.failure)
-        if not certificate.converged:
-            self.stalled += not bound.is_sharp
-            if bound.images.shape[1]:
-                gradient = StepOperator(self.problem, now.at.gradient)
-                triplets = subspace_pass(self.problem, gradient, torch.cat([triplets.right_image, bound.images], dim=1))
-        return triplets, certificate
+    def distance(self, fresh: LowRank, now: LowRank, before: LowRank, beta: float) -> float:
+        """||fresh - now - beta (now - before)||_F^2"""
+        of_fresh, of_now, of_before = (float(b.values.double().square().sum()) for b in (fresh, now, before))
+        square = of_fresh + (1 + beta) ** 2 * of_now - 2 * (1 + beta) * inner(fresh, now)
+        if beta:
+            square += beta**2 * of_before + 2 * beta * inner(fresh, before)
+            square -= 2 * beta * (1 + beta) * inner(now, before)
+        return square
 
-    def _certificate(
-        self, now: Iterate, values: Tensor, iterations: int, failure_probability: float | None
-    ) -> Certificate:
-        dual = dual_bound(now.at, values, self.penalty)
-        primal = now.objective(self.penalty)
-        return Certificate(primal, dual, self.tolerance, iterations, now.mean.rank, "proximal", failure_probability)
+    def psi(self, point: LowRank) -> Tensor:
+        """(T,)"""
+        return point.psi(self.problem)
+
+
+@dataclass(frozen=True)
+class Core:
+    """S with its singular values; there are more vectors than its rank, those next in line first."""
+
+    matrix: Tensor  # S (k, l)
+    left: Tensor  # (k, q)
+    right: Tensor  # (l, q)
+    values: Tensor  # (q,) descending, zero beyond the rank
+
+
+class CoreSpace:
+    """Matrices U S V^T.
+
+    :param left_image: K_M U (M, k).
+    :param right_image: K_N V (N, l).
+    """
+
+    def __init__(self, problem: MeanProblem, penalty: Penalty, left_image: Tensor, right_image: Tensor) -> None:
+        self.problem, self.penalty, self.left_image, self.right_image = problem, penalty, left_image, right_image
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """(k, l): of the loss in S."""
+        return self.left_image.mT @ times(self.problem.pattern.matrix(theta), self.right_image)
+
+    def shrunk(self, matrix: Tensor, step: float) -> Core:
+        """The proximal point of a matrix (k, l)."""
+        left, values, right_t = torch.linalg.svd(matrix, full_matrices=False)
+        values = self.penalty.shrink(values, step)
+        rank = int((values > 0).sum())
+        return Core((left[:, :rank] * values[:rank]) @ right_t[:rank], left, right_t.mT, values)
+
+    def step(self, theta: Tensor, now: Core, before: Core, beta: float, lipschitz: float) -> Core:
+        """The proximal point from now + beta (now - before)."""
+        ahead = now.matrix + beta * (now.matrix - before.matrix) if beta else now.matrix
+        return self.shrunk(ahead - self.gradient(theta) / lipschitz, 1 / lipschitz)
+
+    def distance(self, fresh: Core, now: Core, before: Core, beta: float) -> float:
+        """||fresh - now - beta (now - before)||_F^2"""
+        ahead = now.matrix + beta * (now.matrix - before.matrix)
+        return float((fresh.matrix - ahead).double().square().sum())
+
+    def psi(self, point: Core) -> Tensor:
+        """(T,)"""
+        return self.problem.pattern.sample(self.left_image @ point.matrix, self.right_image)
+
+    def is_optimal(self, here: State, tolerance: float) -> bool:
+        """Whether the duality gap among matrices U S V^T is closed; computed every few steps."""
+        if here.steps % CHECK_EVERY:
+            return False
+        primal = here.at.value + self.penalty.value(here.point.values)
+        dual = dual_bound(here.at, torch.linalg.svdvals(self.gradient(here.at.gradient)), self.penalty)
+        return primal - dual <= tolerance * abs(primal)
+
+
+def core_step(
+    problem: MeanProblem,
+    penalty: Penalty,
+    now: Iterate,
+    triplets: LowRank,
+    *,
+    tolerance: float,
+    max_steps: int,
+    spares: int,
+) -> Iterate:
+    """The best B within the span of the iterate's and the gradient's singular vectors.
+
+    :param triplets: leading singular triplets of the gradient.
+    :param tolerance: on the relative duality gap within the subspaces.
+    :param spares: how many directions next in line to keep.
+    """
+    mean, weights = now.mean, triplets.values
+    left, left_image = joint_basis(mean.left, mean.left_image, triplets.left, triplets.left_image, weights, spares)
+    new = triplets.right, triplets.right_image
+    right, right_image = joint_basis(mean.right, mean.right_image, *new, weights, spares)
+    space = CoreSpace(problem, penalty, left_image, right_image)
+    first = space.shrunk((left_image.mT @ (mean.left * mean.values)) @ (right_image.mT @ mean.right).mT, 0.0)
+    psi = space.psi(first)
+    start = State(first, psi, problem.loss(psi), now.lipschitz)
+    end = accelerate(space, start, max_steps=max_steps, done=lambda here: space.is_optimal(here, tolerance))
+    core = end.point
+    rank = int((core.values > 0).sum())
+    spare = right_image @ core.right[:, rank : rank + spares]
+    dual_left, dual_right = left @ core.left[:, :rank], right @ core.right[:, :rank]
+    # images anew: those of the basis hold rounding errors that would grow from round to round
+    images = problem.rows_times(dual_left), problem.cols_times(dual_right)
+    return Iterate.of(problem, LowRank(dual_left, dual_right, core.values[:rank], *images), spare, end.lipschitz)

@@ -13,17 +13,15 @@ import torch
 from torch import Tensor
 
 from ..checks import check_instance, check_positive
-from ..likelihoods.losses import SquaredLoss, long_dot
-from ..likelihoods.whole_lists import WholeListSquaredLoss
+from ..likelihoods.losses import SquaredLoss, WholeListSquaredLoss, long_dot
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.conjugate_gradients import Solution
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.solvers import make_solver
-from .certificate import Certificate
-from .problem import MeanProblem, Requirements, check_requirements, check_solve
+from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
-REQUIRES = Requirements(loss=("__call__", "curvature"))
+REQUIRES = {"loss": ("__call__", "curvature")}
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,7 @@ class RidgeSolution:
 
 
 def solve_ridge(
-    problem: MeanProblem,
-    l2: float,
-    *,
-    tolerance: float,
-    max_iterations: int = 1000,
-    start: RidgeSolution | None = None,
+    problem: MeanProblem, l2: float, *, tolerance: float, max_iterations: int = 1000, start: RidgeSolution | None = None
 ) -> RidgeSolution:
     r"""The squared loss is a linear system; any other loss goes by accelerated gradients in alpha.
 

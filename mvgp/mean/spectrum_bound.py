@@ -7,9 +7,8 @@ bound (11) wants values that are not below the true ones. Two ways to have them:
 - **With a stated probability**, from Lanczos runs started at fresh random vectors. Let Y be the gradient in B, with the
   known part :math:`U^T Y V` and the rest :math:`D = (I - UU^T) Y (I - VV^T)`. A run on :math:`D^T D` from :math:`v_0`
   gives orthonormal polynomials :math:`p_0, p_1, \dots` with :math:`\sum_j p_j(\lambda_1)^2 \le 1 / \gamma^2`, where
-  :math:`\gamma` is the cosine between :math:`v_0` and the top singular vector (Christoffel's inequality). A random
-  :math:`v_0` is nearly orthogonal to a fixed vector with small probability only, which bounds :math:`\gamma`
-  from below, and so :math:`\lambda_1` from above. See Van Dorsselaer, Hochstenbach and Van der Vorst, *Computing
+  :math:`\gamma` is the cosine between :math:`v_0` and the top singular vector. For a random :math:`v_0` it is rarely
+  small, which bounds :math:`\lambda_1` from above. See Van Dorsselaer, Hochstenbach and Van der Vorst, *Computing
   probabilistic bounds for extreme eigenvalues of symmetric matrices with the Lanczos method*, 2000.
 
 The pieces go together by the operator inequality, for any t > 0,
@@ -33,9 +32,8 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from ..linalg.spectra import spectral_bounds
-from .penalties import Penalty
-from .problem import LowRank, MeanProblem, orthonormal, scaled_gram, times
-from .spectrum import StepOperator, subspace_pass
+from .low_rank import LowRank, StepOperator, orthonormal, scaled_gram, subspace_pass
+from .problem import MeanProblem, Penalty, times
 
 EXACT_LIMIT = 512  # longest short side whose singular values are computed exactly, unless the caller says otherwise
 PROBES = 8  # random vectors; a bound fails only if it fails for all of them
@@ -45,29 +43,19 @@ MAX_MET = 512  # dimension of the space in which singular values are computed to
 
 @dataclass(frozen=True)
 class SpectrumBound:
-    """Numbers that are not below the singular values of Y, up to a stated probability.
+    """Numbers that are not below the singular values of Y, up to a stated probability."""
 
-    :param values: (k,) double precision, with as many repetitions as the bound allows for.
-    :param failure: probability that one of them is too small; 0 where they are exact.
-    :param triplets: the leading ones it rests on, those included that were met on the way.
-    :param images: (N, p) right images of the largest directions met outside the known ones; none where the goal was
-        reached by random probes.
-    :param is_sharp: False where the singular values met would have reached the goal, but their bounds did not.
-    """
-
-    values: Tensor
-    failure: float
-    triplets: LowRank
-    images: Tensor
-    is_sharp: bool
+    values: Tensor  # (k,) double precision, with as many repetitions as the bound allows for
+    failure: float  # probability that one of them is too small; 0 where they are exact
+    triplets: LowRank  # the leading ones it rests on, those included that were met on the way
+    images: Tensor  # (N, p) right images of the largest directions met outside; none where probes reached the goal
+    is_sharp: bool  # False where the singular values met would have reached the goal, but their bounds did not
 
 
 def exact_values(problem: MeanProblem, theta: Tensor, leading: int = 0) -> tuple[Tensor, Tensor]:
     """Every singular value of Y, from a dense eigenvalue problem on the shorter side.
 
-    :param theta: (T,) gradient on the observed pairs.
-    :param leading: how many right singular vectors to compute, too.
-    :returns: (min(M, N),) values, descending, in double precision; (N, leading) right images of the first vectors.
+    (min(M, N),) values, descending, in double precision; (N, leading) right images of the first vectors.
     """
     theta_rows, theta_cols = problem.sparse(theta)
     by_rows = problem.shape[0] <= problem.shape[1]
@@ -90,12 +78,7 @@ def has_exact_values(problem: MeanProblem, limit: int = EXACT_LIMIT) -> bool:
 
 
 def largest_value(
-    problem: MeanProblem,
-    theta: Tensor,
-    *,
-    failure: float = 1e-8,
-    max_steps: int = 256,
-    exact_limit: int = EXACT_LIMIT,
+    problem: MeanProblem, theta: Tensor, *, failure: float = 1e-8, max_steps: int = 256, exact_limit: int = EXACT_LIMIT
 ) -> float:
     """The largest singular value of Y: exactly, or from random probes.
 
@@ -139,15 +122,14 @@ def bound_spectrum(
 ) -> SpectrumBound:
     """Bounds on the singular values of Y that are sharp enough to show a dual value of ``goal``, if there are such.
 
-    :param theta: (T,) gradient on the observed pairs.
+    Values above the edge that an attempt meets outside the known part blur its bounds; then they become known, and
+    fresh random vectors start another attempt.
+
     :param triplets: leading ones of Y, from a subspace pass.
     :param edge: those with larger values, up to rounding, are the known part; at the optimum, the values of the mean.
     :param dual_of: the dual bound (11) from singular values of Y; it does not grow with them.
     :param goal: runs end as soon as the dual bound reaches it, or the singular values met so far show that it cannot.
-    :param failure: probability that the bounds of one attempt do not hold. Values above the edge that an attempt meets
-        outside the known part blur its bounds; then they become known, and fresh random vectors start another attempt.
-    :param max_steps: of each Lanczos run.
-    :param exact_limit: longest short side up to which the singular values are computed exactly.
+    :param failure: probability that the bounds of one attempt do not hold.
     """
     if not bool((theta != 0).any()):
         return SpectrumBound(torch.zeros(0, dtype=torch.float64), 0.0, triplets, triplets.right_image[:, :0], True)
@@ -166,7 +148,8 @@ def bound_spectrum(
             # no more eigenvalues of that size than the squared Frobenius norm of Y has room for
             count = min(problem.shape) - known.left.shape[1]
             if upper > 0:
-                count = max(min(count, math.ceil(max(runs.frobenius_square - known.square, 0.0) / upper)), 1)
+                square = runs.frobenius_square - float(known.inside.trace() + known.leak.trace())  # less ||Y V||_F^2
+                count = max(min(count, math.ceil(max(square, 0.0) / upper)), 1)
             values, dual = known.best_values(upper, count, edge, dual_of, goal)
             if dual >= goal:
                 return SpectrumBound(values, stated, triplets, triplets.right_image[:, :0], True)
@@ -176,30 +159,21 @@ def bound_spectrum(
                 return SpectrumBound(values, stated, triplets, images, is_out_of_reach)
             if runs.steps >= patience and int((squares > edge**2).sum()) >= PROBES:
                 break  # the bound suffers from values above the edge that are not known yet: take them in
-        triplets = subspace_pass(
-            problem, StepOperator(problem, theta), torch.cat([triplets.right_image, images], dim=1)
-        )
+        images = torch.cat([triplets.right_image, images], dim=1)
+        triplets = subspace_pass(problem, StepOperator(problem, theta), images)
     raise AssertionError("unreachable: the last attempt has no patience to lose")
 
 
 @dataclass(frozen=True)
 class KnownPart:
-    """Orthonormal U and V in dual coordinates with :math:`U^T Y (I - VV^T) = 0`, and Y on V.
+    """Orthonormal U and V in dual coordinates with :math:`U^T Y (I - VV^T) = 0`, and Y on V."""
 
-    :param left: C (M, k).
-    :param left_image: K_M C (M, k).
-    :param right: D (N, k).
-    :param right_image: K_N D (N, k).
-    :param inside: A^T A (k, k), double precision.
-    :param leak: E^T E (k, k), double precision.
-    """
-
-    left: Tensor
-    left_image: Tensor
-    right: Tensor
-    right_image: Tensor
-    inside: Tensor
-    leak: Tensor
+    left: Tensor  # C (M, k)
+    left_image: Tensor  # K_M C (M, k)
+    right: Tensor  # D (N, k)
+    right_image: Tensor  # K_N D (N, k)
+    inside: Tensor  # A^T A (k, k), double precision
+    leak: Tensor  # E^T E (k, k), double precision
 
     @classmethod
     def of(cls, problem: MeanProblem, theta: Tensor, triplets: LowRank, count: int) -> KnownPart:
@@ -212,18 +186,11 @@ class KnownPart:
         whole = scaled_gram(moved, problem.rows_times(moved))
         return cls(left, left_image, right, right_image, inside, whole - inside)
 
-    @property
-    def square(self) -> float:
-        """||Y V||_F^2"""
-        return float(self.inside.trace() + self.leak.trace())
-
     def lower_values(self, squares: Tensor) -> Tensor:
         r"""Values whose dual bound is not below that of Y, from Ritz values of :math:`D^T D`.
 
-        The blocks on the diagonal of :math:`Y^T Y` are majorised by its eigenvalues, the Ritz values by those of their
-        block, and the conjugate of the penalty is a convex function of the squares.
-
-        :param squares: (q,) of one subspace.
+        The blocks on the diagonal of :math:`Y^T Y` are majorised by its eigenvalues, the Ritz values (q,) by those of
+        their block, and the conjugate of the penalty is a convex function of the squares.
         """
         inside = torch.linalg.eigvalsh(self.inside + self.leak).clamp_min(0)
         return torch.cat([inside, squares.to(inside)]).sqrt()
@@ -233,8 +200,7 @@ class KnownPart:
     ) -> tuple[Tensor, float]:
         """The values with the best dual bound over some t, and that bound; the first that reaches ``goal`` will do.
 
-        :param rest: upper bound on the largest eigenvalue of D^T D.
-        :param count: how many eigenvalues of that size D^T D may have, at least 1.
+        :param rest: upper bound on the largest eigenvalue of D^T D; ``count`` of that size there may be, at least 1.
         :param edge: what the rest had better not count as more than.
         """
         levels = [edge] * math.isfinite(edge) + [factor * math.sqrt(rest) for factor in (1.0001, 1.001, 1.01, 1.1)]
@@ -257,8 +223,6 @@ class KnownPart:
 class LanczosRuns:
     r"""Lanczos runs on :math:`D^T D` from random vectors, side by side, in dual coordinates.
 
-    :param problem: kernels and pattern.
-    :param theta: (T,) gradient on the observed pairs.
     :param known: what is left out of D; None for D = Y.
     :param failure: probability that :meth:`upper_square` is below the largest eigenvalue.
     :param attempt: other numbers start from other random vectors.
@@ -272,19 +236,23 @@ class LanczosRuns:
         generator = torch.Generator().manual_seed(_seed_of(theta, attempt))
         start = torch.randn(problem.shape[1], PROBES, generator=generator, dtype=torch.float64)
         dual = start.to(problem.dtype).to(problem.device)
-        dual = self._outside(dual, problem.cols_times(dual))
         image = problem.cols_times(dual)
+        if known is not None:  # (I - VV^T) x
+            for _ in range(2):
+                share = known.right.mT @ image
+                dual, image = dual - known.right @ share, image - known.right_image @ share
+            image = problem.cols_times(dual)
         norms = (dual * image).sum(0).clamp_min(0).double().sqrt()  # (s,)
         self.is_exhausted = not bool((norms > 0).all())
         norms = torch.where(norms > 0, norms, torch.ones_like(norms))
         # <v_0, x> is normal with standard deviation ||G_N x||, and ||D x|| <= ||G_M^T Theta|| ||G_N x||: with this
         # chance for each run, gamma >= share * sqrt(lambda) for the top eigenvector x of eigenvalue lambda
         each = failure ** (1 / PROBES)
-        reach = math.sqrt(spectral_bounds(problem.row_op)[1]) * _spectral_norm_bound(problem, theta)
+        of_rows, of_cols = spectral_bounds(problem.row_op)[1], spectral_bounds(problem.col_op)[1]
+        reach = math.sqrt(of_rows) * _spectral_norm_bound(problem, theta)
         self.share = each * math.sqrt(math.pi / 2) / (reach * norms.cpu().numpy())  # (s,)
-        self.limit = reach**2 * spectral_bounds(problem.col_op)[1]  # no eigenvalue is above it
-        kernels = spectral_bounds(problem.row_op)[1] * spectral_bounds(problem.col_op)[1]
-        self.frobenius_square = kernels * float(theta.double().square().sum())  # at least ||Y||_F^2
+        self.limit = reach**2 * of_cols  # no eigenvalue is above it
+        self.frobenius_square = of_rows * of_cols * float(theta.double().square().sum())  # at least ||Y||_F^2
         self.basis = (dual / norms.to(dual)).T.unsqueeze(1).contiguous()  # (s, q, N)
         self.basis_image = (image / norms.to(image)).T.unsqueeze(1).contiguous()
         self.diagonal, self.off_diagonal = np.zeros((PROBES, 0)), np.zeros((PROBES, 0))  # (s, q)
@@ -295,22 +263,14 @@ class LanczosRuns:
         """Q"""
         return int(self.diagonal.shape[1])
 
-    def _outside(self, dual: Tensor, image: Tensor) -> Tensor:
-        """(I - VV^T) x in dual coordinates."""
-        if self.known is None:
-            return dual
-        for _ in range(2):
-            share = self.known.right.mT @ image
-            dual, image = dual - self.known.right @ share, image - self.known.right_image @ share
-        return dual
-
     def _product(self, image: Tensor) -> Tensor:
-        """(N, s): dual coordinates of Y^T (I - UU^T) Y x, from K_N x."""
-        left = times(self.matrix, image)
-        left_image = self.problem.rows_times(left)
-        if self.known is not None:
-            left_image = left_image - self.known.left_image @ (self.known.left.mT @ left_image)
-        return times(self.matrix_t, left_image)
+        """(N, s): dual coordinates of D^T D x = (I - VV^T) Y^T (I - UU^T) Y x, from K_N x."""
+        left_image = self.problem.rows_times(times(self.matrix, image))
+        if self.known is None:
+            return times(self.matrix_t, left_image)
+        left_image = left_image - self.known.left_image @ (self.known.left.mT @ left_image)
+        fresh = times(self.matrix_t, left_image)
+        return fresh - self.known.right @ (self.known.right_image.mT @ fresh)
 
     def extend(self, steps: int) -> None:
         """Go on by some steps, or until the whole space is exhausted."""
@@ -322,11 +282,7 @@ class LanczosRuns:
             if self.is_exhausted:
                 break
             image = room_image[:, count - 1].T.contiguous()  # (N, s)
-            fresh = self._product(image)
-            if self.known is not None:  # D^T D = (I - VV^T) Y^T (I - UU^T) Y (I - VV^T)
-                share = self.known.right_image.mT @ fresh
-                fresh = fresh - self.known.right @ share
-            fresh = fresh.T.unsqueeze(1)  # (s, 1, N)
+            fresh = self._product(image).T.unsqueeze(1)  # (s, 1, N)
             for again in (False, True):  # against all earlier vectors, twice
                 share = room_image[:, :count] @ fresh.mT  # (s, q, 1)
                 if not again:

@@ -6,9 +6,8 @@ r"""Support vector machines on pairs.
 
 Pairs with :math:`y_t f_t < 1` are active. For a fixed active set the problem is a linear system:
 :math:`a_t = c_t (y_t - f_t)` on the active pairs, 0 elsewhere, and a sums to 0 because the bias is free. Newton's
-method (Chapelle, *Training a support vector machine in the primal*, 2007) solves it by conjugate gradients, searches
-the line to the solution for the exact minimum, and ends when the active set has settled. High costs make that set
-fickle, so they are raised in steps, each solved roughly from the one before.
+method (Chapelle, *Training a support vector machine in the primal*, 2007) solves it by conjugate gradients and searches
+the line to the solution for the exact minimum. High costs make that set fickle, so they are raised in steps.
 
 The certificate: for any :math:`\theta` that sums to 0 with :math:`y_t \theta_t \ge 0`, the minimum is at least
 :math:`y^T \theta - \tfrac12 \theta^T K \theta - \tfrac12 \sum_t \theta_t^2 / c_t`. The gradient's own coordinates
@@ -33,7 +32,7 @@ from ..likelihoods.losses import long_dot
 from ..likelihoods.thresholds import bracketed_newton
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import PairLinearOperator
-from .certificate import Certificate
+from .problem import Certificate
 
 CG_ITERATIONS = 500  # for one linear system; an unfinished one may still give a direction
 EASY_COST = 4.0  # cost times kernel diagonal up to which no stages are needed
@@ -50,14 +49,12 @@ class HingeSolution:
     :param bias: b.
     :param scores: (T,) f.
     :param certificate: duality gap; its iterations are Newton steps.
-    :param products: with K.
     """
 
     coefficients: Tensor
     bias: float
     scores: Tensor
     certificate: Certificate
-    products: int
 
 
 @dataclass(frozen=True)
@@ -79,46 +76,36 @@ def solve_squared_hinge(
     :param labels: (T,) y, +1 or -1, both present.
     :param costs: (T,) c, positive.
     """
-    product = _Counted(op)
-    diagonal = op._diagonal()
-    zero = torch.zeros_like(labels)
+    zero, taken = torch.zeros_like(labels), 0
     now = _Point(zero, zero, best_bias(zero, labels, costs))
-    taken = 0
-    highest = float((costs * diagonal).max())
+    highest = float((costs * op._diagonal()).max())
     stages = math.ceil(math.log(max(highest / EASY_COST, 1.0), COST_FACTOR))
     for stage in range(stages, -1, -1):
         share = COST_FACTOR**-stage
         goal = tolerance if stage == 0 else max(tolerance, STAGE_TOLERANCE)
         now = _Point(now.a, now.image, best_bias(now.image, labels, share * costs))
-        now, certificate = _descend(product, diagonal, labels, share * costs, now, goal, taken, max_iterations)
+        now, certificate = _descend(op, labels, share * costs, now, goal, range(taken, max_iterations + 1))
         taken = certificate.iterations
-    return HingeSolution(now.a, now.bias, now.image + now.bias, certificate, product.products)
+    return HingeSolution(now.a, now.bias, now.image + now.bias, certificate)
 
 
 def _descend(
-    product: _Counted,
-    diagonal: Tensor,
-    labels: Tensor,
-    costs: Tensor,
-    now: _Point,
-    tolerance: float,
-    taken: int,
-    max_iterations: int,
+    op: PairLinearOperator, labels: Tensor, costs: Tensor, now: _Point, tolerance: float, iterations: range
 ) -> tuple[_Point, Certificate]:
-    """Newton's method from ``now``, when so many steps have been ``taken`` of those allowed."""
-    scale = 1 / (diagonal + 1 / costs)  # (T,) for conjugate gradients
+    """Newton's method from ``now``, with the numbers of the steps that are left."""
+    scale = 1 / (op._diagonal() + 1 / costs)  # (T,) for conjugate gradients
     zero = torch.zeros_like(labels)
-    for iteration in range(taken, max_iterations + 1):
+    for iteration in iterations:
         slack = labels - now.image - now.bias  # (T,)
         active = labels * slack > 0
         theta = torch.where(active, costs * slack, zero)
-        theta_image = product(theta)
+        theta_image = op._matmul(theta)
         primal = long_dot(now.a, now.image) / 2 + long_dot(theta, slack) / 2
         dual = _dual_bound(theta, theta_image, labels, costs)
-        certificate = Certificate(primal, dual, tolerance, iteration, min(product.op.left.shape), "newton")
-        if certificate.converged or iteration == max_iterations:
+        certificate = Certificate(primal, dual, tolerance, iteration, min(op.left.shape), "newton")
+        if certificate.converged or iteration == iterations[-1]:
             break
-        system = _ActiveSystem(product, active, labels, costs, scale)
+        system = _ActiveSystem(op, active, labels, costs, scale)
         forcing = 0.1 * min(1.0, certificate.relative_gap**0.5)
         moved = _newton_step(system, now, forcing)
         # a step in the direction of steepest descent (in the norm of K), should rounding spoil Newton's
@@ -129,28 +116,15 @@ def _descend(
     return now, certificate
 
 
-class _Counted:
-    """Products with K, counted."""
-
-    def __init__(self, op: PairLinearOperator) -> None:
-        self.op, self.products = op, 0
-
-    def __call__(self, vector: Tensor) -> Tensor:
-        """(T,)"""
-        self.products += 1
-        return self.op._matmul(vector)
-
-
 class _ActiveSystem:
     """The minimum if the active set I stayed as it is: (K_II + 1 / c) a_I + b = y_I with a_I summing to 0.
 
-    :param product: K.
     :param active: (T,) whether a pair is in I.
     :param scale: (T,) approximate inverse of the diagonal of K + 1 / c.
     """
 
-    def __init__(self, product: _Counted, active: Tensor, labels: Tensor, costs: Tensor, scale: Tensor) -> None:
-        self.product, self.labels, self.costs = product, labels, costs
+    def __init__(self, op: PairLinearOperator, active: Tensor, labels: Tensor, costs: Tensor, scale: Tensor) -> None:
+        self.product, self.labels, self.costs = op._matmul, labels, costs
         self.inside = active.to(labels.dtype)  # (T,)
         self.scale = self.inside * scale
         self.is_empty = not bool(active.any())
@@ -159,26 +133,17 @@ class _ActiveSystem:
         """``x`` (T,) on I less its average there, 0 elsewhere."""
         return self.inside * (x - (self.inside * x).sum() / self.inside.sum())
 
-    def precondition(self, r: Tensor) -> Tensor:
-        """(T,): rescaled by the diagonal and summing to 0 again."""
-        return self.scale * (r - (self.scale * r).sum() / self.scale.sum())
-
-    def start(self, now: _Point) -> _Point:
-        """``now``, made to meet the constraints."""
-        a = torch.zeros_like(now.a) if self.is_empty else self.centred(now.a)
-        return _Point(a, self.product(a), now.bias)
-
     def refined(self, guess: _Point, forcing: float) -> _Point:
         """A point with a residual ``forcing`` times that of ``guess``."""
         if self.is_empty:
             return guess
-        residual = self.centred(self.labels - guess.image - guess.a / self.costs)
+        residual, scale = self.centred(self.labels - guess.image - guess.a / self.costs), self.scale.unsqueeze(1)
         solution = conjugate_gradients(
             lambda x: self.centred(self.product(x[:, 0]) + x[:, 0] / self.costs).unsqueeze(1),
             residual.unsqueeze(1),
             tolerance=forcing,
             max_iterations=CG_ITERATIONS,
-            preconditioner=lambda r: self.precondition(r[:, 0]).unsqueeze(1),
+            preconditioner=lambda r: scale * (r - (scale * r).sum() / scale.sum()),  # sums to 0 again
         )
         step = solution.value.squeeze(1)
         a, image = guess.a + step, guess.image + self.product(step)
@@ -188,7 +153,8 @@ class _ActiveSystem:
 
 def _newton_step(system: _ActiveSystem, now: _Point, forcing: float) -> _Point | None:
     """A lower point; the exact solution leads down, an unfinished one is refined until it does."""
-    target = system.start(now)
+    a = torch.zeros_like(now.a) if system.is_empty else system.centred(now.a)
+    target = _Point(a, system.product(a), now.bias)  # meets the constraints
     for _ in range(REFINEMENTS):
         target = system.refined(target, forcing)
         moved = _search(now, target, system.labels, system.costs)
@@ -244,12 +210,7 @@ def _dual_bound(theta: Tensor, theta_image: Tensor, labels: Tensor, costs: Tenso
 
 @torch.no_grad()
 def solve_hinge(op: PairLinearOperator, labels: Tensor, costs: Tensor, *, tolerance: float) -> HingeSolution:
-    """The minimum, up to a relative duality gap of ``tolerance``; the caller decides whether a miss is an error.
-
-    :param op: K (T, T); its dense form is built.
-    :param labels: (T,) y, +1 or -1, both present.
-    :param costs: (T,) c, positive.
-    """
+    """As :func:`solve_squared_hinge`, by scikit-learn on the dense form of K."""
     try:
         svm = importlib.import_module("sklearn.svm")
     except ImportError:
@@ -281,6 +242,5 @@ def _certified(
     slack = (1 - labels * (image + bias)).clamp(min=0)
     primal = square / 2 + float((costs.double() * slack.double()).sum())
     dual = float(a.double().abs().sum()) - square / 2
-    iterations = int(machine.n_iter_.sum())
-    certificate = Certificate(primal, dual, tolerance, iterations, min(op.left.shape), "svc")
-    return HingeSolution(a, bias, image + bias, certificate, 0)
+    certificate = Certificate(primal, dual, tolerance, int(machine.n_iter_.sum()), min(op.left.shape), "svc")
+    return HingeSolution(a, bias, image + bias, certificate)

@@ -2,8 +2,7 @@
 
 from .calibration import coverage
 from .comparison import compare
-from .ranking import Ranker, RankingScores, ranking_scores
-from .single import auc, average_precision_at, ndcg_at, precision_at, recall_at
+from .ranking import Ranker, RankingScores, auc, average_precision_at, ndcg_at, precision_at, ranking_scores, recall_at
 
 __all__ = [
     "Ranker",

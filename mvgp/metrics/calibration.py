@@ -11,7 +11,7 @@ from torch import Tensor
 from ..checks import check_instance, check_not_negative, check_number, without_gradient
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
-from ..tensor_checks import as_tensor, check_values, refuse_where
+from ..tensor_checks import as_reals, as_tensor, check_values, refuse_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,11 @@ def coverage(predicted: Any, held_out: Any, *, noise: float | None = None, level
 
     """
     noise = None if noise is None else check_not_negative(noise, "noise")
-    checked = _check_levels(levels)
+    checked = check_values(levels, None, "levels", torch.float64).cpu()
+    bad = checked[(checked <= 0) | (checked >= 1)]
+    if len(checked) == 0 or len(bad):
+        came = bad[0].item() if len(bad) else "none"
+        raise InputError(f"levels: expected numbers between 0 and 1, got {came}")
     values, mean, variance = _predictions(predicted, held_out, noise)
     distance, std = (values - mean).abs(), variance.sqrt()
     width = torch.special.ndtri((1 + checked) / 2)  # (L,) half widths in standard deviations
@@ -119,30 +123,14 @@ def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Te
     if not isinstance(predicted, tuple | list) or len(predicted) != 2:
         raise InputError(f"predicted: expected a posterior or a pair (mean, std), got {type(predicted).__name__}")
     values = check_values(held_out, None, "held_out", torch.float64).cpu()
-    size = len(values)
-    mean, std = (
-        _like(vector, size, name) for vector, name in zip(predicted, ("predicted mean", "predicted std"), strict=True)
-    )
-    if size == 0:
+    checked = []
+    for vector, name in zip(predicted, ("predicted mean", "predicted std"), strict=True):
+        tensor = as_tensor(vector, name)
+        if tensor.shape != values.shape:
+            raise InputError(f"{name}: expected shape ({len(values)},) as held_out has, got {tuple(tensor.shape)}")
+        checked.append(as_reals(tensor, name, torch.float64).cpu())
+    mean, std = checked
+    if len(values) == 0:
         raise InputError("held_out: expected at least one value, got none")
     refuse_where(std < 0, std, "predicted std", "a finite number that is not negative")
     return values, mean, std.square() + (noise or 0.0)
-
-
-def _like(value: Any, size: int, name: str) -> Tensor:
-    """(Q,): as many finite numbers as there are held-out values."""
-    tensor = as_tensor(value, name)
-    if tensor.shape != (size,):
-        raise InputError(f"{name}: expected shape ({size},) as held_out has, got {tuple(tensor.shape)}")
-    return check_values(tensor, size, name, torch.float64).cpu()
-
-
-def _check_levels(levels: Any) -> Tensor:
-    """(L,) probabilities strictly between 0 and 1."""
-    checked = check_values(levels, None, "levels", torch.float64).cpu()
-    size = len(checked)
-    bad = (checked <= 0) | (checked >= 1)
-    if size == 0 or bool(bad.any()):
-        came = "none" if size == 0 else f"{checked[bad][0].item()}"
-        raise InputError(f"levels: expected numbers between 0 and 1, got {came}")
-    return checked

@@ -48,7 +48,11 @@ def compare(
     check_text(metric, "metric")
     left, right = _paired(a, b, metric)
     difference = left - right  # (D,)
-    t_pvalue, wilcoxon_pvalue = _p_values(left, right)
+    t_pvalue = wilcoxon_pvalue = 1.0  # neither test is defined when nothing differs
+    if difference.any():
+        same = np.ptp(difference) <= 1e-14 * np.abs(difference).max()  # the same difference everywhere
+        t_pvalue = 0.0 if same else float(stats.ttest_rel(left, right).pvalue)
+        wilcoxon_pvalue = float(stats.wilcoxon(left, right).pvalue)
     interval = stats.bootstrap(
         (difference,),
         np.mean,
@@ -146,14 +150,3 @@ def _vector(value: Any, name: str) -> Tensor:
         raise InputError(f"{name}: expected numbers, got booleans")
     refuse_where(torch.isinf(vector), vector, name, "a finite number, or NaN for a task without one")
     return vector.to(torch.float64)
-
-
-def _p_values(left: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-    """Of the paired t-test and of Wilcoxon's; 1 when nothing differs, where neither test is defined."""
-    difference = left - right
-    if not difference.any():
-        return 1.0, 1.0
-    wilcoxon = float(stats.wilcoxon(left, right).pvalue)
-    if np.ptp(difference) <= 1e-14 * np.abs(difference).max():
-        return 0.0, wilcoxon  # the same difference everywhere
-    return float(stats.ttest_rel(left, right).pvalue), wilcoxon

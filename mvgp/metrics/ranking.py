@@ -34,13 +34,7 @@ CHUNK_CELLS = 2**22  # scores held at a time when no chunk is given
 
 @without_gradient
 def ranking_scores(
-    scores: Any,
-    positives: Any,
-    *,
-    exclude: Any = None,
-    k: int = 100,
-    rows: Any = None,
-    chunk: int | None = None,
+    scores: Any, positives: Any, *, exclude: Any = None, k: int = 100, rows: Any = None, chunk: int | None = None
 ) -> RankingScores:
     r"""AUC, and the curves P@l, R@l, AP@l and nDCG@l for l = 1..k, of each task.
 
@@ -53,9 +47,9 @@ def ranking_scores(
     - :math:`AP@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l\, P@l`, whose average over tasks is MAP@k;
     - :math:`nDCG@k = \sum_{l \le k} \frac{h_l}{\log_2(l + 1)} \Big/ \sum_{l \le \min(G, k)} \frac{1}{\log_2(l + 1)}`.
 
-    Equal scores within a list count by their expected value over a random order of them (:mod:`mvgp.metrics.ranking`).
-    A list shorter than k goes on with places that hold nothing. A task without held-out positives has NaN everywhere,
-    a task without any other candidate has NaN for AUC; averages leave them out.
+    Equal scores count by their expected value over a random order of them (:mod:`mvgp.metrics.ranking`). A list shorter
+    than k goes on with places that hold nothing. A task without held-out positives has NaN everywhere, a task without
+    any other candidate has NaN for AUC; averages leave them out.
 
     :param scores: (M, N) tensor or array, finite, or a posterior (anything with ``shape`` and ``scores(rows)``).
     :param positives: held-out positives: an ``ObservedMatrix``, whose entries above 0 count, or a pair (rows, cols).
@@ -63,46 +57,33 @@ def ranking_scores(
     :param k: length of the curves.
     :param rows: (R,) distinct tasks; all M when left out.
     :param chunk: tasks whose scores are held at a time; by default about 4 million scores.
-
-    Example:
-        >>> import mvgp.metrics, torch
-        >>> scores = torch.tensor([[0.9, 0.1, 0.5, 0.3], [0.2, 0.2, 0.2, 0.8]])
-        >>> found = mvgp.metrics.ranking_scores(scores, ([0, 1], [2, 0]), exclude=([0], [0]), k=3)
-        >>> found.auc.tolist(), found.recall.tolist()[1]
-        ([1.0, 0.3333333333333333], [0.0, 0.3333333333333333, 0.6666666666666666])
-
     """
     k = check_whole_number(k, "k")
     chunk = None if chunk is None else check_whole_number(chunk, "chunk")
-    source = ScoreSource(scores)
-    check_memory(float(k) * source.shape[0] * len(CURVES), "k", f"curves of length {k}")
-    held_out, excluded = (
-        TaskItems(pairs, source.shape, name) for pairs, name in ((positives, "positives"), (exclude, "exclude"))
-    )
-    check_disjoint(held_out, excluded, source.shape[1])
-    tasks = _check_tasks(rows, source.shape[0])
-    auc = torch.full((len(tasks),), torch.nan, dtype=torch.float64)
-    curves = {name: torch.full((len(tasks), k), torch.nan, dtype=torch.float64) for name in CURVES}
+    ranker = scores if isinstance(scores, Ranker) and not isinstance(scores, type) else _DenseScores(scores)
+    num_tasks, num_items = shape = (int(ranker.shape[0]), int(ranker.shape[1]))
+    check_memory(float(k) * num_tasks * len(CURVES), "k", f"curves of length {k}")
+    held_out, excluded = TaskItems(positives, shape, "positives"), TaskItems(exclude, shape, "exclude")
+    _check_disjoint(held_out, excluded, num_items)
+    tasks = torch.arange(num_tasks) if rows is None else check_index(rows, num_tasks, "rows").cpu()
+    values, times = torch.unique(tasks, return_counts=True)
+    if len(values) < len(tasks):
+        raise InputError(f"rows: expected distinct tasks, got {int(values[times > 1][0])} more than once")
+    metrics = {name: torch.full((len(tasks), k), torch.nan, dtype=torch.float64) for name in CURVES}
+    metrics["auc"] = torch.full((len(tasks),), torch.nan, dtype=torch.float64)
 
     count = held_out.counts[tasks]
     ranked = count.argsort(stable=True)[int((count == 0).sum()) :]  # places; tasks alike in size share a chunk
-    chunk = chunk or max(1, CHUNK_CELLS // source.shape[1])
+    chunk = chunk or max(1, CHUNK_CELLS // num_items)
     for start in range(0, len(ranked), chunk):
         part = ranked[start : start + chunk]
-        block = source.block(tasks[part])
+        block = _block(ranker, tasks[part], num_items)
         task, item = excluded.of(tasks[part])
         block[task.numpy(), item.numpy()] = -torch.inf
-        metrics = block_metrics(block, *held_out.of(tasks[part]), excluded.counts[tasks[part]], k)
-        auc[part] = metrics.auc
-        for name, curve in curves.items():
-            curve[part] = getattr(metrics, name)
-    return RankingScores(
-        tasks=tasks,
-        num_positives=count,
-        num_candidates=source.shape[1] - excluded.counts[tasks],
-        auc=auc,
-        **curves,
-    )
+        found = _block_metrics(block, *held_out.of(tasks[part]), excluded.counts[tasks[part]], k)
+        for name, value in found.items():
+            metrics[name][part] = value
+    return RankingScores(tasks, count, num_items - excluded.counts[tasks], **metrics)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -178,12 +159,12 @@ class RankingScores:
 
         :param at: by default 10 and the length of the curves.
         """
-        places = sorted({min(10, self.k), self.k}) if at is None else self._places(at)
+        if at is None:
+            places = sorted({min(10, self.k), self.k})
+        else:
+            places = [check_whole_number(k, "at", 1, self.k) for k in check_list(at, "at", "places of the curves")]
         names = ["AUC", *(f"{short}@{place}" for place in places for short in CURVES.values())]
         return {name: float(torch.nanmean(self.per_task(name))) for name in names}
-
-    def _places(self, at: Any) -> list[int]:
-        return [check_whole_number(place, "at", 1, self.k) for place in check_list(at, "at", "places of the curves")]
 
     def __str__(self) -> str:
         places = [place for place in (1, 10, 100) if place < self.k] + [self.k]
@@ -216,54 +197,42 @@ class Ranker(Protocol):
         ...
 
 
-class ScoreSource:
-    """Rows of scores, a chunk at a time, as an array that may be written to.
-
-    :param given: (M, N) tensor or array, or a :class:`Ranker`.
-    """
+class _DenseScores:
+    """Numbers (M, N) as a :class:`Ranker`."""
 
     def __init__(self, scores: Any) -> None:
-        self._ranker: Ranker | None = None
-        self._dense = torch.empty(0, 0)
-        if isinstance(scores, Ranker) and not isinstance(scores, type):
-            self._ranker = scores
-            self.shape = (int(scores.shape[0]), int(scores.shape[1]))
-            return
-        self._dense = as_tensor(scores, "scores")
-        if self._dense.dim() != 2 or self._dense.dtype == torch.bool or 0 in self._dense.shape:
+        self.values = as_tensor(scores, "scores")
+        if self.values.dim() != 2 or self.values.dtype == torch.bool or 0 in self.values.shape:
             raise InputError(
                 "scores: expected real numbers of shape (M, N), or a posterior with scores(rows), "
-                f"got {self._dense.dtype} of shape {tuple(self._dense.shape)}"
+                f"got {self.values.dtype} of shape {tuple(self.values.shape)}"
             )
-        self.shape = (int(self._dense.shape[0]), int(self._dense.shape[1]))
+        self.shape = (self.values.shape[0], self.values.shape[1])
 
-    def block(self, rows: Tensor) -> np.ndarray:
-        """(R, N): a copy of the scores of ``rows`` (R,), all finite."""
-        block = self._dense[rows.to(self._dense.device)] if self._ranker is None else self._ranker.scores(rows)
-        if block.shape != (len(rows), self.shape[1]):
-            raise InputError(f"scores(rows): expected {(len(rows), self.shape[1])}, got {tuple(block.shape)}")
-        if block.dtype not in FLOATS:  # whole numbers and half precision fit into these
-            block = block.to(torch.float32 if block.is_floating_point() else torch.float64)
-        scores = block.detach().cpu().numpy()
-        scores = scores if self._ranker is None else scores.copy()  # a ranker may hand out what it keeps
-        bad = ~np.isfinite(scores)
-        if bad.any():
-            row, col = (int(at[0]) for at in bad.nonzero())
-            raise InputError(
-                f"scores[{int(rows[row])}, {col}]: expected a finite number, got {scores[row, col]} "
-                "(to leave an item out of the candidates, use exclude=)"
-            )
-        return scores
+    def scores(self, rows: Any = None) -> Tensor:
+        return self.values[rows.to(self.values.device)]
+
+
+def _block(ranker: Ranker, rows: Tensor, num_items: int) -> np.ndarray:
+    """(R, N): the scores of ``rows`` (R,), all finite; a copy, as a ranker may hand out what it keeps."""
+    block = ranker.scores(rows)
+    if block.shape != (len(rows), num_items):
+        raise InputError(f"scores(rows): expected {(len(rows), num_items)}, got {tuple(block.shape)}")
+    if block.dtype not in FLOATS:  # whole numbers and half precision fit into these
+        block = block.to(torch.float32 if block.is_floating_point() else torch.float64)
+    scores = np.array(block.detach().cpu().numpy())
+    bad = ~np.isfinite(scores)
+    if bad.any():
+        row, col = (int(at[0]) for at in bad.nonzero())
+        raise InputError(
+            f"scores[{int(rows[row])}, {col}]: expected a finite number, got {scores[row, col]} "
+            "(to leave an item out of the candidates, use exclude=)"
+        )
+    return scores
 
 
 class TaskItems:
-    """Distinct items of each task, in compressed form.
-
-    :param given: an ``ObservedMatrix``, whose entries above 0 count, or anything else with ``rows`` and ``cols``, or
-        a pair ``(rows, cols)`` of vectors (P,); ``None`` for no items.
-    :param shape: (M, N).
-    :param name: for messages.
-    """
+    """Distinct items of each task, in compressed form; ``pairs`` as :func:`ranking_scores` takes them, or None."""
 
     def __init__(self, pairs: Any, shape: tuple[int, int], name: str) -> None:
         rows, self.cols = positive_pairs(pairs, shape, name)
@@ -279,52 +248,21 @@ class TaskItems:
         return index, self.cols[torch.arange(len(index)) + shift[index]]
 
 
-def check_disjoint(positives: TaskItems, exclude: TaskItems, num_cols: int) -> None:
+def _check_disjoint(positives: TaskItems, exclude: TaskItems, num_items: int) -> None:
     """A held-out positive that is no candidate could not be found, so it may not be excluded."""
-    if len(exclude.cells) == 0:
-        return
-    index = torch.searchsorted(exclude.cells, positives.cells).clamp(max=len(exclude.cells) - 1)
-    both = positives.cells[exclude.cells[index] == positives.cells]
+    both = positives.cells[torch.isin(positives.cells, exclude.cells)]
     if len(both):
-        pair = (int(both[0]) // num_cols, int(both[0]) % num_cols)
         raise InputError(
-            f"exclude: expected pairs that are not held-out positives, got {pair} in both "
+            f"exclude: expected pairs that are not held-out positives, got {divmod(int(both[0]), num_items)} in both "
             f"({len(both)} such pairs of {len(positives.cells)} positives)"
         )
 
 
-def _check_tasks(rows: Any, size: int) -> Tensor:
-    """(R,) distinct tasks."""
-    if rows is None:
-        return torch.arange(size)
-    tasks = check_index(rows, size, "rows").cpu()
-    values, counts = torch.unique(tasks, return_counts=True)
-    if len(values) < len(tasks):
-        raise InputError(f"rows: expected distinct tasks, got {int(values[counts > 1][0])} more than once")
-    return tasks
+def _block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: Tensor, k: int) -> dict[str, Tensor]:
+    """AUC (R,), NaN where every candidate is a positive, and the curves (R, k) of one block of tasks.
 
-
-@dataclass(frozen=True)
-class BlockMetrics:
-    """Metrics of R tasks, each with at least one positive.
-
-    :param auc: (R,), NaN where every candidate is a positive.
-    :param precision: (R, k); so are the others.
-    """
-
-    auc: Tensor
-    precision: Tensor
-    recall: Tensor
-    average_precision: Tensor
-    ndcg: Tensor
-
-
-def block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: Tensor, k: int) -> BlockMetrics:
-    """The metrics of one block of tasks.
-
-    :param scores: (R, N); excluded items are minus infinity, all others finite. Sorted in place.
-    :param task: (P,) ascending place of each positive's task in the block; every task occurs.
-    :param item: (P,) column of each positive.
+    :param scores: (R, N), sorted in place; excluded items are minus infinity, all others finite.
+    :param task: (P,) ascending place of each positive's task in the block; every task occurs. Its column is ``item``.
     :param num_excluded: (R,).
     :param k: length of the curves; may exceed N.
     """
@@ -338,7 +276,10 @@ def block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: 
 
     below = torch.searchsorted(ordered, own)[task, index]  # (P,) items with a lower score, excluded ones too
     upto = torch.searchsorted(ordered, own, right=True)[task, index]  # (P,) and those with the same score
-    auc = _auc(below - num_excluded[task], upto - below, task, total, num_items - num_excluded)
+    # against all candidates, ties counted 1/2; among themselves the G positives of a task always have G (G - 1) / 2
+    against = (below - num_excluded[task]).double() + (upto - below - 1) / 2  # (P,) exact: multiples of 1/2
+    won = torch.zeros(num_tasks, dtype=torch.float64).index_add_(0, task, against) - total * (total - 1) / 2
+    area = won / (total * (num_items - num_excluded - total))  # 0 / 0 = NaN without any other candidate
 
     width = min(k, num_items)
     top = ordered[:, num_items - width :].flip(1).contiguous()  # (R, width) best scores, descending
@@ -363,23 +304,73 @@ def block_metrics(scores: np.ndarray, task: Tensor, item: Tensor, num_excluded: 
     rank = torch.arange(1, k + 1)
     best = torch.minimum(total.unsqueeze(1), rank)  # (R, k) min(G, l)
     discount = 1 / torch.log2(rank.double() + 1)
-    return BlockMetrics(
-        auc=auc,
-        precision=hits / rank,
-        recall=hits / best,
-        average_precision=precision_at_hits.cumsum(1) / best,
-        ndcg=(share * discount).cumsum(1) / discount.cumsum(0)[best - 1],
-    )
+    return {
+        "auc": area,
+        "precision": hits / rank,
+        "recall": hits / best,
+        "average_precision": precision_at_hits.cumsum(1) / best,
+        "ndcg": (share * discount).cumsum(1) / discount.cumsum(0)[best - 1],
+    }
 
 
-def _auc(lower: Tensor, equal: Tensor, task: Tensor, total: Tensor, candidates: Tensor) -> Tensor:
-    """(R,): share of (positive, other) pairs in the right order, a tie counting 1/2.
+# One metric at a time: for several of them, ranking_scores does the work once. ------------------
 
-    Counted against all candidates first. Among themselves the G positives of a task always contribute G (G - 1) / 2.
 
-    :param lower: (P,) candidates with a lower score than the positive.
-    :param equal: (P,) candidates with the same score, itself included.
+def auc(scores: Any, positives: Any, *, exclude: Any = None) -> Tensor:
+    """(M,): the area under each task's ROC curve, ties counted 1/2; NaN where it is not defined.
+
+    :param scores: (M, N) tensor or array, or a posterior.
+    :param positives: held-out positives: an ``ObservedMatrix`` or a pair (rows, cols).
+    :param exclude: training positives, in the same form; they are no candidates.
+
+    Example:
+        >>> import mvgp.metrics
+        >>> mvgp.metrics.auc([[0.5, 0.5, 0.1], [1.0, 2.0, 3.0]], ([0], [1])).tolist()
+        [0.75, nan]
+
     """
-    against = lower.double() + (equal - 1) / 2  # (P,) exact: multiples of 1/2
-    won = torch.zeros(len(total), dtype=torch.float64).index_add_(0, task, against) - total * (total - 1) / 2
-    return won / (total * (candidates - total))  # 0 / 0 = NaN without any other candidate
+    return ranking_scores(scores, positives, exclude=exclude, k=1).auc
+
+
+def precision_at(scores: Any, positives: Any, k: int, *, exclude: Any = None) -> Tensor:
+    r"""(M,): :math:`P@k = \frac1k \sum_{l \le k} h_l` of each task, :math:`h_l` whether place l holds a positive.
+
+    :param scores: as for :func:`auc`.
+    :param positives: held-out ones.
+    :param k: length of the list.
+    :param exclude: training positives.
+    """
+    return ranking_scores(scores, positives, exclude=exclude, k=k).precision[:, -1]
+
+
+def recall_at(scores: Any, positives: Any, k: int, *, exclude: Any = None) -> Tensor:
+    r"""(M,): :math:`R@k = \sum_{l \le k} h_l / \min(G, k)` of each task with G positives.
+
+    :param scores: as for :func:`auc`.
+    :param positives: held-out ones.
+    :param k: length of the list.
+    :param exclude: training positives.
+    """
+    return ranking_scores(scores, positives, exclude=exclude, k=k).recall[:, -1]
+
+
+def average_precision_at(scores: Any, positives: Any, k: int, *, exclude: Any = None) -> Tensor:
+    r"""(M,): :math:`AP@k = \sum_{l \le k} h_l\, P@l / \min(G, k)` of each task; its average is MAP@k.
+
+    :param scores: as for :func:`auc`.
+    :param positives: held-out ones.
+    :param k: length of the list.
+    :param exclude: training positives.
+    """
+    return ranking_scores(scores, positives, exclude=exclude, k=k).average_precision[:, -1]
+
+
+def ndcg_at(scores: Any, positives: Any, k: int, *, exclude: Any = None) -> Tensor:
+    r"""(M,): nDCG@k of each task, the sum of :math:`h_l / \log_2(l + 1)` relative to that of a perfect list.
+
+    :param scores: as for :func:`auc`.
+    :param positives: held-out ones.
+    :param k: length of the list.
+    :param exclude: training positives.
+    """
+    return ranking_scores(scores, positives, exclude=exclude, k=k).ndcg[:, -1]

@@ -9,12 +9,11 @@ from torch import Tensor
 from ..checks import check_iterations, check_seed, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..errors import SizeError
-from ..likelihoods.data_loss import Data, data_loss, observed_parts
+from ..likelihoods.losses import Data, data_loss, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.cost import DEFAULT_LIMITS
 from ..mean.factored import FactoredProblem, svd_of_product
-from ..mean.penalties import SpectralElasticNet
-from ..mean.problem import MeanProblem
+from ..mean.problem import MeanProblem, SpectralElasticNet
 from ..posteriors.covariance import (
     NoCovariance,
     PosteriorCovariance,

@@ -11,13 +11,11 @@ from torch import Tensor
 from ..checks import check_choice, check_flag, check_iterations, check_tolerance
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import Data, data_loss, observed_parts
-from ..likelihoods.losses import long_dot
+from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, long_dot, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
-from ..likelihoods.whole_lists import WholeListSquaredLoss
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.solvers import Method
-from ..mean.penalties import SpectralElasticNet
+from ..mean.problem import SpectralElasticNet
 from ..posteriors.covariance import ConditionalCovariance, condition, kernel_operators
 from ..posteriors.explain import Duals
 from ..posteriors.gaussian import FullPosterior

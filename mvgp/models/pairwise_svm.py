@@ -22,10 +22,10 @@ from ..checks import (
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError
-from ..likelihoods.data_loss import Data
+from ..likelihoods.losses import Data
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
-from ..mean.certificate import Certificate, warn_or_raise
+from ..mean.problem import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
 from ..posteriors.covariance import NoCovariance, kernel_operators
 from ..posteriors.explain import Duals

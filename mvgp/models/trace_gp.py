@@ -31,14 +31,20 @@ from ..checks import (
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.data_loss import Data, check_gaussian, data_loss
-from ..likelihoods.losses import BiasedSquaredLoss, long_dot
+from ..likelihoods.losses import BiasedSquaredLoss, Data, check_gaussian, data_loss, long_dot
 from ..likelihoods.ranking import RankingLikelihood
-from ..mean.certificate import Certificate, MeanSolution, dual_bound, warn_or_raise
-from ..mean.dense import solve_dense
-from ..mean.factored import solve_hybrid
-from ..mean.penalties import Penalty, SpectralElasticNet, TraceBall
-from ..mean.problem import LowRank, MeanProblem, times
+from ..mean.factored import solve_dense, solve_hybrid
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import (
+    Certificate,
+    MeanProblem,
+    Penalty,
+    SpectralElasticNet,
+    TraceBall,
+    dual_bound,
+    times,
+    warn_or_raise,
+)
 from ..mean.proximal import solve_proximal
 from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.spectrum_bound import largest_value

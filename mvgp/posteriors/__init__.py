@@ -5,11 +5,4 @@ from .factor import FactorPosterior
 from .gaussian import FullPosterior, GaussianPosterior, TracePosterior
 from .ranks import Joint
 
-__all__ = [
-    "FactorPosterior",
-    "FullPosterior",
-    "GaussianPosterior",
-    "Joint",
-    "TracePosterior",
-    "VarianceEstimate",
-]
+__all__ = ["FactorPosterior", "FullPosterior", "GaussianPosterior", "Joint", "TracePosterior", "VarianceEstimate"]

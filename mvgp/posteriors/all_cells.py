@@ -185,13 +185,7 @@ class _Probes:
 
 
 class _Cells:
-    """The forms of a grid of cells, a block of lines across at a time.
-
-    :param pairs: the observed pairs; rows are the dense axis here.
-    :param dense_op: covariance of the dense axis.
-    :param across_op: covariance of the other one.
-    :param lines: (R,) requested on the dense axis.
-    """
+    """The forms of a grid of cells: the ``lines`` (R,) of the dense axis, rows here, by a block across at a time."""
 
     def __init__(self, pairs: PairIndex, dense_op: LinearOperator, across_op: LinearOperator, lines: Tensor) -> None:
         self._pairs, self._across_op = pairs, across_op

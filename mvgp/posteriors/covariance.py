@@ -19,13 +19,13 @@ from ..checks import check_positive
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError, SizeError
-from ..linalg.checks import check_right, check_samples
 from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.kronecker import KroneckerLinearOperator
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.spectra import columns, diagonal_at, root, spectral_bounds
 from ..priors.matrix_gp import MatrixGP
+from ..tensor_checks import check_right, check_samples
 from .query import Query
 from .ranks import Joint, check_joint_size, joint_covariance
 from .system import ObservedSystem, VarianceMethod, largest_factors, pair_variance, right_sides
@@ -35,18 +35,18 @@ ACCURACY = 0.01  # relative, of a variance given whole lists, unless another one
 
 
 class PosteriorCovariance(Protocol):
-    """What a posterior needs of its covariance S."""
+    """What a posterior needs of its covariance S: a variance and a joint matrix, from which the rest can follow."""
 
     pairs: PairIndex
     noise: Tensor
 
     def operator(self, query: Query) -> LinearOperator:
         """S at the query's cells, (Q, Q)."""
-        ...
+        return DenseLinearOperator(self.joint(query).matrix.to(self.noise.dtype))
 
     def everywhere(self, query: Query) -> LinearOperator:
         """S over the whole grid, (M N, M N); ``query`` is every cell."""
-        ...
+        return self.operator(query)
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
         """(Q,): its diagonal."""
@@ -58,7 +58,7 @@ class PosteriorCovariance(Protocol):
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """(num_samples, Q): joint samples with mean 0."""
-        ...
+        return self.joint(query).sample(num_samples, generator).to(self.noise.dtype)
 
 
 class ConditionalCovariance(ObservedSystem):
@@ -148,8 +148,9 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
 
     def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
         chosen, back = torch.unique(col_index, return_inverse=True)
-        picked = torch.zeros(self.shape[-1], len(chosen), dtype=self.dtype, device=self.device)
-        picked[chosen, torch.arange(len(chosen), device=self.device)] = 1.0
+        picked = torch.zeros(self.shape[-1], len(chosen), dtype=self.dtype, device=self.device).scatter_(
+            0, chosen.unsqueeze(0), 1.0
+        )
         return self._matmul(picked)[(*batch_indices, row_index, back)]
 
     def _expand_batch(self, batch_shape: Any) -> PosteriorCovarianceLinearOperator:
@@ -207,12 +208,7 @@ def unscaled(covariance: PosteriorCovariance) -> tuple[PosteriorCovariance, floa
 
 
 class NoCovariance:
-    """Takes the place of a covariance; every use of it is an error.
-
-    :param pairs: the observed pairs.
-    :param reason: the message.
-    :param error: its class.
-    """
+    """Takes the place of a covariance; every use of it is an error with a reason."""
 
     def __init__(self, pairs: PairIndex, reason: str, error: type[Exception] = InputError) -> None:
         self.pairs, self.reason, self.error = pairs, reason, error
@@ -224,7 +220,7 @@ class NoCovariance:
     noise = property(_refuse)
 
 
-class WholeListCovariance:
+class WholeListCovariance(PosteriorCovariance):
     r"""The covariance given whole lists, at some cells at a time; every variance has a proved accuracy.
 
     Every cell of many rows is observed, most of them with a small weight. A cell far from the one in question has
@@ -329,20 +325,12 @@ class WholeListCovariance:
         check_joint_size(query, self.limits)
         return self._nearest(query, self.limits.dense).joint(query)
 
-    def operator(self, query: Query) -> LinearOperator:
-        """S at the query's cells, dense; see :meth:`joint`."""
-        return DenseLinearOperator(self.joint(query).matrix.to(self.noise.dtype))
-
     def everywhere(self, query: Query) -> LinearOperator:
         """Refused."""
         raise SizeError(
             f"the covariance given whole lists of {len(self._listed):,} rows is offered for some cells at a time, "
             "not for the whole grid"
         )
-
-    def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """(num_samples, Q): joint samples with mean 0; see :meth:`joint`."""
-        return self.joint(query).sample(num_samples, generator).to(self.noise.dtype)
 
 
 def kernel_operators(prior: MatrixGP, data: ObservedMatrix | PositiveUnlabelled) -> Operators:

@@ -12,18 +12,19 @@ from torch import Tensor
 
 from ..errors import InputError, SizeError
 from ..linalg.pairs import PairIndex
+from .covariance import PosteriorCovariance
 from .gaussian import GaussianPosterior
 from .query import Query
 from .ranks import Joint
 from .system import VarianceMethod
 
 
-class LaplaceCovariance:
+class LaplaceCovariance(PosteriorCovariance):
     r"""The Gaussian approximation around a maximum a posteriori of the factors (after Yu et al. 2007).
 
-    In whitened factors X, Z with :math:`\psi = G_M X Z^T G_N^T`, linearised at the maximum: with J the
-    Jacobian of :math:`\psi`, :math:`S \approx J_* (I + J_T^T D^{-1} J_T)^{-1} J_*^T` (Gauss-Newton form, which has no
-    negative or zero directions from the rotations of the factors). It is an approximation, not a bound.
+    In whitened factors X, Z with :math:`\psi = G_M X Z^T G_N^T`, linearised at the maximum with J the Jacobian:
+    :math:`S \approx J_* (I + J_T^T D^{-1} J_T)^{-1} J_*^T` (Gauss-Newton form, which has no negative or zero directions
+    from the rotations of the factors). It is an approximation, not a bound.
 
     :param row_root: G_M (M, D_M).
     :param col_root: G_N (N, D_N).
@@ -76,10 +77,6 @@ class LaplaceCovariance:
     def operator(self, query: Query) -> LinearOperator:
         """S at the query's cells, (Q, Q), by its root."""
         return RootLinearOperator(DenseLinearOperator(self._root(query)))
-
-    def everywhere(self, query: Query) -> LinearOperator:
-        """S over the whole grid, by its root."""
-        return self.operator(query)
 
     def variance(self, query: Query, method: VarianceMethod = "auto", accuracy: float | None = None) -> Tensor:
         """(Q,), from the root, whatever the accuracy; it has no other method."""

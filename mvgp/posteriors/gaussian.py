@@ -29,15 +29,13 @@ from torch import Tensor
 from .. import hooks
 from ..checks import check_between, check_generator, check_positive, without_gradient
 from ..errors import InputError
-from ..linalg.checks import check_samples
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
-from ..mean.certificate import Certificate, MeanSolution
-from ..mean.penalties import Penalty
-from ..mean.problem import LowRank
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
-from ..tensor_checks import check_index
+from ..tensor_checks import check_index, check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
 from .explain import Duals, Explanation, explain_cell
@@ -241,10 +239,7 @@ class GaussianPosterior(RankQueries):
         return explain_cell([query], [self._duals], float(self._mean(query).sum()), float(query.prior_mean().sum()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, whole or not at all; :func:`mvgp.load` gives it back, in any process.
-
-        :param path: of the file; an existing one is replaced.
-        """
+        """Write it to a file, whole or not at all, replacing an old one; :func:`mvgp.load` gives it back."""
         hooks.save_posterior(self, path)
 
     @without_gradient
@@ -284,18 +279,6 @@ class ScalablePosterior(GaussianPosterior):
         """The same mean with ``scale`` times the covariance S of the prior as it was given.
 
         :param scale: positive; :attr:`evidence_scale` maximises the marginal likelihood.
-
-        Example:
-            >>> import gpytorch, mvgp, torch
-            >>> from mvgp.kernels import PrecomputedKernel
-            >>> two, four = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (2, 4))
-            >>> data = mvgp.ObservedMatrix([0, 1], [0, 1], [3.0, -3.0], (2, 4))
-            >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-            >>> posterior = mvgp.FullGP(mvgp.MatrixGP(two, four), likelihood).fit(data)
-            >>> wide = posterior.rescaled(4.0)
-            >>> float(wide.mean([0], [0]) - posterior.mean([0], [0])), float(wide.variance([0], [1]))
-            (0.0, 4.0)
-
         """
         scale = check_positive(scale, "scale")
         other = copy.copy(self)
@@ -304,10 +287,9 @@ class ScalablePosterior(GaussianPosterior):
         return other
 
     def calibrated(self) -> Self:
-        """The same mean, the covariance rescaled to the maximum marginal likelihood: :attr:`evidence_scale` times S.
+        """The same mean, the covariance rescaled to the maximum marginal likelihood, :attr:`evidence_scale` times S.
 
-        Ranks need it: P(in the top k) compares differences of the mean, whose scale is the likelihood's margin, with
-        standard deviations, whose scale is the kernels'.
+        P(in the top k) compares differences of the mean, on the scale of the margin, with deviations on the kernels'.
         """
         return self.rescaled(self.evidence_scale)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from linear_operator import LinearOperator
@@ -126,27 +126,8 @@ class Query:
         return self.row_side.diagonal(self.pairs.rows) * self.col_side.diagonal(self.pairs.cols)
 
 
-# The mean, by its representer coefficients A ------------------------------------------------------
-
-
-class Coefficients(Protocol):
-    """A (M, N), known by its products."""
-
-    def times(self, dense: Tensor) -> Tensor:
-        """(M, k): A times (N, k)."""
-        ...
-
-    def times_t(self, dense: Tensor) -> Tensor:
-        """(N, k): A^T times (M, k)."""
-        ...
-
-
 class SparseCoefficients:
-    """A with one number for each observed pair: the plain posterior mean, equation (2).
-
-    :param pattern: where the T pairs are in the M x N matrix; whole rows are held as a dense block.
-    :param values: (T,).
-    """
+    """A (M, N) with one of the ``values`` (T,) for each observed pair; whole rows are held as a dense block."""
 
     def __init__(self, pattern: Pattern | CompleteRows, values: Tensor) -> None:
         self.pattern, self.values = pattern, values
@@ -159,32 +140,31 @@ class SparseCoefficients:
         return SparseCoefficients, (self.pattern, self.values)
 
     def times(self, dense: Tensor) -> Tensor:
-        """See :class:`Coefficients`."""
+        """(M, k): A times (N, k)."""
         return self._matrix @ dense
 
     def times_t(self, dense: Tensor) -> Tensor:
-        """See :class:`Coefficients`."""
+        """(N, k): A^T times (M, k)."""
         return self._matrix_t @ dense
 
 
 @dataclass(frozen=True, eq=False)
 class LowRankCoefficients:
-    """A = left right^T: the trace-constrained mean.
+    """A (M, N) = left right^T: the trace-constrained mean."""
 
-    :param left: (M, R).
-    :param right: (N, R).
-    """
-
-    left: Tensor
-    right: Tensor
+    left: Tensor  # (M, R)
+    right: Tensor  # (N, R)
 
     def times(self, dense: Tensor) -> Tensor:
-        """See :class:`Coefficients`."""
+        """(M, k): A times (N, k)."""
         return self.left @ (self.right.mT @ dense)
 
     def times_t(self, dense: Tensor) -> Tensor:
-        """See :class:`Coefficients`."""
+        """(N, k): A^T times (M, k)."""
         return self.right @ (self.left.mT @ dense)
+
+
+Coefficients = SparseCoefficients | LowRankCoefficients
 
 
 def row_scores(coefficients: Coefficients, row_side: AxisQuery, col_side: AxisQuery, rows: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +11,9 @@ from torch import Tensor
 from ..checks import check_between, check_generator, check_positive, check_seed, check_whole_number, without_gradient
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
-from ..linalg.checks import check_samples
 from ..linalg.cost import Limits
 from ..linalg.spectra import columns
-from ..tensor_checks import check_index, check_matrix, check_one_index, check_values, refuse_where
+from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values, refuse_where
 from .query import Query
 from .system import FACTOR_BATCH, ObservedSystem, nearest_observations, right_sides
 from .tables import TestPlan, TopTable, plan_tests
@@ -113,46 +111,15 @@ def _root(matrix: Tensor, size: float) -> Tensor:
     return vectors * values.clamp_min(0).sqrt()
 
 
-class RankQueries(ABC):
+class RankQueries:
     """Questions about one row, answered from the joint posterior of its candidates, which is formed for each question.
 
     Where more than some 10,000 pairs were observed it is conditioned on those nearest to the row.
     """
 
-    conditional: Any  # a PosteriorCovariance
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """(M, N)"""
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Where it computes."""
-
-    @abstractmethod
-    def mean(self, rows: Any, cols: Any) -> Tensor:
-        """(Q,): posterior mean at pairs."""
-
-    @abstractmethod
-    def variance(self, rows: Any, cols: Any, *, accuracy: float | None = None) -> Tensor:
-        """(Q,): posterior variance at pairs."""
-
-    @abstractmethod
-    def joint(self, rows: Any, cols: Any) -> Joint:
-        """The joint covariance at pairs."""
-
     @without_gradient
     def top(
-        self,
-        row: Any,
-        k: int = 20,
-        *,
-        exclude: Any = None,
-        level: float = 0.9,
-        num_samples: int = 1000,
-        seed: int = 0,
+        self, row: Any, k: int = 20, *, exclude: Any = None, level: float = 0.9, num_samples: int = 1000, seed: int = 0
     ) -> TopTable:
         """The k best items of a row by posterior mean, each with its standard deviation and P(in the top k).
 
@@ -187,7 +154,7 @@ class RankQueries(ABC):
             items=chosen,
             names=None if names is None else tuple(names[item] for item in chosen.tolist()),
             mean=line.mean[best],
-            std=self.variance(at, chosen, accuracy=STD_ACCURACY).sqrt(),
+            std=line.posterior.variance(at, chosen, accuracy=STD_ACCURACY).sqrt(),
             top_probability=top_probability(samples, places)[best],
             rank_low=low,
             rank_high=high,
@@ -225,10 +192,11 @@ class RankQueries(ABC):
     @without_gradient
     def beats(self, row: Any, item: Any, other: Any) -> float:
         """P(``item`` scores higher than ``other``) in a row, in closed form."""
-        line = check_one_index(row, self.shape[0], "row")
-        items = [check_one_index(at, self.shape[1], name) for at, name in ((item, "item"), (other, "other"))]
-        mean, s = self.mean([line, line], items), self.joint([line, line], items).matrix
-        lead = float(mean[0] - mean[1])
+        posterior: Any = self  # the whole that this is a part of
+        line = check_one_index(row, posterior.shape[0], "row")
+        items = [check_one_index(at, posterior.shape[1], name) for at, name in ((item, "item"), (other, "other"))]
+        joint: Joint = posterior.joint([line, line], items)
+        lead, s = float(posterior.mean([line, line], items).flip(0).diff()), joint.matrix
         spread = float((s[0, 0] + s[1, 1] - 2 * s[0, 1]).clamp_min(0)) ** 0.5
         if spread == 0:
             return 0.5 + 0.5 * ((lead > 0) - (lead < 0))
@@ -256,7 +224,7 @@ class RankQueries(ABC):
         noise = None if noise is None else check_positive(noise, "noise")
         line = _Row(self, row, exclude)
         at_top = top_probability(line.samples(num_samples, seed), places)
-        error = float(self.conditional.noise.min()) if noise is None else noise
+        error = float(line.posterior.conditional.noise.min()) if noise is None else noise
         names = getattr(exclude, "col_names", None)
         return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, number, places, names)
 
@@ -264,8 +232,9 @@ class RankQueries(ABC):
 class _Row:
     """The candidates of a row and their joint posterior."""
 
-    def __init__(self, posterior: RankQueries, row: Any, exclude: Any) -> None:
-        at, shape = check_one_index(row, posterior.shape[0], "row"), posterior.shape
+    def __init__(self, posterior: Any, row: Any, exclude: Any) -> None:
+        self.posterior, shape = posterior, posterior.shape
+        at = check_one_index(row, shape[0], "row")
         self.items = candidates(at, exclude, shape).to(posterior.device)  # (C,)
         self.rows = torch.full_like(self.items, at)  # (C,)
         self.mean = posterior.mean(self.rows, self.items)  # (C,)
@@ -302,12 +271,6 @@ def top_probability(samples: Any, k: int) -> Tensor:
 
     :param samples: (S, N) joint samples of the N candidates of a row.
     :param k: how many places the top has.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import top_probability
-        >>> top_probability([[3.0, 2.0, 1.0], [3.0, 1.0, 1.0]], k=2).tolist()
-        [1.0, 0.75, 0.25]
-
     """
     drawn, places = _samples(samples), check_whole_number(k, "k")
     if places >= drawn.shape[1]:
@@ -327,13 +290,6 @@ def rank_interval(samples: Any, level: float = 0.9, items: Any = None) -> tuple[
     :param samples: (S, N) joint samples of the N candidates of a row.
     :param level: probability of the interval, between 0 and 1.
     :param items: (I,) positions among the candidates; all N when left out.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import rank_interval
-        >>> low, high = rank_interval([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]], level=0.9)
-        >>> low.tolist(), high.tolist()
-        ([1, 2, 2], [1, 3, 3])
-
     """
     drawn, share = _samples(samples), check_between(level, "level")
     num_samples, num_items = drawn.shape
@@ -355,12 +311,6 @@ def expected_hits(probabilities: Any, chosen: Any) -> float:
 
     :param probabilities: (N,) probability of each item to be in the top k.
     :param chosen: (C,) distinct items.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import expected_hits
-        >>> expected_hits([1.0, 0.75, 0.25], chosen=[0, 2])
-        1.25
-
     """
     shares = check_values(probabilities, None, "probabilities", torch.float64)
     refuse_where((shares < 0) | (shares > 1 + 1e-9), shares, "probabilities", "a number from 0 to 1")
@@ -372,14 +322,7 @@ def expected_hits(probabilities: Any, chosen: Any) -> float:
 
 
 def beats(samples: Any, i: int, j: int) -> float:
-    """The probability that item i has a higher score than item j in ``samples`` (S, N); a tie counts 1/2.
-
-    Example:
-        >>> from mvgp.posteriors.ranks import beats
-        >>> beats([[3.0, 2.0], [1.0, 1.0]], 0, 1)
-        0.75
-
-    """
+    """The probability that item i has a higher score than item j in ``samples`` (S, N); a tie counts 1/2."""
     drawn = _samples(samples)
     first, second = (drawn[:, check_one_index(at, drawn.shape[1], name)] for at, name in ((i, "i"), (j, "j")))
     return float((first > second).double().mean() + (first == second).double().mean() / 2)

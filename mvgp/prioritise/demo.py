@@ -11,16 +11,16 @@ import torch
 
 from ..hyperparameters.splits import Split, split_pairs
 from ..storage.files import replacing
-from .ranking.fit import fit_prioritiser
+from .ranking.prioritiser import fit_prioritiser
 from .ranking.rows import RankedRow, find_rows
 from .report.page import write_report
+from .studies.run import run_study
 from .studies.settings import Study
-from .studies.study import StudyResult, run_study
-from .studies.tables import COLUMNS, to_text
+from .studies.tables import COLUMNS, StudyResult, to_text
 from .tables.hpo import HPO_CITATION, hpo_links
 from .tables.link_set import LinkSet
-from .tuning.registry import REGISTRY
 from .tuning.settings import TOP
+from .tuning.tune import REGISTRY
 
 MODEL = "whole"  # not the default model: it is fitted once, others to every set of negatives
 # What the demo changes of the defaults (tuning/settings.py, studies/settings.py) to take minutes, and to fit its data.
@@ -42,21 +42,13 @@ QUICK = {
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """What came of it.
-
-    :param study: metrics on the held-out fifth of the pairs.
-    :param ranked: the list of one disease, by the model fitted to the other four fifths.
-    :param hits: (I,) bool: which of the list are held-out links of that disease.
-    :param known: symbols of the genes that were fitted.
-    :param held_out: symbols of the genes that were held out.
-    :param report: path of the page.
-    """
+    """What came of it: a study of the held-out fifth of the pairs, and the list of one disease by the other fifths."""
 
     study: StudyResult
     ranked: RankedRow
-    hits: torch.Tensor
-    known: tuple[str, ...]
-    held_out: tuple[str, ...]
+    hits: torch.Tensor  # (I,) bool: which of the list are held-out links of that disease
+    known: tuple[str, ...]  # symbols of the genes that were fitted
+    held_out: tuple[str, ...]  # symbols of the genes that were held out
     report: Path
 
 
@@ -74,8 +66,6 @@ def run_demo(
     :param out: directory of the study, which is resumed if it is there.
     :param row: id or name of the disease; one with several genes, some of them held out, when left out.
     :param jobs: processes; two, if there are two cores, when left out.
-    :param seed: of everything random.
-    :param progress: whether to show bars.
     :param log: takes a line about what is done.
     """
     links = hpo_links()
@@ -102,7 +92,9 @@ def run_demo(
     ranked = next(fitted.ranked([chosen], TOP, seed=seed, progress=progress))
     known, held_out = (part.cols[part.rows == chosen] for part in (split.train, split.held_out))
     hits = torch.isin(ranked.cols, held_out)
-    write_candidates(out, ranked, hits)
+    table = [{**entry, "held_out": hit} for entry, hit in zip(ranked.entries(), hits.tolist(), strict=True)]
+    with replacing(str(out / "tables" / "candidates.tsv")) as file:
+        file.write(to_text(COLUMNS, table).encode())
     names = [tuple(links.col_names[col] for col in part.tolist()) for part in (known, held_out)]
     return DemoResult(study, ranked, hits, names[0], names[1], write_report(out))
 
@@ -111,11 +103,3 @@ def example_row(links: LinkSet, split: Split) -> int:
     """The disease with the most held-out genes among those with at least two known ones; the first of equal ones."""
     known, held_out = (torch.bincount(part.rows, minlength=links.shape[0]) for part in (split.train, split.held_out))
     return int(torch.where(known >= 2, held_out, -1).argmax())
-
-
-def write_candidates(directory: Path, ranked: RankedRow, hits: torch.Tensor) -> None:
-    """The list as a table of the study."""
-    pairs = zip(ranked.entries(), hits.tolist(), strict=True)
-    table = [{**entry, "held_out": held_out} for entry, held_out in pairs]
-    with replacing(str(directory / "tables" / "candidates.tsv")) as file:
-        file.write(to_text(COLUMNS, table).encode())

@@ -1,7 +1,6 @@
 """Storage: posteriors in files that hold numbers and names, and no code."""
 
-from .budget import Budget
-from .fields import Fields
+from .fields import Budget, Fields
 from .posteriors import load, save
 from .registry import RestoreContext, register
 

@@ -1,11 +1,8 @@
 """Archives: a tree of plain values and tensors in one safetensors file, in which nothing can run code.
 
-The tree is JSON in the metadata of the file, under the key ``mvgp``. JSON has no arrays and no infinite numbers: a
-tensor stands there as the name of its array, a number that is not finite as a word. Equal tensors are stored once, and
-are one tensor when read.
-
-The safetensors library writes the arrays, and checks their types, shapes and offsets when it reads them. It has no
-checksum, so the metadata begins with the SHA-256 of the whole file, taken with zeros in place of its digits.
+The tree is JSON in the metadata of the file, under the key ``mvgp``: a tensor stands there as the name of its array, a
+number that is not finite as a word. Equal tensors are stored once, and are one tensor when read. The metadata begin
+with the SHA-256 of the whole file, taken with zeros in place of its digits.
 """
 
 from __future__ import annotations
@@ -28,13 +25,14 @@ from torch import Tensor
 
 from ..errors import InputError, StorageError
 from ..version import __version__
-from .budget import Budget
+from .fields import Budget
 from .files import NotRegularError, open_regular, parse_json, replacing
 
 Tree = dict[str, Any]
 
 FORMAT = "mvgp-posterior"
 VERSION = 2  # raised with every change that an older mvgp would misread
+EXPECTED = f"expected a saved posterior (safetensors, version {VERSION})"
 KEYS = {"sha256", "format", "version", "written_by", "fortran_order", "content"}
 START = b'{"__metadata__":{"mvgp":"{\\"sha256\\":\\"'  # of every header; the digits follow
 LENGTH = 8  # bytes of the header's length, before the header
@@ -45,6 +43,7 @@ MAX_DIMENSIONS = 8
 MAX_SIZE = 2**47  # of one dimension
 MAX_DEPTH = 100  # parts inside parts
 ARRAY, NUMBER = "$array", "$number"
+USUAL = Budget()
 WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -85,38 +84,30 @@ def write(path: str | os.PathLike[str], content: Tree) -> None:
             transposed.extend([name] * fortran)
         return name
 
-    tree = _to_json(content, store, "")
     text = {
         "sha256": ZEROS.decode(),
         "format": FORMAT,
         "version": VERSION,
         "written_by": {"mvgp": __version__, "torch": torch.__version__, "gpytorch": gpytorch.__version__},
-        "fortran_order": transposed,
-        "content": tree,
+        "fortran_order": transposed,  # filled by the next
+        "content": _to_json(content, store, ""),
     }
     data = save_arrays(arrays, {"mvgp": json.dumps(text, separators=(",", ":"), allow_nan=False)})
     assert data[LENGTH : DIGITS.start] == START
-    view = memoryview(data)
     with replacing(os.fspath(path)) as file:
-        file.write(view[: DIGITS.start])
-        file.write(checksum(data))
-        file.write(view[DIGITS.stop :])
+        file.write(data[: DIGITS.start] + checksum(data))
+        file.write(memoryview(data)[DIGITS.stop :])
 
 
 def checksum(data: bytes) -> bytes:
     """The SHA-256 of a file's bytes with zeros where its digits are, in hexadecimal digits."""
-    view, digest = memoryview(data), hashlib.sha256()
-    for part in (view[: DIGITS.start], ZEROS, view[DIGITS.stop :]):
-        digest.update(part)
+    view, digest = memoryview(data), hashlib.sha256(data[: DIGITS.start] + ZEROS)
+    digest.update(view[DIGITS.stop :])
     return digest.hexdigest().encode()
 
 
-def read(path: str | os.PathLike[str], budget: Budget | None = None) -> Tree:
-    """The tree of an archive, everything in it checked first.
-
-    :param budget: limits; the usual ones when left out.
-    """
-    budget = budget or Budget()
+def read(path: str | os.PathLike[str], budget: Budget = USUAL) -> Tree:
+    """The tree of an archive, everything in it checked first."""
     with open_regular(path) as file:
         data, length = _read_bytes(file, budget)
     text = _parse_header(data[LENGTH : LENGTH + length], budget)
@@ -132,9 +123,7 @@ def read(path: str | os.PathLike[str], budget: Budget | None = None) -> Tree:
             raise StorageError(f"array {name:.100}: expected bytes 0 and 1 for booleans, got others")
         tensor = torch.tensor(array)  # a copy, aligned as torch does
         tensors[name] = _reversed(tensor) if name in transposed else tensor
-    tree = _from_json(text["content"], tensors)
-    if not isinstance(tree, dict):
-        raise StorageError(f"content: expected named parts, got {type(tree).__name__}")
+    tree: Tree = _from_json(text["content"], tensors)  # Fields refuse what is none
     return tree
 
 
@@ -146,11 +135,9 @@ def _read_bytes(file: IO[bytes], budget: Budget) -> tuple[bytes, int]:
     if not start:
         raise StorageError("expected a saved posterior, got an empty file")
     if start.startswith(b"PK\x03\x04"):
-        raise StorageError(_refuse_zip(start + file.read(1000)))
+        raise _refuse_zip(start + file.read(1000))
     if start[LENGTH:] != START:
-        raise StorageError(
-            f"expected a saved posterior (safetensors, version {VERSION}), got a file that begins with {start[:40]!r}"
-        )
+        raise StorageError(f"{EXPECTED}, got a file that begins with {start[:40]!r}")
     budget.allows("file_bytes", size, "file")
     length = int.from_bytes(start[:LENGTH], "little")
     if length > size - LENGTH:
@@ -163,13 +150,13 @@ def _read_bytes(file: IO[bytes], budget: Budget) -> tuple[bytes, int]:
     return data, length
 
 
-def _refuse_zip(start: bytes) -> str:
-    """A message for files of version 1, which were zips; they say near their start which mvgp wrote them."""
+def _refuse_zip(start: bytes) -> StorageError:
+    """For files of version 1, which were zips; they say near their start which mvgp wrote them."""
     writer = re.search(rb'"version": (\d{1,9}),\s+"written_by": {\s+"mvgp": "([\w.+]{1,40})"', start)
     if writer is None:
-        return f"expected a saved posterior (safetensors, version {VERSION}), got a zip"
+        return StorageError(f"{EXPECTED}, got a zip")
     version, mvgp = (part.decode() for part in writer.groups())
-    return (
+    return StorageError(
         f"expected a file of version {VERSION}, got version {version}, written by mvgp {mvgp} as a zip: fit the model "
         f"again and save it, or load the file with the mvgp that wrote it"
     )
@@ -209,15 +196,16 @@ def _parse(text: bytes | str) -> Any:
 
 def _check_entry(name: str, entry: Any) -> None:
     """Type and shape of an array; safetensors compares them with its offsets, and those with the file."""
+    where = f"array {name:.100}: expected"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise StorageError(f"array {name:.100}: expected dtype, shape and data_offsets, got {entry!r:.200}")
-    if entry["dtype"] not in list(TYPES.values()):
-        raise StorageError(f"array {name:.100}: expected dtype {', '.join(TYPES)}, got {entry['dtype']!r:.50}")
-    shape = entry["shape"]
+        raise StorageError(f"{where} dtype, shape and data_offsets, got {entry!r:.200}")
+    dtype, shape = entry["dtype"], entry["shape"]
+    if dtype not in list(TYPES.values()):
+        raise StorageError(f"{where} dtype {', '.join(TYPES)}, got {dtype!r:.50}")
     if not isinstance(shape, list) or not all(type(size) is int and 0 <= size < MAX_SIZE for size in shape):
-        raise StorageError(f"array {name:.100}: expected a shape of whole numbers, got {shape!r:.100}")
+        raise StorageError(f"{where} a shape of whole numbers, got {shape!r:.100}")
     if len(shape) > MAX_DIMENSIONS:
-        raise StorageError(f"array {name:.100}: expected at most {MAX_DIMENSIONS} dimensions, got {len(shape)}")
+        raise StorageError(f"{where} at most {MAX_DIMENSIONS} dimensions, got {len(shape)}")
 
 
 def _to_json(tree: Any, store: Callable[[str, Tensor], str], where: str) -> Any:
@@ -237,19 +225,19 @@ def _to_json(tree: Any, store: Callable[[str, Tensor], str], where: str) -> Any:
 
 def _from_json(tree: Any, tensors: dict[str, Tensor]) -> Any:
     """The inverse of :func:`_to_json`."""
-    if isinstance(tree, dict) and set(tree) == {ARRAY}:
-        name = tree[ARRAY]
-        if not isinstance(name, str) or name not in tensors:
-            raise StorageError(f"content: expected the name of one of its {len(tensors)} arrays, got {name!r:.100}")
-        return tensors[name]
-    if isinstance(tree, dict) and set(tree) == {NUMBER}:
-        word = tree[NUMBER]
-        if not isinstance(word, str) or word not in WORDS:
-            raise StorageError(f"content: expected one of {', '.join(WORDS)}, got {word!r:.100}")
-        return WORDS[word]
-    if isinstance(tree, dict):
-        return {key: _from_json(value, tensors) for key, value in tree.items()}
-    return [_from_json(value, tensors) for value in tree] if isinstance(tree, list) else tree
+    if isinstance(tree, list):
+        return [_from_json(value, tensors) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    for key, known, expected in (
+        (ARRAY, tensors, f"the name of one of its {len(tensors)} arrays"),
+        (NUMBER, WORDS, f"one of {', '.join(WORDS)}"),
+    ):
+        if set(tree) == {key}:
+            if not isinstance(tree[key], str) or tree[key] not in known:
+                raise StorageError(f"content: expected {expected}, got {tree[key]!r:.100}")
+            return known[tree[key]]
+    return {key: _from_json(value, tensors) for key, value in tree.items()}
 
 
 def _is_fortran(tensor: Tensor) -> bool:

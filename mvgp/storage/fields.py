@@ -1,18 +1,84 @@
-"""Fields: named parts as they came from a file. Each is checked when it is asked for."""
+"""What comes out of a file: named parts, each checked when it is asked for, and what they may cost."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from ..errors import StorageError
+from ..checks import check_instance
+from ..errors import InputError, StorageError
 
 LARGEST = 1.7e308  # a number, whole or not, that fits in double precision
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that loading one file may take. A file that asks for more is refused before it gets it.
+
+    The limits leave room for all but very large posteriors; raise one for a file you trust.
+
+    :param file_bytes: size of the file. Arrays are stored as they are, and copied once, so it bounds their memory too.
+    :param manifest_bytes: size of the description at its start.
+    :param values: texts, numbers, lists and named parts in the description.
+    :param arrays: arrays of the file.
+    :param kernels: kernels of the file, those inside others included.
+    :param memory_bytes: memory for evaluating the kernels, as estimated from their sizes.
+    :param operations: floating-point operations for that, estimated likewise; a core does some 1e10 in a second.
+    :param iterations: limit of conjugate gradients that a posterior may bring along.
+
+    Example:
+        >>> from mvgp.storage import Budget
+        >>> Budget(memory_bytes=32 * 2**30).kernels
+        256
+
+    """
+
+    file_bytes: int = 16 * 2**30
+    manifest_bytes: int = 2**25
+    values: int = 2**20
+    arrays: int = 10_000
+    kernels: int = 256
+    memory_bytes: int = 4 * 2**30
+    operations: int = 10**12
+    iterations: int = 20_000
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            limit = getattr(self, field.name)
+            if type(limit) is not int or limit < 1:
+                raise InputError(f"{field.name}: expected a positive whole number, got {limit!r:.100}")
+
+    def allows(self, name: str, needed: int, where: str) -> None:
+        """Refuse a file that needs more of something than there is."""
+        limit = getattr(self, name)
+        if needed > limit:
+            raise StorageError(
+                f"{where}: expected at most {limit:,} {name.replace('_', ' ')}, got {needed:,}; if you trust the file, "
+                f"give budget=mvgp.storage.Budget({name}=...)"
+            )
+
+
+class Spending:
+    """What has been granted of a budget (the usual one for None) so far, over all parts of a file."""
+
+    def __init__(self, budget: Budget | None) -> None:
+        limits = Budget() if budget is None else budget
+        self.budget: Budget = check_instance(limits, "budget", Budget, "mvgp.storage.Budget")
+        self._granted: Counter[str] = Counter()
+
+    def need(self, where: str, **needs: int) -> None:
+        """Grant more kernels, memory_bytes or operations, or refuse the file; ``where`` is for messages."""
+        for name, more in needs.items():
+            self._granted[name] += more
+            self.budget.allows(name, self._granted[name], where)
 
 
 class Fields:
@@ -30,18 +96,20 @@ class Fields:
     """
 
     def __init__(self, tree: Any, where: str) -> None:
-        if not isinstance(tree, dict):
-            raise StorageError(f"{where}: expected named parts, got {type(tree).__name__}")
         self._tree, self.where = tree, where
+        self.require(isinstance(tree, dict), "", "named parts", type(tree).__name__)
 
     def only(self, *names: str) -> None:
         """Refuse missing parts, and those of other names: nothing in a file is ignored."""
         for name in names:
             self._get(name)
         unknown = self.keys() - set(names)
-        if unknown:
-            known = ", ".join(names) or "none"
-            raise StorageError(f"{self.where}: expected the parts {known}, got {sorted(unknown)!r:.200}")
+        self.require(not unknown, "", f"the parts {', '.join(names) or 'none'}", sorted(unknown))
+
+    def require(self, holds: object, name: str, expected: str, got: object = "others") -> None:
+        """Refuse the file unless ``holds``; ``name`` is that of a part, or empty for all of them together."""
+        if not holds:
+            raise StorageError(f"{self.where}{name and '.'}{name}: expected {expected}, got {got!s:.200}")
 
     def keys(self) -> set[str]:
         """The names of the parts."""
@@ -51,8 +119,7 @@ class Fields:
         return StorageError(f"{self.where}.{name}: expected {expected}, got {got!r:.100}")
 
     def _get(self, name: str) -> Any:
-        if name not in self._tree:
-            raise StorageError(f"{self.where}: expected a part {name!r}, got {sorted(self._tree)!r:.200}")
+        self.require(name in self._tree, "", f"a part {name!r}", sorted(self._tree))
         return self._tree[name]
 
     def has(self, name: str) -> bool:
@@ -113,8 +180,7 @@ class Fields:
         if not minimum <= value <= maximum:
             limit = f"at least {minimum:g}" if value < minimum else f"at most {maximum:g}"
             raise self._wrong(name, f"a number of {limit}", value)
-        number: float = value
-        return number
+        return cast(float, value)
 
     def not_negative(self, name: str) -> float:
         """A finite number from 0."""
@@ -144,8 +210,7 @@ class Fields:
     def finite(self, name: str, dtype: torch.dtype, shape: tuple[int | None, ...]) -> Tensor:
         """The same, all its numbers finite."""
         value = self.array(name, dtype, shape)
-        if not bool(torch.isfinite(value).all()):
-            raise self._wrong(name, "finite numbers", "others")
+        self.require(torch.isfinite(value).all(), name, "finite numbers")
         return value
 
     def positions(self, name: str, size: int, length: int | None = None) -> Tensor:

@@ -1,8 +1,4 @@
-"""Files: regular ones only, written whole or not at all, and JSON from a file that anybody may have changed.
-
-What is not a regular file is refused before it is opened, on either side. A new file is written beside its place and
-then moved there. JSON is bounded in size, depth and digits.
-"""
+"""Files: regular ones only, written whole or not at all, and JSON from a file that anybody may have changed."""
 
 from __future__ import annotations
 
@@ -33,10 +29,7 @@ class NotRegularError(OSError):
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """A regular file, open to be read; anything else is an ``OSError`` before it is opened.
-
-    A FIFO that nobody writes to would wait for ever, a device such as ``/dev/zero`` would never end.
-    """
+    """A regular file, open to be read; anything else, which may never end, is an ``OSError`` before it is opened."""
     name = os.fspath(path)
     _check_regular(os.stat(name).st_mode, name)
     # the path may have changed hands in between: do not wait for a writer, and look again
@@ -50,10 +43,7 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def check_output_file(path: str | os.PathLike[str]) -> str:
-    """The file that a path leads to, through links: a regular one, or none yet in a directory that is there.
-
-    Whatever else is there is refused: directories, devices, FIFOs, sockets, links that lead nowhere or in a circle.
-    """
+    """The file that a path leads to, through links: a regular one, or none yet in a directory that is there."""
     name = os.fspath(path)
     if os.path.basename(name) in ("", os.curdir, os.pardir):
         raise InputError(f"{name!r}: expected the path of a file, got one without the name of a file")
@@ -111,18 +101,17 @@ def _check_regular(mode: int, name: str) -> None:
 def replacing(path: str) -> Iterator[IO[bytes]]:
     """A file to write, which takes the place of ``path`` at the end; after an error there is no trace of it.
 
-    Only a regular file is replaced, and keeps its permissions; where ``path`` is a link to one, that file is, and the
-    link stays. Anything else that is there (a directory, a device, a FIFO, a socket, a broken link) is an
-    :class:`~mvgp.errors.InputError`.
+    Only a regular file is replaced, through links, and keeps its permissions; anything else that is there (a directory,
+    a device, a FIFO, a broken link) is an :class:`~mvgp.errors.InputError`.
     """
     target = check_output_file(path)
     folder = os.path.dirname(target)
     draft = os.path.join(folder, f".mvgp-{secrets.token_hex(8)}.tmp")
-    try:
-        file = open(draft, "x+b")  # noqa: SIM115 (closed below)
-    except PermissionError as error:
-        raise InputError(f"{path}: expected a directory that can be written to, got {error}") from error
-    try:
+    try:  # from before the draft exists: an interrupt at any point leaves nothing behind
+        try:
+            file = open(draft, "x+b")  # noqa: SIM115 (closed below)
+        except PermissionError as error:
+            raise InputError(f"{path}: expected a directory that can be written to, got {error}") from error
         with file:
             yield file
             file.flush()
@@ -147,21 +136,8 @@ def replacing(path: str) -> Iterator[IO[bytes]]:
             os.close(handle)
 
 
-def read_json(
-    path: str | os.PathLike[str],
-    what: str = "JSON",
-    *,
-    max_bytes: int = 2**26,
-    max_depth: int = 50,
-    max_digits: int = 19,
-) -> Any:
-    """What a file says; ``FileNotFoundError`` if there is none, :class:`~mvgp.errors.InputError` if it is no such JSON.
-
-    :param what: is expected, for messages.
-    :param max_bytes: size of the file.
-    :param max_depth: lists and objects inside one another.
-    :param max_digits: digits of a whole number; 64 bits have 19.
-    """
+def read_json(path: str | os.PathLike[str], what: str = "JSON", *, max_bytes: int = 2**26) -> Any:
+    """The JSON of a file; ``FileNotFoundError`` if there is none, ``InputError`` if it is not ``what`` is expected."""
     try:
         with open_regular(path) as file:
             content = file.read(max_bytes + 1)
@@ -172,7 +148,7 @@ def read_json(
     if len(content) > max_bytes:
         raise InputError(f"{path}: expected {what} of at most {max_bytes:,} bytes, got more")
     try:
-        return parse_json(content, max_depth=max_depth, max_digits=max_digits)
+        return parse_json(content, max_depth=50, max_digits=19)  # 64 bits have 19
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: expected text in UTF-8, got {error}") from error
     except json.JSONDecodeError as error:
@@ -183,21 +159,17 @@ def read_json(
 
 
 def parse_json(text: bytes | str, *, max_depth: int, max_digits: int = 4000) -> Any:
-    """JSON of finite numbers and distinct keys; anything else is a ``ValueError``."""
+    """JSON of finite numbers and distinct keys, with limits on nesting and digits; all else is a ``ValueError``."""
 
     def whole(digits: str) -> int:
         if len(digits.lstrip("-")) > max_digits:
             raise ValueError(f"a whole number of {len(digits)} digits")
         return int(digits)
 
+    content = text.decode() if isinstance(text, bytes) else text
+    numbers: dict[str, Any] = {"parse_int": whole, "parse_float": _finite, "parse_constant": _finite}
     try:
-        tree = json.loads(
-            text.decode() if isinstance(text, bytes) else text,
-            parse_int=whole,
-            parse_float=_finite,
-            parse_constant=_finite,
-            object_pairs_hook=_distinct,
-        )
+        tree = json.loads(content, object_pairs_hook=_distinct, **numbers)
     except RecursionError:
         raise ValueError(f"more than {max_depth} parts inside one another") from None
     level = [tree]  # by levels, so that deep ones end no stack

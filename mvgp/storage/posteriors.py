@@ -1,217 +1,282 @@
-"""Save a posterior to a file, and load it."""
+"""Save a posterior to a file, and load it: its prior, its mean, its covariance, and what is particular to its kind."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from numbers import Integral, Real
+from operator import attrgetter
+from typing import Any, cast, get_args
 
 import torch
 from gpytorch.priors import Prior
+from torch import Tensor
 
 from ..checks import check_flag, check_instance, check_path
-from ..errors import InputError, StorageError
+from ..data.positive_unlabelled import PositiveUnlabelled
+from ..errors import InputError, SizeError, StorageError
 from ..linalg.conjugate_gradients import SolveReport
-from ..mean.certificate import Certificate
-from ..mean.penalties import SpectralElasticNet, TraceBall
-from ..posteriors.covariance import ConditionalCovariance, NoCovariance, WholeListCovariance, unscaled
+from ..linalg.pairs import PairIndex, Pattern
+from ..linalg.solvers import Method
+from ..linalg.spectra import root
+from ..mean.low_rank import LowRank
+from ..mean.problem import Certificate, SpectralElasticNet, TraceBall
+from ..posteriors.covariance import ConditionalCovariance, NoCovariance, ScaledCovariance, WholeListCovariance
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.gaussian import FullPosterior, GaussianPosterior, TracePosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
 from .archive import Tree, read, wrap_storage_errors, write
-from .budget import Budget, Spending, check_budget
-from .covariances import (
-    describe_coefficients,
-    describe_covariance,
-    describe_low_rank,
-    restore_coefficients,
-    restore_covariance,
-    restore_low_rank,
-)
-from .fields import Fields
+from .fields import Budget, Fields, Spending
 from .priors import describe_prior, restore_prior
-from .trial import align_factors, check_answers, check_operator, check_size
-
-
-def _probability(parts: Fields, name: str) -> float | None:
-    return parts.number(name, 0, 1) if parts.has(name) else None
-
+from .trial import Operators, align_factors, check_answers, check_operator, check_size
 
 UNLIMITED = Budget(kernels=2**62, memory_bytes=2**62, operations=2**90, iterations=2**62)  # for what is there already
+IMAGE_ERROR = 1e-3  # relative; far above rounding, on this machine or another
+REASONS: dict[str, type[Exception]] = {"InputError": InputError, "SizeError": SizeError}
 COVARIANCES: dict[type[GaussianPosterior], tuple[type, ...]] = {  # that each posterior may have
     FullPosterior: (ConditionalCovariance,),
     TracePosterior: (ConditionalCovariance, WholeListCovariance, NoCovariance),
     FactorPosterior: (LaplaceCovariance,),
 }
-KINDS = {kind.__name__: kind for kind in COVARIANCES}
-RECORDS: dict[type, dict[str, Callable[[Fields, str], Any]]] = {  # plain records: how each attribute is read
-    SolveReport: {
-        "method": Fields.label,
-        "residual": Fields.not_negative,
-        "tolerance": Fields.positive,
-        "iterations": Fields.whole,
-    },
-    Certificate: {
-        "primal": Fields.number,
-        "dual": Fields.number,
-        "tolerance": Fields.positive,
-        "iterations": Fields.whole,
-        "rank": Fields.whole,
-        "solver": Fields.label,
-        "failure_probability": _probability,
-    },
-    SpectralElasticNet: {"lam": Fields.number, "alpha": Fields.number},
-    TraceBall: {"radius": Fields.number, "ridge": Fields.number},
+POSTERIORS = {kind.__name__: kind for kind in COVARIANCES}
+_STORED: dict[type, str] = {  # the parts of each class in files, with the attribute where that has another name
+    FullPosterior: "noise=_noise evidence_scale=_evidence_scale certificate solve_report",
+    TracePosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalty mean=mean_factors",
+    FactorPosterior: "noise=_noise objective rank restarts",
+    SparseCoefficients: "rows=pattern.rows cols=pattern.cols values",
+    LowRankCoefficients: "left right",
+    ConditionalCovariance: "tolerance method=_method max_iterations pairs noise",
+    LaplaceCovariance: "x z pairs noise",
+    WholeListCovariance: "weight tolerance pairs noise",
+    ScaledCovariance: "scale of=inner",
+    NoCovariance: "pairs reason error",
+    PairIndex: "rows cols",
+    LowRank: "left right values left_image right_image",
+    SolveReport: "method residual tolerance iterations",
+    Certificate: "primal dual tolerance iterations rank solver failure_probability",
+    SpectralElasticNet: "lam alpha",
+    TraceBall: "radius ridge",
 }
-PENALTIES = {kind.__name__: kind for kind in (SpectralElasticNet, TraceBall)}
+STORED = {
+    kind: {name: attribute or name for name, _, attribute in (part.partition("=") for part in parts.split())}
+    for kind, parts in _STORED.items()
+}
+KINDS: dict[str, dict[str, type]] = {  # the classes that a part can have, by their names in files
+    "coefficients": {"sparse": SparseCoefficients, "low rank": LowRankCoefficients},
+    "covariance": {
+        "conditional": ConditionalCovariance,
+        "laplace": LaplaceCovariance,
+        "whole lists": WholeListCovariance,
+        "scaled": ScaledCovariance,
+        "none": NoCovariance,
+    },
+    "of": {"conditional": ConditionalCovariance, "whole lists": WholeListCovariance},
+    "penalty": {kind.__name__: kind for kind in (SpectralElasticNet, TraceBall)},
+}
+SAVED = {
+    "coefficients": "coefficients: SparseCoefficients and LowRankCoefficients",
+    "covariance": "conditional: the covariances of FullGP, TraceGP and FactorGP",
+    "of": "conditional: scaled covariances of FullGP and TraceGP",
+    "penalty": "penalty: SpectralElasticNet and TraceBall",
+}
+NAMES = {kind: name for kinds in KINDS.values() for name, kind in kinds.items()}
+READERS: dict[str, Callable[[Fields, str], Any]] = {  # of the parts of plain records; the others are numbers
+    "method": Fields.label,
+    "solver": Fields.label,
+    "residual": Fields.not_negative,
+    "tolerance": Fields.positive,
+    "iterations": Fields.whole,
+    "rank": Fields.whole,
+    "failure_probability": lambda parts, name: parts.number(name, 0, 1) if parts.has(name) else None,
+}
 
 
 def describe_posterior(posterior: GaussianPosterior) -> Tree:
     """The prior, the mean, the covariance, and what is particular to the kind."""
     kind = type(posterior).__name__
-    if KINDS.get(kind) is not type(posterior):
+    if POSTERIORS.get(kind) is not type(posterior):
         raise InputError(
-            f"{kind} cannot be saved; the posteriors of FullGP, TraceGP and FactorGP can ({', '.join(KINDS)}, exactly "
-            "and not as subclasses)"
+            f"{kind} cannot be saved; the posteriors of FullGP, TraceGP and FactorGP can ({', '.join(POSTERIORS)}, "
+            "exactly and not as subclasses)"
         )
-    own: Tree = {"noise": posterior._noise}
-    if isinstance(posterior, FactorPosterior):
-        own["objective"], own["rank"] = float(posterior.objective), int(posterior.rank)
-        own["restarts"] = [float(value) for value in posterior.restarts]
-    elif isinstance(posterior, FullPosterior | TracePosterior):
-        own["evidence_scale"] = posterior._evidence_scale
-        own["certificate"] = _describe_record(posterior.certificate)
-        if isinstance(posterior, FullPosterior):
-            own["solve_report"] = _describe_record(posterior.solve_report)
-        else:
-            penalty = posterior.penalty
-            if PENALTIES.get(type(penalty).__name__) is not type(penalty):
-                raise InputError(f"penalty: {' and '.join(PENALTIES)} can be saved, got {type(penalty).__name__}")
-            own["penalty"] = {"kind": type(penalty).__name__, **(_describe_record(penalty) or {})}
-            own["mean"] = describe_low_rank(posterior.mean_factors)
     return {
         "kind": kind,
         "prior": describe_prior(posterior.prior),
-        "coefficients": describe_coefficients(posterior.coefficients),
-        "covariance": describe_covariance(posterior.conditional),
-        "own": own,
+        "coefficients": _describe("coefficients", posterior.coefficients),
+        "covariance": _describe("covariance", posterior.conditional),
+        "own": _describe("own", posterior),
     }
 
 
-@torch.no_grad()
-def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> GaussianPosterior:
-    """The inverse of :func:`describe_posterior`; kernels are evaluated as a fit does.
-
-    :param trial: whether to ask it some questions, and refuse it if it has no answer.
-    """
-    kind = KINDS[parts.text("kind", KINDS)]
-    parts.only("kind", "prior", "coefficients", "covariance", "own")
-    prior = restore_prior(parts.fields("prior"), spending).requires_grad_(False)
-    ops = prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
-    largest = [
-        check_operator(op, f"{parts.where}.prior.{side}", thorough=trial)
-        for op, side in zip(ops, ("row", "col"), strict=True)
-    ]
-    coefficients = restore_coefficients(parts.fields("coefficients"), prior)
-    covariance = restore_covariance(parts.fields("covariance"), prior, ops, spending)
-    inner = covariance if isinstance(covariance, NoCovariance) else unscaled(covariance)[0]
-    if not isinstance(inner, COVARIANCES[kind]) or (kind is FactorPosterior and inner is not covariance):
-        raise StorageError(
-            f"{parts.where}.covariance: expected that of a {kind.__name__}, got {type(covariance).__name__}"
-        )
-    if isinstance(coefficients, SparseCoefficients):
-        pattern, pairs = coefficients.pattern, covariance.pairs
-        if not (torch.equal(pattern.rows, pairs.rows) and torch.equal(pattern.cols, pairs.cols)):
-            raise StorageError(
-                f"{parts.where}.coefficients: expected the pairs that the covariance is given, got others"
-            )
-    check_size(parts.where, prior, coefficients, covariance, largest)
-    restore: Callable[..., GaussianPosterior] = {
-        FullPosterior: _restore_full,
-        TracePosterior: _restore_trace,
-        FactorPosterior: _restore_factor,
-    }[kind]
-    own = parts.fields("own")
-    posterior = restore(own, prior, ops, coefficients, covariance)
-    posterior._noise = own.optional("noise", Fields.positive)
-    if trial:
-        check_answers(posterior, parts.where)
-    return posterior
+def _describe(name: str, value: Any) -> Any:
+    """An object by its parts, a class by its name, and a number as a plain one."""
+    if name in KINDS and type(value) not in KINDS[name].values():
+        raise InputError(f"{SAVED[name]} can be saved, got {type(value).__name__}")
+    if type(value) in STORED:
+        tree = {part: _describe(part, attrgetter(at)(value)) for part, at in STORED[type(value)].items()}
+        return {"kind": NAMES[type(value)], **tree} if type(value) in NAMES else tree
+    if isinstance(value, list | tuple):
+        return [_describe(name, item) for item in value]
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, type) and value not in REASONS.values():
+        raise InputError(f"conditional: {' and '.join(REASONS)} can be saved, got {value.__name__}")
+    return value.__name__ if isinstance(value, type) else value
 
 
-def _restore_full(own: Fields, *parts: Any) -> FullPosterior:
-    own.only("noise", "evidence_scale", "certificate", "solve_report")
-    if not isinstance(parts[2], SparseCoefficients):
-        raise StorageError(f"{own.where}: expected a coefficient for each pair, got a mean of low rank")
-    return FullPosterior(
-        *parts,
-        solve_report=own.optional("solve_report", partial(_restore_record, SolveReport)),
-        certificate=own.optional("certificate", partial(_restore_record, Certificate)),
-        evidence_scale=own.optional("evidence_scale", Fields.not_negative),
-    )
-
-
-def _restore_trace(own: Fields, *parts: Any) -> TracePosterior:
-    own.only("noise", "evidence_scale", "certificate", "penalty", "mean")
-    prior, ops, coefficients, _ = parts
-    certificate, mean = _restore_record(Certificate, own, "certificate"), None
-    if own.has("mean"):
-        mean = restore_low_rank(own.fields("mean"), prior, ops)
-        if (
-            not isinstance(coefficients, LowRankCoefficients)
-            or not torch.equal(coefficients.right, mean.right)
-            or not torch.equal(coefficients.left, mean.left * mean.values)
-        ):
-            raise StorageError(f"{own.where}.mean: expected the factors of the coefficients, got others")
-        if certificate.rank != mean.rank:
-            raise StorageError(f"{own.where}.certificate.rank: expected {mean.rank}, got {certificate.rank}")
-    elif not isinstance(coefficients, SparseCoefficients):
-        raise StorageError(f"{own.where}.mean: expected the factors of a mean of low rank, got none")
-    kind = PENALTIES[own.fields("penalty").text("kind", PENALTIES)]
-    return TracePosterior(
-        *parts,
-        certificate=certificate,
-        penalty=_restore_record(kind, own, "penalty", "kind"),
-        mean_factors=mean,
-        evidence_scale=own.optional("evidence_scale", Fields.not_negative),
-    )
-
-
-def _restore_factor(own: Fields, *parts: Any) -> FactorPosterior:
-    own.only("noise", "objective", "rank", "restarts")
-    prior, ops, coefficients, covariance = parts
-    rank = own.whole("rank")
-    if not isinstance(coefficients, LowRankCoefficients):
-        raise StorageError(f"{own.where}: expected a mean of low rank, got another")
-    if not rank == coefficients.left.shape[1] == covariance.x.shape[1]:
-        raise StorageError(f"{own.where}.rank: expected {coefficients.left.shape[1]} as in its factors, got {rank}")
-    return FactorPosterior(
-        prior,
-        ops,
-        coefficients,
-        align_factors(covariance, coefficients, ops, own.where),
-        objective=own.number("objective"),
-        restarts=own.each("restarts", Fields.number),
-        rank=rank,
-    )
-
-
-def _describe_record(record: Any) -> Tree | None:
-    if record is None:
-        return None
-    tree = {name: getattr(record, name) for name in RECORDS[type(record)]}
-    for name, value in tree.items():
-        if value is not None and not isinstance(value, str):
-            tree[name] = int(value) if RECORDS[type(record)][name] is Fields.whole else float(value)
-    return tree
+def _restore_kind(part: str, parts: Fields) -> type:
+    """The class of a part, which has the parts of that class and no others."""
+    kind = KINDS[part][parts.text("kind", KINDS[part])]
+    parts.only("kind", *STORED[kind])
+    return kind
 
 
 def _restore_record(kind: type, parent: Fields, name: str, *besides: str) -> Any:
     parts = parent.fields(name)
-    parts.only(*RECORDS[kind], *besides)
-    return kind(**{name: read_value(parts, name) for name, read_value in RECORDS[kind].items()})
+    parts.only(*STORED[kind], *besides)
+    return kind(**{part: READERS.get(part, Fields.number)(parts, part) for part in STORED[kind]})
+
+
+@torch.no_grad()
+def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> GaussianPosterior:
+    """The inverse of :func:`describe_posterior`; with a ``trial``, what does not answer some questions is refused."""
+    kind = POSTERIORS[parts.text("kind", POSTERIORS)]
+    parts.only("kind", "prior", "coefficients", "covariance", "own")
+    prior = restore_prior(parts.fields("prior"), spending).requires_grad_(False)
+    ops = prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
+    sides = [parts.fields("prior").fields(side) for side in ("row", "col")]
+    largest = [check_operator(op, side, thorough=trial) for op, side in zip(ops, sides, strict=True)]
+    coefficients: Any = _restore_coefficients(parts.fields("coefficients"), prior)
+    covariance = _restore_covariance(parts.fields("covariance"), prior, ops, spending, "covariance")
+    scaled = isinstance(covariance, ScaledCovariance)
+    fits = isinstance(covariance.inner if scaled else covariance, COVARIANCES[kind])
+    fits = fits and not (scaled and kind is FactorPosterior)
+    parts.require(fits, "covariance", f"that of a {kind.__name__}", type(covariance).__name__)
+    if isinstance(coefficients, SparseCoefficients):
+        pattern, pairs = coefficients.pattern, covariance.pairs
+        same = torch.equal(pattern.rows, pairs.rows) and torch.equal(pattern.cols, pairs.cols)
+        parts.require(same, "coefficients", "the pairs that the covariance is given")
+    check_size(parts, prior, coefficients, covariance, largest)
+    own = parts.fields("own")
+    own.only(*STORED[kind])
+    if kind is TracePosterior:
+        named = _restore_trace(own, prior, ops, coefficients)
+    elif kind is FullPosterior:
+        fits = isinstance(coefficients, SparseCoefficients)
+        own.require(fits, "", "a coefficient for each pair", "a mean of low rank")
+        named = {
+            "solve_report": own.optional("solve_report", partial(_restore_record, SolveReport)),
+            "certificate": own.optional("certificate", partial(_restore_record, Certificate)),
+        }
+    else:
+        own.require(isinstance(coefficients, LowRankCoefficients), "", "a mean of low rank", "another")
+        rank = coefficients.left.shape[1]
+        same = own.whole("rank") == rank == covariance.x.shape[1]
+        own.require(same, "rank", f"{rank} as in its factors", own.whole("rank"))
+        covariance = align_factors(covariance, coefficients, ops, own)
+        restarts = own.each("restarts", Fields.number)
+        named = {"objective": own.number("objective"), "restarts": restarts, "rank": rank}
+    if kind is not FactorPosterior:
+        named["evidence_scale"] = own.optional("evidence_scale", Fields.not_negative)
+    posterior = kind(prior, ops, coefficients, covariance, **named)
+    posterior._noise = own.optional("noise", Fields.positive)
+    if trial:
+        check_answers(posterior, parts)
+    return posterior
+
+
+def _restore_trace(own: Fields, prior: MatrixGP, ops: Operators, coefficients: Any) -> dict[str, Any]:
+    certificate, mean = _restore_record(Certificate, own, "certificate"), None
+    if own.has("mean"):
+        mean = _restore_low_rank(own.fields("mean"), prior, ops)
+        same = (
+            isinstance(coefficients, LowRankCoefficients)
+            and torch.equal(coefficients.right, mean.right)
+            and torch.equal(coefficients.left, mean.left * mean.values)
+        )
+        own.require(same, "mean", "the factors of the coefficients")
+        own.require(certificate.rank == mean.rank, "certificate.rank", str(mean.rank), certificate.rank)
+    else:
+        fits = isinstance(coefficients, SparseCoefficients)
+        own.require(fits, "mean", "the factors of a mean of low rank", "none")
+    penalty = _restore_record(_restore_kind("penalty", own.fields("penalty")), own, "penalty", "kind")
+    return {"certificate": certificate, "penalty": penalty, "mean_factors": mean}
+
+
+def _restore_covariance(parts: Fields, prior: MatrixGP, ops: Operators, spending: Spending, name: str) -> Any:
+    """A covariance; solvers and roots are made again from the prior's kernels."""
+    kind = _restore_kind(name, parts)
+    if kind is ScaledCovariance:
+        inner = _restore_covariance(parts.fields("of"), prior, ops, spending, "of")
+        return ScaledCovariance(inner, parts.positive("scale"))
+    parts.fields("pairs").only(*STORED[PairIndex])
+    pairs = PairIndex(*_restore_cells(parts.fields("pairs"), prior.shape), prior.shape)
+    if kind is NoCovariance:
+        return NoCovariance(pairs, parts.label("reason", 1000), REASONS[parts.text("error", REASONS)])
+    noise = parts.finite("noise", prior.dtype, () if parts.array("noise").dim() == 0 else (len(pairs),))
+    smallest = float(noise.min()) if noise.numel() else 1.0
+    parts.require(smallest >= 0, "noise", "variances that are not negative", smallest)
+    parts.require(smallest > 0, "noise", "positive variances", 0)
+    if kind is LaplaceCovariance:
+        for op in ops:  # dense eigenpairs, at most
+            spending.need(parts.where, memory_bytes=4 * 8 * op.shape[-1] ** 2, operations=10 * op.shape[-1] ** 3)
+        row_root, col_root = root(ops[0]), root(ops[1])
+        x = parts.finite("x", prior.dtype, (row_root.shape[-1], None))
+        z = parts.finite("z", prior.dtype, (col_root.shape[-1], x.shape[1]))
+        return LaplaceCovariance(row_root, col_root, x, z, pairs, noise)
+    tolerance, finest = parts.positive("tolerance"), torch.finfo(prior.dtype).eps
+    parts.require(finest <= tolerance < 1, "tolerance", f"a number from {finest:.2g} to 1", tolerance)
+    if kind is WholeListCovariance:
+        parts.require(noise.dim() == 0, "noise", "one number", noise.numel())
+        links = PositiveUnlabelled(pairs.rows, pairs.cols, prior.shape, parts.number("weight"))
+        return WholeListCovariance(ops, links, noise, tolerance=tolerance)
+    iterations = parts.whole("max_iterations", 1)
+    spending.budget.allows("iterations", iterations, f"{parts.where}.max_iterations")
+    method = cast(Method, parts.text("method", get_args(Method)))
+    complete = noise.dim() == 0 and len(pairs) == prior.shape[0] * prior.shape[1]
+    parts.require(method != "spectral" or complete, "method", "another than spectral", "it, which is for whole grids")
+    return ConditionalCovariance(ops, pairs, noise, tolerance=tolerance, method=method, max_iterations=iterations)
+
+
+def _restore_coefficients(parts: Fields, prior: MatrixGP) -> SparseCoefficients | LowRankCoefficients:
+    """One number for each pair, or two factors."""
+    if _restore_kind("coefficients", parts) is LowRankCoefficients:
+        return LowRankCoefficients(*_restore_factors(parts, ("left", "right"), prior))
+    rows, cols = _restore_cells(parts, prior.shape)
+    return SparseCoefficients(Pattern(rows, cols, prior.shape), parts.finite("values", prior.dtype, (len(rows),)))
+
+
+def _restore_low_rank(parts: Fields, prior: MatrixGP, ops: Operators) -> LowRank:
+    """A matrix in dual coordinates."""
+    parts.only(*STORED[LowRank])
+    values = parts.finite("values", prior.dtype, (None,))
+    descending = (values >= 0).all() and (values[1:] <= values[:-1]).all()
+    parts.require(descending, "values", "singular values, descending")
+    duals = _restore_factors(parts, ("left", "right"), prior, values.numel())
+    images = _restore_factors(parts, ("left_image", "right_image"), prior, values.numel())
+    for name, op, dual, image in zip(("left", "right"), ops, duals, images, strict=True):
+        gap = float((op._matmul(dual) - image).norm())
+        same = gap <= IMAGE_ERROR * float(image.norm())
+        parts.require(same, f"{name}_image", f"the kernel times {name}", "another matrix")
+    return LowRank(*duals, values, *images)
+
+
+def _restore_cells(parts: Fields, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """(T,) rows and (T,) columns within the matrix: distinct pairs, row by row, as solvers expect them."""
+    rows = parts.positions("rows", shape[0])
+    cols = parts.positions("cols", shape[1], rows.numel())
+    parts.require(((rows * shape[1] + cols).diff() > 0).all(), "", "distinct pairs, row by row")
+    return rows, cols
+
+
+def _restore_factors(
+    parts: Fields, names: tuple[str, str], prior: MatrixGP, rank: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """(M, R) and (N, R), finite"""
+    left = parts.finite(names[0], prior.dtype, (prior.shape[0], rank))
+    return left, parts.finite(names[1], prior.dtype, (prior.shape[1], left.shape[1]))
 
 
 def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
@@ -221,10 +286,9 @@ def save(posterior: GaussianPosterior, path: str | os.PathLike[str]) -> None:
     :param path: of the file; one that is there is replaced.
 
     Example:
-        >>> import gpytorch, mvgp, tempfile
-        >>> from mvgp.kernels import DiffusionKernel, Graph
+        >>> import gpytorch, mvgp, tempfile, torch
         >>> from mvgp.storage import save
-        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> kernel = mvgp.kernels.PrecomputedKernel(torch.eye(3, dtype=torch.float64))
         >>> data = mvgp.ObservedMatrix([0, 2], [1, 2], [0.5, -1.0], shape=(3, 3))
         >>> posterior = mvgp.FullGP(mvgp.MatrixGP(kernel, kernel), gpytorch.likelihoods.GaussianLikelihood()).fit(data)
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -252,15 +316,13 @@ def load(path: str | os.PathLike[str], *, budget: Budget | None = None, trial: b
     no path an :class:`~mvgp.errors.InputError`; there are no other errors.
 
     :param path: of the file, a regular one.
-    :param budget: limits for size, memory and work, checked before anything is allocated; the usual ones of
-        :class:`~mvgp.storage.Budget` when left out.
+    :param budget: limits for size, memory and work, checked before anything is allocated.
     :param trial: whether the posterior is asked about some cells before it is returned, and refused if it has no
         answer. False is for a posterior whose variances failed when it was saved, too, or take long.
 
     Example:
         >>> import gpytorch, mvgp, tempfile, torch
-        >>> from mvgp.kernels import DiffusionKernel, Graph
-        >>> kernel = DiffusionKernel(Graph([(0, 1), (1, 2)], 3))
+        >>> kernel = mvgp.kernels.DiffusionKernel(mvgp.kernels.Graph([(0, 1), (1, 2)], 3))
         >>> prior = mvgp.MatrixGP(kernel, gpytorch.kernels.RBFKernel(), col_inputs=torch.rand(5, 2))
         >>> data = mvgp.ObservedMatrix([0, 2], [1, 4], [0.5, -1.0], shape=(3, 5))
         >>> posterior = mvgp.FullGP(prior, gpytorch.likelihoods.GaussianLikelihood()).fit(data)
@@ -271,9 +333,9 @@ def load(path: str | os.PathLike[str], *, budget: Budget | None = None, trial: b
         True
 
     """
-    budget, trial = check_budget(budget), check_flag(trial, "trial")
+    spending, trial = Spending(budget), check_flag(trial, "trial")
     with wrap_storage_errors(path):
-        return restore_posterior(Fields(read(path, budget), "content"), Spending(budget), trial=trial)
+        return restore_posterior(Fields(read(path, spending.budget), "content"), spending, trial=trial)
 
 
 def _check_same_values(prior: MatrixGP, restored: MatrixGP) -> None:

@@ -1,21 +1,26 @@
-"""The prior in a file: two kernels, their inputs, and a mean; and the means of mvgp that can be saved."""
+"""The prior in a file: two kernels, their inputs, and a mean; and the kernels and means that can be saved."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import gpytorch.kernels as theirs
 import torch
-from torch import Tensor
+from gpytorch.kernels import Kernel
+from scipy import sparse
 
-from ..errors import InputError, StorageError
+from .. import kernels as ours
+from ..errors import InputError
+from ..linalg.spectra import check_covariance
 from ..priors.matrix_gp import Axis, MatrixGP
 from ..priors.means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
-from . import kernels as _kernels  # noqa: F401 (which registers them)
 from .archive import Tree
-from .budget import Spending
-from .fields import Fields
-from .registry import RestoreContext, describe_part, register, register_plain
+from .fields import Fields, Spending
+from .registry import RestoreContext, check_starts, describe_part, describe_sparse, register
 
+BIASED = ("base", "row_bias", "col_bias")  # parts of a BiasedMean
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -37,32 +42,6 @@ def describe_prior(prior: MatrixGP) -> Tree:
     }
 
 
-def restore_prior(parts: Fields, spending: Spending) -> MatrixGP:
-    """The inverse of :func:`describe_prior`."""
-    parts.only("dtype", "row", "col", "mean")
-    dtype = TYPES[parts.text("dtype", TYPES)]
-    kernels, axes = [], []
-    shared: dict[Any, Any] = {}
-    for side in (parts.fields("row"), parts.fields("col")):
-        side.only("kernel", "inputs")
-        inputs = _restore_inputs(side, dtype) if side.has("inputs") else None
-        shape = None if inputs is None else (int(inputs.shape[0]), int(inputs.shape[1]))
-        context = RestoreContext(dtype, spending, inputs=shape, shared=shared)
-        kernels.append(context.kernel(side.fields("kernel")))
-        axes.append(inputs)
-    prior = MatrixGP(*kernels, *axes, dtype=dtype)
-    prior.mean_module = RestoreContext(dtype, spending, shape=prior.shape).mean(parts.fields("mean"))
-    return prior
-
-
-def _restore_inputs(side: Fields, dtype: torch.dtype) -> Tensor:
-    """(n, d), in the prior's type or whole."""
-    inputs = side.array("inputs", shape=(None, None))
-    if inputs.dtype not in (dtype, torch.int64, torch.int32):
-        raise StorageError(f"{side.where}.inputs: expected {dtype} or whole numbers, got {inputs.dtype}")
-    return inputs
-
-
 def _describe_axis(axis: Axis) -> Tree:
     """A kernel and its inputs (n, d); None for inputs that are all nodes of the kernel in order."""
     nodes = [int(k.num_nodes) for k in (axis.kernel, *axis.kernel.sub_kernels()) if hasattr(k, "num_nodes")]
@@ -74,31 +53,134 @@ def _describe_axis(axis: Axis) -> Tree:
     }
 
 
-def _restore_popularity(parts: Fields, context: RestoreContext) -> MatrixMean:
-    parts.only("counts")
-    return PopularityMean(parts.finite("counts", context.dtype, context.shape[1:]), dtype=context.dtype)
+def restore_prior(parts: Fields, spending: Spending) -> MatrixGP:
+    """The inverse of :func:`describe_prior`."""
+    parts.only("dtype", "row", "col", "mean")
+    dtype = TYPES[parts.text("dtype", TYPES)]
+    kernels, axes = [], []
+    shared: dict[Any, Any] = {}
+    for side in (parts.fields("row"), parts.fields("col")):
+        side.only("kernel", "inputs")
+        inputs, shape = None, None
+        if side.has("inputs"):
+            inputs = side.array("inputs", shape=(None, None))
+            shape = (int(inputs.shape[0]), int(inputs.shape[1]))
+            fits = inputs.dtype in (dtype, torch.int64, torch.int32)
+            side.require(fits, "inputs", f"{dtype} or whole numbers", inputs.dtype)
+        context = RestoreContext(dtype, spending, inputs=shape, shared=shared)
+        kernels.append(context.kernel(side.fields("kernel")))
+        axes.append(inputs)
+    prior = MatrixGP(*kernels, *axes, dtype=dtype)
+    prior.mean_module = RestoreContext(dtype, spending, shape=prior.shape).mean(parts.fields("mean"))
+    return prior
 
 
-def _restore_given(parts: Fields, context: RestoreContext) -> MatrixMean:
+# Kernels and means ----------------------------------------------------------------------------------
+
+Reader = Callable[[Fields, str, RestoreContext], Any]
+
+
+def _register(kind: type, describe: Callable[[Any], Tree] | None = None, **readers: Reader) -> None:
+    """Register a class by the arguments of its constructor: attributes too, unless ``describe`` says what they are."""
+
+    def restore(parts: Fields, context: RestoreContext) -> Any:
+        parts.only(*readers)
+        arguments = {name: read(parts, name, context) for name, read in readers.items()}
+        on_dtype = {} if kind.__module__.startswith("gpytorch.") else {"dtype": context.dtype}
+        return kind(**arguments, **on_dtype, **context.options)
+
+    register(kind, describe or (lambda part: {name: getattr(part, name) for name in readers}), restore)
+
+
+def _tolerance(parts: Fields, name: str, context: RestoreContext) -> float | None:
+    tolerance = parts.optional(name, Fields.positive)
+    parts.require(tolerance is None or tolerance < 1, name, "a number below 1", tolerance)
+    return tolerance
+
+
+def _power(kernel: theirs.PolynomialKernel) -> Tree:
+    return {"power": kernel.power if isinstance(kernel.power, int) else float(kernel.power)}
+
+
+def _restore_joined(kind: type[Kernel], parts: Fields, context: RestoreContext) -> Kernel:
+    parts.only("kernels")
+    kernels = [context.kernel(inner) for inner in parts.each("kernels", Fields.fields)]
+    parts.require(kernels, "kernels", "at least one kernel", "none")
+    return kind(*kernels, **context.options)  # it takes no options: some are an error
+
+
+def _restore_precomputed(parts: Fields, context: RestoreContext) -> Kernel:
     parts.only("matrix")
-    return GivenMean(parts.finite("matrix", context.dtype, context.shape), context.dtype)
+    matrix = parts.finite("matrix", context.dtype, (None, None))
+    symmetric = matrix.shape[0] == matrix.shape[1] and torch.equal(matrix, matrix.mT)
+    parts.require(symmetric, "matrix", "a symmetric matrix", f"another of {tuple(matrix.shape)}")
+    parts.require(matrix.numel(), "matrix", "at least one item", "none")
+    if ("covariance", id(matrix)) not in context.shared:
+        context.spending.need(parts.where, memory_bytes=4 * matrix.nbytes, operations=len(matrix) ** 3)
+        check_covariance(matrix, "matrix")
+        context.shared["covariance", id(matrix)] = matrix
+    kernel = ours.PrecomputedKernel(torch.eye(1, dtype=context.dtype), **context.options)
+    kernel.matrix = matrix  # to the last bit, which making it symmetric again might change
+    return kernel
+
+
+def _restore_row_bias(parts: Fields, context: RestoreContext) -> MatrixMean:
+    parts.only()
+    return RowBiasMean(context.shape[0], context.dtype)
 
 
 def _restore_biased(parts: Fields, context: RestoreContext) -> MatrixMean:
-    parts.only("base", "row_bias", "col_bias")
-    m, n = context.shape
-    base = context.mean(parts.fields("base"))
-    biases = parts.finite("row_bias", context.dtype, (m,)), parts.finite("col_bias", context.dtype, (n,))
-    return BiasedMean(base, *biases)
+    parts.only(*BIASED)
+    sizes = zip(BIASED[1:], context.shape, strict=True)
+    biases = [parts.finite(name, context.dtype, (size,)) for name, size in sizes]
+    return BiasedMean(context.mean(parts.fields("base")), *biases)
 
 
-register_plain(ZeroMean, lambda context: ZeroMean(context.dtype))
-register_plain(ConstantMean, lambda context: ConstantMean(dtype=context.dtype))
-register_plain(RowBiasMean, lambda context: RowBiasMean(context.shape[0], context.dtype))
-register(PopularityMean, lambda mean: {"counts": mean.counts}, _restore_popularity)
-register(GivenMean, lambda mean: {"matrix": mean.matrix}, _restore_given)
-register(
-    BiasedMean,
-    lambda mean: {"base": mean.base, "row_bias": mean.row_bias, "col_bias": mean.col_bias},
-    _restore_biased,
-)
+def _describe_features(kernel: ours.FeatureKernel) -> Tree:
+    features, arrays = kernel.features, dict.fromkeys(("dense", "starts", "ends", "values"))
+    arrays |= describe_sparse(features.source) if features.is_sparse else {"dense": features.source}
+    return {"width": features.shape[1], **arrays}
+
+
+def _restore_features(parts: Fields, context: RestoreContext) -> Kernel:
+    parts.only("width", "dense", "starts", "ends", "values")
+    width = parts.whole("width", 1)
+    rows = 0 if context.inputs is None else context.inputs[0]
+    memory = 8 * (4 * width + 2 * rows * width)
+    context.spending.need(parts.where, memory_bytes=memory, operations=2 * rows**2 * width)
+    features: Any
+    if parts.has("dense"):
+        for name in ("starts", "ends", "values"):
+            parts.require(not parts.has(name), name, "nothing beside dense features", "something")
+        features = parts.finite("dense", context.dtype, (None, width))
+    else:
+        starts, ends = parts.array("starts", torch.int64, (None,)), parts.positions("ends", width)
+        values = parts.finite("values", context.dtype, (ends.numel(),))
+        check_starts(starts, ends, parts)
+        arrays = (values.numpy(), ends.numpy(), starts.numpy())
+        features = sparse.csr_array(arrays, shape=(starts.numel() - 1, width))
+    return ours.FeatureKernel(features, dtype=context.dtype, **context.options)
+
+
+for _kind in (ours.DiffusionKernel, ours.RegularizedLaplacianKernel, ours.GraphMaternKernel):
+    _register(
+        _kind,
+        graph=lambda parts, name, context: context.graph(parts.fields(name)),
+        method=lambda parts, name, context: parts.text(name, ("auto", "eigen", "chebyshev")),
+        tolerance=_tolerance,
+    )
+register(ours.PrecomputedKernel, lambda kernel: {"matrix": kernel.matrix}, _restore_precomputed)
+register(ours.FeatureKernel, _describe_features, _restore_features)
+for _kind in (theirs.RBFKernel, theirs.RQKernel, theirs.PeriodicKernel, theirs.CosineKernel, theirs.LinearKernel):
+    _register(_kind)
+_register(theirs.MaternKernel, nu=lambda parts, name, context: parts.number(name))
+_register(theirs.PolynomialKernel, _power, power=lambda parts, name, context: parts.positive(name))
+_register(theirs.ScaleKernel, base_kernel=lambda parts, name, context: context.kernel(parts.fields(name)))
+for _kind in (theirs.AdditiveKernel, theirs.ProductKernel):
+    register(_kind, lambda kernel: {"kernels": list(kernel.kernels)}, partial(_restore_joined, _kind))
+_register(ZeroMean)
+_register(ConstantMean)
+register(RowBiasMean, lambda mean: {}, _restore_row_bias)
+_register(PopularityMean, counts=lambda parts, name, context: parts.finite(name, context.dtype, context.shape[1:]))
+_register(GivenMean, matrix=lambda parts, name, context: parts.finite(name, context.dtype, context.shape))
+register(BiasedMean, lambda mean: {name: getattr(mean, name) for name in BIASED}, _restore_biased)

@@ -1,19 +1,22 @@
 """The registry of kernels and prior means that can be saved: how each class is taken apart and put together again.
 
-Every part of a prior goes through it, those of mvgp and gpytorch as well as a user's own. A file names the classes of
-its parts and can name no others. Parameters and their constraints are stored for every class alike; an entry of the
-registry adds what its constructor needs besides.
+Every part of a prior goes through it, a user's own as well. A file names classes of the registry and can name no
+others. Parameters and their constraints are stored for every class alike; an entry adds what its constructor needs.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import gpytorch
 import torch
+from gpytorch.constraints import GreaterThan, Interval, LessThan, Positive
 from gpytorch.kernels import Kernel
+from gpytorch.utils.transforms import inv_sigmoid, inv_softplus
+from scipy import sparse
 from torch import Tensor
 
 from ..checks import check_callable
@@ -22,13 +25,19 @@ from ..kernels.graph import EIGEN_LIMIT, Graph, GraphKernel
 from ..linalg.chebyshev import MAX_NODES
 from ..priors.means import MatrixMean
 from .archive import Tree
-from .budget import Spending
-from .fields import Fields
-from .graphs import describe_graph, restore_graph
-from .parameters import describe_parameters, restore_parameters
+from .fields import Fields, Spending
 
 MAX_COLUMNS = 10**6  # of inputs
 MAX_NESTING = 8  # kernels inside kernels; gpytorch's time to list them doubles with each
+GRAPH_BYTES = 200  # of a graph's matrices, for each node and each link
+# what each class is made with, and the bound that may be infinite
+CONSTRAINTS: dict[type[Interval], tuple[tuple[float, ...], str]] = {
+    Positive: ((), "upper"),
+    GreaterThan: ((0.0,), "upper"),
+    LessThan: ((0.0,), "lower"),
+    Interval: ((0.0, 1.0), ""),
+}
+NAMES = {kind.__name__: kind for kind in CONSTRAINTS}
 
 
 @dataclass(frozen=True)
@@ -58,27 +67,26 @@ class RestoreContext:
         return 1 if self.inputs is None else self.inputs[1]
 
     def kernel(self, parts: Fields) -> Kernel:
-        """The inverse of :func:`describe_part` for a kernel: the kernel of an axis, or one inside another."""
-        if self.depth > MAX_NESTING:
-            raise StorageError(f"{parts.where}: expected kernels in at most {MAX_NESTING} others, got more")
+        """A kernel from what :func:`describe_part` made of it: that of an axis, or one inside another."""
+        parts.require(self.depth <= MAX_NESTING, "", f"kernels in at most {MAX_NESTING} others", "more")
         self.spending.need(parts.where, kernels=1)
         parts.only("kind", "active_dims", "ard_num_dims", "parameters", "own")
         entry = _entry(parts, Kernel)
         options = _restore_options(parts, self.width, on_nodes=hasattr(entry.kind, "num_nodes"))
         on_graph = issubclass(entry.kind, GraphKernel)
         if not on_graph:
-            self.need_matrix(parts.where, self.width)
+            self._need_matrix(parts.where, self.width)
         kernel = _restore(entry, parts, dataclasses.replace(self, depth=self.depth + 1, options=options))
         if on_graph:  # with a dense matrix or without
-            _check_graph_kernel(kernel, self, parts.where)
+            self._check_graph_kernel(kernel, parts)
         may_be_zero = ("raw_shift",) if on_graph else ()
         restore_parameters(kernel, parts.fields("parameters"), self.dtype, may_be_zero=may_be_zero)
         if entry.kind.__module__.startswith(("mvgp.", "gpytorch.")):
-            _check_signs(kernel, parts.where)
+            _check_signs(kernel, parts.fields("parameters"))
         return kernel
 
     def mean(self, parts: Fields) -> MatrixMean:
-        """The inverse of :func:`describe_part` for a mean: that of the prior, or one inside another."""
+        """A mean from what :func:`describe_part` made of it: that of the prior, or one inside another."""
         parts.only("kind", "parameters", "own")
         mean: MatrixMean = _restore(_entry(parts, MatrixMean), parts, self)
         restore_parameters(mean, parts.fields("parameters"), self.dtype)
@@ -87,22 +95,46 @@ class RestoreContext:
 
     def graph(self, parts: Fields) -> Graph:
         """A graph; kernels that shared one share it again, and with it the eigenpairs it keeps."""
-        return restore_graph(parts, self.spending, self.shared)
+        parts.only("starts", "ends", "weights")
+        starts = parts.array("starts", torch.int64, (None,))
+        count = starts.numel() - 1
+        ends = parts.positions("ends", max(count, 0))
+        weights = parts.finite("weights", torch.float64, (ends.numel(),))
+        key = ("graph", id(starts), id(ends), id(weights))
+        if key not in self.shared:
+            check_starts(starts, ends, parts)
+            self.spending.need(parts.where, memory_bytes=GRAPH_BYTES * (starts.numel() + ends.numel()))
+            edges = torch.stack([torch.arange(count).repeat_interleave(starts.diff()), ends], dim=1)
+            parts.require((edges[:, 0] < ends).all(), "", "links above the diagonal")
+            parts.require(((edges[:, 0] * count + ends).diff() > 0).all(), "", "each link once, row by row")
+            # arrays that live keep their identities
+            self.shared[key] = Graph(edges, count, weights), (starts, ends, weights)
+        graph: Graph = self.shared[key][0]
+        return graph
 
-    def need_matrix(self, where: str, operations: int = 1) -> None:
+    def _need_matrix(self, where: str, operations: int) -> None:
         """Ask for an n x n matrix of the inputs, if there are any, at so many operations for each entry."""
         if self.inputs is not None:
             cells = self.inputs[0] ** 2
             memory = 2 * self.dtype.itemsize * cells
             self.spending.need(where, memory_bytes=memory, operations=(20 + operations) * cells)
 
+    def _check_graph_kernel(self, kernel: GraphKernel, parts: Fields) -> None:
+        """Eigenpairs are dense; a polynomial of the graph is not."""
+        nodes = kernel.num_nodes
+        if not kernel.uses_eigenpairs:
+            self.spending.need(parts.where, memory_bytes=8 * MAX_NODES**2)
+            return
+        parts.require(nodes <= EIGEN_LIMIT, "own.graph", f"at most {EIGEN_LIMIT} nodes for eigenpairs", nodes)
+        self.spending.need(parts.where, memory_bytes=32 * nodes**2, operations=10 * nodes**3)
+        self._need_matrix(parts.where, nodes)
+
 
 Describe = Callable[[Any], Tree]
 Restore = Callable[[Fields, RestoreContext], Any]
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     kind: type
     describe: Describe
     restore: Restore
@@ -155,29 +187,19 @@ def register(kind: type, describe: Describe, restore: Restore, *, name: str | No
     _ENTRIES[label] = _Entry(kind, describe, restore)
 
 
-def register_plain(kind: type, make: Callable[[RestoreContext], Any]) -> None:
-    """Register a class that is stored by its parameters alone."""
-
-    def restore(parts: Fields, context: RestoreContext) -> Any:
-        parts.only()
-        return make(context)
-
-    register(kind, lambda part: {}, restore)
-
-
 def describe_part(part: Kernel | MatrixMean, where: str) -> Tree:
     """A kernel or a mean with the parts inside it; ``where`` is for messages."""
-    names = [name for name, entry in _ENTRIES.items() if entry.kind is type(part)]
-    if not names:
+    kind = next((name for name, entry in _ENTRIES.items() if entry.kind is type(part)), None)
+    if kind is None:
         base, plural = (Kernel, "kernels") if isinstance(part, Kernel) else (MatrixMean, "means")
         raise InputError(
             f"{where}: {_full_name(type(part))} cannot be saved; these {plural} can, exactly and not as subclasses: "
             f"{', '.join(_names(base))}; {_advice(type(part).__name__)}"
         )
-    own = _ENTRIES[names[0]].describe(part)
+    own = _ENTRIES[kind].describe(part)
     if not isinstance(own, dict):
-        raise InputError(f"{where}: expected a dictionary from describe of {names[0]}, got {type(own).__name__}")
-    tree = {"kind": names[0], "parameters": describe_parameters(part, where), "own": _describe_value(own, where)}
+        raise InputError(f"{where}: expected a dictionary from describe of {kind}, got {type(own).__name__}")
+    tree = {"kind": kind, "parameters": describe_parameters(part, where), "own": _describe_value(own, where)}
     if isinstance(part, Kernel):
         dims = part.active_dims
         tree["active_dims"] = None if dims is None else [int(dim) for dim in dims]
@@ -192,18 +214,13 @@ def _restore(entry: _Entry, parts: Fields, context: RestoreContext) -> Any:
         raise
     except (MvgpError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, AttributeError) as error:
         raise StorageError(f"{parts.where}: {type(error).__name__}: {error}") from error
-    if type(part) is not entry.kind:
-        raise StorageError(f"{parts.where}: expected {_full_name(entry.kind)}, got {type(part).__name__} from restore")
+    parts.require(type(part) is entry.kind, "", _full_name(entry.kind), f"{type(part).__name__} from restore")
     return part
 
 
 def _entry(parts: Fields, base: type) -> _Entry:
-    names = _names(base)
-    kind = parts.text("kind")
-    if kind not in names:
-        raise StorageError(
-            f"{parts.where}.kind: expected one of {', '.join(names)}, got {kind!r:.100}; {_advice('its class')}"
-        )
+    names, kind = _names(base), parts.text("kind")
+    parts.require(kind in names, "kind", f"one of {', '.join(names)}", f"{kind!r:.60}; {_advice('its class')}")
     return _ENTRIES[kind]
 
 
@@ -212,47 +229,31 @@ def _restore_options(parts: Fields, width: int, *, on_nodes: bool) -> dict[str, 
     options: dict[str, Any] = {}
     if parts.has("active_dims"):
         dims = options["active_dims"] = tuple(parts.each("active_dims", Fields.whole))
-        if not 0 < len(dims) <= width or max(dims) >= width:
-            raise StorageError(
-                f"{parts.where}.active_dims: expected columns of the {width} that the inputs have, got {dims!r:.100}"
-            )
+        inside = 0 < len(dims) <= width and max(dims) < width
+        parts.require(inside, "active_dims", f"columns of the {width} that the inputs have", dims)
     if parts.has("ard_num_dims"):
         count = options["ard_num_dims"] = parts.whole("ard_num_dims", 1, MAX_COLUMNS)
-        if on_nodes:
-            raise StorageError(f"{parts.where}: expected a kernel on nodes without ard_num_dims, got {count}")
-        if count > width:
-            raise StorageError(
-                f"{parts.where}.ard_num_dims: expected at most {width}, the columns of the inputs, got {count}"
-            )
+        parts.require(not on_nodes, "", "a kernel on nodes without ard_num_dims", count)
+        parts.require(count <= width, "ard_num_dims", f"at most {width}, the columns of the inputs", count)
     return options
 
 
-def _check_graph_kernel(kernel: GraphKernel, context: RestoreContext, where: str) -> None:
-    """Eigenpairs are dense; a polynomial of the graph is not."""
-    nodes = kernel.num_nodes
-    if not kernel.uses_eigenpairs:
-        context.spending.need(where, memory_bytes=8 * MAX_NODES**2)
-        return
-    if nodes > EIGEN_LIMIT:
-        raise StorageError(f"{where}.own.graph: expected at most {EIGEN_LIMIT} nodes for eigenpairs, got {nodes}")
-    context.spending.need(where, memory_bytes=32 * nodes**2, operations=10 * nodes**3)
-    context.need_matrix(where, nodes)
-
-
-def _check_signs(kernel: Kernel, where: str) -> None:
+def _check_signs(kernel: Kernel, parts: Fields) -> None:
     """Lengths, times, variances and the like are not negative; an offset may be. A user's kernel has its own rules."""
     for name, constraint in kernel._constraints.items():
         raw = name.removesuffix("_constraint")
-        if raw != "raw_offset" and bool((constraint.transform(kernel._parameters[raw]) < 0).any()):
-            raise StorageError(f"{where}.parameters.{raw}: expected a number that is not negative, got another")
+        fits = raw == "raw_offset" or (constraint.transform(kernel._parameters[raw]) >= 0).all()
+        parts.require(fits, raw, "a number that is not negative", "another")
 
 
 def _describe_value(value: Any, where: str) -> Any:
     """Plain values and tensors, for whatever ``describe`` may return."""
     if isinstance(value, Kernel | MatrixMean):
         return describe_part(value, where)
-    if isinstance(value, Graph):
-        return describe_graph(value)
+    if isinstance(value, Graph):  # by the links from each node to later ones
+        upper = sparse.csr_array(sparse.triu(value.adjacency(), k=1), dtype="float64")
+        upper.sort_indices()
+        return describe_sparse(upper, "weights")
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):
@@ -268,6 +269,19 @@ def _describe_value(value: Any, where: str) -> Any:
     )
 
 
+def describe_sparse(matrix: sparse.csr_array, values: str = "values") -> Tree:
+    """Where each row starts (N + 1,), the columns of its entries (E,), and the entries (E,), called ``values``."""
+    starts, ends = (torch.from_numpy(part.astype("int64")) for part in (matrix.indptr, matrix.indices))
+    return {"starts": starts, "ends": ends, values: torch.from_numpy(matrix.data)}
+
+
+def check_starts(starts: Tensor, ends: Tensor, parts: Fields) -> None:
+    """Where the rows of a sparse matrix start: ascending numbers from 0 to how many entries there are."""
+    count = ends.numel()
+    inside = starts.numel() >= 2 and int(starts[0]) == 0 and int(starts[-1]) == count
+    parts.require(inside and (starts[1:] >= starts[:-1]).all(), "starts", f"ascending numbers from 0 to {count}")
+
+
 def _names(base: type) -> list[str]:
     return [name for name, entry in _ENTRIES.items() if issubclass(entry.kind, base)]
 
@@ -278,3 +292,89 @@ def _full_name(kind: type) -> str:
 
 def _advice(kind: str) -> str:
     return f"for a class of your own, call mvgp.storage.register({kind}, describe, restore) first"
+
+
+# Parameters: raw values, bit for bit, with their constraints -----------------------------------------
+
+
+def describe_parameters(module: gpytorch.Module, where: str) -> Tree:
+    """The module's own parameters by name; not those of modules inside it."""
+    return {
+        name: {
+            "values": values.detach().cpu(),
+            "requires_grad": bool(values.requires_grad),
+            "constraint": _describe_constraint(module._constraints.get(f"{name}_constraint"), f"{where}.{name}"),
+        }
+        for name, values in module._parameters.items()
+        if values is not None
+    }
+
+
+def restore_parameters(
+    module: gpytorch.Module, parts: Fields, dtype: torch.dtype, *, may_be_zero: Collection[str] = ()
+) -> None:
+    """Give a fresh module the parameters it had, all finite; those that may be zero have raw values from -infinity."""
+    expected = {name: values for name, values in module._parameters.items() if values is not None}
+    parts.require(parts.keys() == set(expected), "", str(sorted(expected)), sorted(parts.keys()))
+    for name, fresh in expected.items():
+        own = parts.fields(name)
+        own.only("values", "requires_grad", "constraint")
+        values = own.array("values", dtype, tuple(fresh.shape)).clone()
+        constraint = _restore_constraint(own.fields("constraint"), dtype, values) if own.has("constraint") else None
+        missing = constraint is None and f"{name}_constraint" in module._constraints
+        own.require(not missing, "", "a constraint", "none")
+        _check_values(values, constraint, own.where, name in may_be_zero)
+        module.register_parameter(name, torch.nn.Parameter(values, requires_grad=own.flag("requires_grad")))
+        if constraint is not None:
+            module.register_constraint(name, constraint)
+
+
+def _check_values(values: Tensor, constraint: Interval | None, where: str, may_be_zero: bool) -> None:
+    """Finite raw numbers that stand for finite ones, which their transform keeps within the bounds."""
+    at_end = (values == -torch.inf) & may_be_zero
+    checks = [("finite numbers", values, torch.isfinite(values) | at_end)]
+    if constraint is not None:
+        actual, low, high = constraint.transform(values), constraint.lower_bound, constraint.upper_bound
+        # rounding may put a number on its bound, but what has to be positive is not 0, save for those that may be
+        inside = torch.isfinite(actual) & (actual >= low) & (actual <= high) & ~((low == 0) & (actual == 0) & ~at_end)
+        checks.append(("numbers within their constraint", actual, inside))
+    for expected, numbers, fits in checks:
+        if not bool(fits.all()):
+            raise StorageError(f"{where}.values: expected {expected}, got {numbers[~fits].flatten()[0].item()}")
+
+
+def _describe_constraint(constraint: Any, where: str) -> Tree | None:
+    if constraint is None:
+        return None
+    if type(constraint) not in CONSTRAINTS or not _has_default_transform(constraint):
+        raise InputError(
+            f"{where}: a constraint can be saved if it is {', '.join(NAMES)} of gpytorch with its default "
+            f"transform, got {constraint!r}"
+        )
+    lower, upper = (bound.detach().cpu() for bound in (constraint.lower_bound, constraint.upper_bound))
+    return {"kind": type(constraint).__name__, "lower": lower, "upper": upper}
+
+
+def _has_default_transform(constraint: Interval) -> bool:
+    there, back = constraint._transform, constraint._inv_transform
+    if type(constraint) is Interval:
+        return there is torch.sigmoid and back is inv_sigmoid
+    softplus = type(there) is torch.nn.Softplus and (there.beta, there.threshold) == (1, 20)
+    return softplus and back is inv_softplus
+
+
+def _restore_constraint(parts: Fields, dtype: torch.dtype, values: Tensor) -> Interval:
+    parts.only("kind", "lower", "upper")
+    kind = NAMES[parts.text("kind", NAMES)]
+    arguments, infinite = CONSTRAINTS[kind]
+    lower, upper = (parts.array(name, dtype) for name in ("lower", "upper"))
+    for name, bound in (("lower", lower), ("upper", upper)):
+        sizes = zip(reversed(bound.shape), reversed(values.shape), strict=False)
+        broadcasts = bound.dim() <= values.dim() and all(size in (1, full) for size, full in sizes)
+        parts.require(broadcasts, name, f"a bound of {tuple(values.shape)}", tuple(bound.shape))
+        finite = name == infinite or not bool(torch.isinf(bound).any())
+        parts.require(finite, name, f"a finite bound of {kind.__name__}", bound)
+    parts.require((lower < upper).all(), "", "lower < upper")
+    constraint = kind(*arguments)
+    constraint.lower_bound, constraint.upper_bound = lower.clone(), upper.clone()  # to the last bit
+    return constraint

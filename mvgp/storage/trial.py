@@ -25,7 +25,9 @@ from ..posteriors.factor import LaplaceCovariance
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
-from .covariances import Operators
+from .fields import Fields
+
+Operators = tuple[LinearOperator, LinearOperator]  # both kernel matrices
 
 DENSE_SIZE = 3072  # of a dense kernel up to which it is checked to be positive semi-definite
 EIGEN_SIZE = 512  # of a dense kernel up to which that is by its eigenvalues; beyond, by a Cholesky factor
@@ -34,69 +36,62 @@ VARIANCE_PAIRS = 3000  # observed pairs up to which variances are computed, in a
 FACTOR_ERROR = 1e-3  # relative; far above rounding, on this machine or another
 
 
-def check_operator(op: LinearOperator, where: str, *, thorough: bool) -> float:
+def check_operator(op: LinearOperator, parts: Fields, *, thorough: bool) -> float:
     """A bound on the entries of a kernel matrix, which is refused unless it is finite and positive semi-definite.
 
-    :param thorough: whether to look at the eigenvalues of a matrix without structure.
+    A matrix without structure is looked at for that only if ``thorough``.
     """
     op = op.detach()
     if isinstance(op, ChebyshevLinearOperator):
-        return _not_negative(op.values, where, slack=op.tolerance)
+        return _not_negative(op.values, parts, slack=op.tolerance)
     if isinstance(op, SpectralLinearOperator):
-        return _not_negative(op.spectrum, where)
+        return _not_negative(op.spectrum, parts)
     if isinstance(op, DiagLinearOperator):
-        return _not_negative(op.diagonal(), where)
+        return _not_negative(op.diagonal(), parts)
     if isinstance(op, GramLinearOperator):
-        return _not_negative(op.scale, where) * _not_negative(op.features.squared_norms(), where)
+        return _not_negative(op.scale, parts) * _not_negative(op.features.squared_norms(), parts)
     if isinstance(op, ConstantMulLinearOperator):
-        return _not_negative(op.expanded_constant, where) * check_operator(op.base_linear_op, where, thorough=thorough)
+        return _not_negative(op.expanded_constant, parts) * check_operator(op.base_linear_op, parts, thorough=thorough)
     if isinstance(op, SumLinearOperator):
-        return sum(check_operator(term, where, thorough=thorough) for term in op.linear_ops)
+        return sum(check_operator(term, parts, thorough=thorough) for term in op.linear_ops)
     if isinstance(op, InterpolatedLinearOperator):
-        return check_operator(op.base_linear_op, where, thorough=thorough)
+        return check_operator(op.base_linear_op, parts, thorough=thorough)
     matrix = op.to_dense()
-    if not bool(torch.isfinite(matrix).all()):
-        raise StorageError(f"{where}: expected a kernel with finite values, got others")
+    parts.require(torch.isfinite(matrix).all(), "", "a kernel with finite values")
+    largest = float(matrix.abs().amax())
     if thorough and len(matrix) <= DENSE_SIZE:
-        _check_psd(matrix, where)
-    return float(matrix.abs().amax())
+        _check_psd(matrix, largest, parts)
+    return largest
 
 
-def _check_psd(matrix: Tensor, where: str) -> None:
+def _check_psd(matrix: Tensor, largest: float, parts: Fields) -> None:
     """As a root of the matrix needs it, up to rounding in how its entries were computed."""
     skew = float((matrix - matrix.mT).abs().amax())
-    if skew > 10 * torch.finfo(matrix.dtype).eps ** 0.5 * float(matrix.abs().amax()):
-        raise StorageError(
-            f"{where}: expected a symmetric kernel matrix, got one that rounding has spoilt by {skew:.2g}"
-        )
+    symmetric = skew <= 10 * torch.finfo(matrix.dtype).eps ** 0.5 * largest
+    parts.require(symmetric, "", "a symmetric kernel matrix", f"one that rounding has spoilt by {skew:.2g}")
     if len(matrix) <= EIGEN_SIZE:
-        eigenpairs(matrix, where)
+        eigenpairs(matrix, parts.where)
         return
     lift = tolerance(matrix) * float(matrix.abs().sum(-1).amax())  # at least that times the largest eigenvalue
     _, info = torch.linalg.cholesky_ex(matrix + lift * torch.eye(len(matrix), dtype=matrix.dtype))
-    if int(info) > 0:
-        raise StorageError(f"{where}: expected a kernel matrix that is positive semi-definite, got another")
+    parts.require(int(info) <= 0, "", "a kernel matrix that is positive semi-definite", "another")
 
 
-def _not_negative(values: Tensor, where: str, slack: float = 0.0) -> float:
+def _not_negative(values: Tensor, parts: Fields, slack: float = 0.0) -> float:
     largest = float(values.amax()) if values.numel() else 0.0
-    fits = bool(torch.isfinite(values).all()) and bool((values >= -slack * abs(largest)).all())
-    if not fits:
-        raise StorageError(f"{where}: expected a kernel whose spectrum is finite and not negative, got another")
+    fits = torch.isfinite(values).all() and (values >= -slack * abs(largest)).all()
+    parts.require(fits, "", "a kernel whose spectrum is finite and not negative", "another")
     return largest
 
 
 def check_size(
-    where: str,
+    parts: Fields,
     prior: MatrixGP,
     coefficients: SparseCoefficients | LowRankCoefficients,
     covariance: PosteriorCovariance | NoCovariance,
     largest: list[float],
 ) -> None:
-    """Refuse numbers so large or so small that what is computed from them overflows.
-
-    :param largest: bounds on the entries of both kernel matrices.
-    """
+    """Refuse numbers that overflow in what is computed; ``largest`` are bounds on the entries of both kernels."""
     room = torch.finfo(prior.dtype).max ** 0.5  # so that squares fit
     if isinstance(coefficients, SparseCoefficients):
         size = float(coefficients.values.double().abs().sum())
@@ -106,21 +101,19 @@ def check_size(
     entry = largest[0] * largest[1]
     numbers = [*prior.mean_module.parameters(), *prior.mean_module.buffers()]
     shift = max((float(part.detach().double().abs().amax()) for part in numbers if part.numel()), default=0.0)
-    if not size * entry + shift < room or not size < room:
-        raise StorageError(
-            f"{where}: expected means that fit in {prior.dtype}, got a bound of {size * entry + shift:.3g}"
-        )
+    bound = size * entry + shift
+    parts.require(bound < room and size < room, "", f"means that fit in {prior.dtype}", f"a bound of {bound:.3g}")
     if isinstance(covariance, NoCovariance):
         return
     noise = covariance.noise.double()
     count = max(len(covariance.pairs), 1)
     sizes = (entry * count, float(noise.amax()), 1 / float(noise.amin())) if noise.numel() else (entry,)
-    if not all(0 <= size < room for size in sizes):
-        raise StorageError(f"{where}: expected variances that fit in {prior.dtype}, got kernels up to {entry:.3g}")
+    fits = all(0 <= size < room for size in sizes)
+    parts.require(fits, "", f"variances that fit in {prior.dtype}", f"kernels up to {entry:.3g}")
 
 
 def align_factors(
-    covariance: LaplaceCovariance, coefficients: LowRankCoefficients, ops: Operators, where: str
+    covariance: LaplaceCovariance, coefficients: LowRankCoefficients, ops: Operators, parts: Fields
 ) -> LaplaceCovariance:
     """The covariance with factors whose product is the mean of the coefficients; refused if there are none.
 
@@ -138,8 +131,8 @@ def align_factors(
         float((factor.norm(dim=0) - length).norm()) <= FACTOR_ERROR * float(length.norm())
         for factor, length in zip((x, z), lengths, strict=True)
     )
-    if not kept or not _agrees(rotated, coefficients, ops):
-        raise StorageError(f"{where}: expected factors whose product is the mean of the coefficients, got others")
+    fits = kept and _agrees(rotated, coefficients, ops)
+    parts.require(fits, "", "factors whose product is the mean of the coefficients")
     return rotated
 
 
@@ -152,20 +145,20 @@ def _agrees(covariance: LaplaceCovariance, coefficients: LowRankCoefficients, op
     return float((left @ (right.mT @ probe) - product).norm()) <= FACTOR_ERROR * float(product.norm())
 
 
-def check_answers(posterior: GaussianPosterior, where: str) -> None:
+def check_answers(posterior: GaussianPosterior, parts: Fields) -> None:
     """Ask about some cells; no answer, or one that is not finite, is a refusal. What is too large is not asked."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they come again with the user's own questions
             for name, values in _ask(posterior):
-                if not bool(torch.isfinite(values).all()):
-                    raise StorageError(f"{where}: expected a posterior with finite answers, got another {name}")
+                finite = torch.isfinite(values).all()
+                parts.require(finite, "", "a posterior with finite answers", f"another {name}")
     except StorageError:
         raise
     except (MvgpError, ArithmeticError, RuntimeError, ValueError) as error:
         raise StorageError(
-            f"{where}: expected a posterior that answers, got {type(error).__name__}: {error}; load(..., trial=False) "
-            "takes it as it is"
+            f"{parts.where}: expected a posterior that answers, got {type(error).__name__}: {error}; "
+            "load(..., trial=False) takes it as it is"
         ) from error
 
 

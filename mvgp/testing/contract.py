@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,40 +38,21 @@ class Contract:
         return next(base.__name__ for base in cls.__mro__ if ours.get(base.__name__) is base)
 
     def require(self, holds: Any, rule: str) -> None:
-        """``holds`` is true.
-
-        :param holds: a bool or a tensor () of one.
-        :param rule: what is expected, for the message.
-        """
+        """``holds``, a bool or a tensor () of one, is true; ``rule`` is what is expected, for the message."""
         if not bool(holds):
             raise AssertionError(f"{self.contract_name()}: {rule}")
 
     def require_close(
         self, actual: Tensor, expected: Tensor, rule: str, *, relative: float = 1e-8, absolute: float | None = None
     ) -> None:
-        """Two tensors agree in shape, dtype and value.
-
-        :param actual: (...) what the object gave.
-        :param expected: (...) what it should have given.
-        :param rule: what is expected, for the message.
-        :param relative: largest error, relative to each number.
-        :param absolute: largest error otherwise; ``relative`` times the largest number when left out.
-        """
-        largest = float(expected.detach().abs().max()) if expected.numel() else 0.0
-        torch.testing.assert_close(
-            actual,
-            expected,
-            rtol=relative,
-            atol=relative * largest if absolute is None else absolute,
-            msg=lambda reason: f"{self.contract_name()}: {rule}\n{reason}",
-        )
+        """Two tensors (...) agree in shape, dtype and value, up to errors of ``relative`` |expected| + ``absolute``."""
+        if absolute is None:  # relative to the largest number
+            absolute = relative * float(expected.detach().abs().max()) if expected.numel() else 0.0
+        failed = f"{self.contract_name()}: {rule}\n"
+        torch.testing.assert_close(actual, expected, rtol=relative, atol=absolute, msg=lambda why: failed + why)
 
     def require_refusal(self, call: Any, rule: str) -> None:
-        """``call()`` raises a ``ValueError`` (as ``InputError`` is) or an ``IndexError``.
-
-        :param call: without arguments.
-        :param rule: what is expected, for the message.
-        """
+        """``call()`` raises a ``ValueError`` (as ``InputError`` is) or an ``IndexError``."""
         try:
             call()
         except (ValueError, IndexError):
@@ -143,13 +125,12 @@ def run_contract(contract: type[Contract]) -> ContractResult:
     return ContractResult(tuple(kept), broken, skipped)
 
 
-def slopes(function: Callable[[Tensor], Tensor], at: Tensor, step: float = 1e-6) -> Tensor:
-    """The gradient of ``function`` () by central differences, in the shape of ``at``."""
-    actual = torch.empty(at.numel(), dtype=torch.float64)
-    for index in range(at.numel()):
-        away = torch.zeros_like(at).flatten()
+@torch.no_grad()
+def slopes(function: Callable[..., Tensor], at: Tensor, *given: Tensor, step: float = 1e-6) -> Tensor:
+    """The gradient of ``function(at, *given)`` () by central differences, in the shape of ``at``."""
+    actual = torch.empty_like(at, dtype=torch.float64)
+    for index in np.ndindex(*at.shape):
+        away = torch.zeros_like(at)
         away[index] = step
-        away = away.reshape(at.shape)
-        with torch.no_grad():
-            actual[index] = (function(at + away) - function(at - away)) / (2 * step)
-    return actual.reshape(at.shape)
+        actual[index] = (function(at + away, *given) - function(at - away, *given)) / (2 * step)
+    return actual

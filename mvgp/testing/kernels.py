@@ -17,6 +17,15 @@ from ..priors.matrix_gp import MatrixGP
 from .contract import Contract, rounding, slopes
 
 
+def _operator(kernel: Kernel, *inputs: Tensor) -> LinearOperator:
+    return to_linear_operator(kernel(*inputs).evaluate_kernel())
+
+
+def _dense(kernel: Kernel, *inputs: Tensor) -> Tensor:
+    actual: Tensor = _operator(kernel, *inputs).to_dense().detach()
+    return actual
+
+
 class KernelContract(Contract):
     """Rules of a gpytorch kernel that is to be one side of a :class:`~mvgp.MatrixGP`.
 
@@ -47,18 +56,14 @@ class KernelContract(Contract):
             raise NotImplementedError("override make_inputs: the kernel has no num_nodes")
         return torch.arange(nodes[0]).unsqueeze(1)
 
-    @staticmethod
-    def _operator(kernel: Kernel, first: Tensor, second: Tensor | None = None) -> LinearOperator:
-        return to_linear_operator(kernel(first, second).evaluate_kernel())
-
-    def _dense(self, kernel: Kernel, first: Tensor, second: Tensor | None = None) -> Tensor:
-        actual: Tensor = self._operator(kernel, first, second).to_dense().detach()
-        return actual
+    def _matrix(self) -> tuple[Kernel, Tensor, Tensor]:
+        """The kernel, its inputs, and their matrix (n, n)."""
+        kernel, inputs = self.make_kernel(), self.make_inputs()
+        return kernel, inputs, _dense(kernel, inputs)
 
     def test_the_matrix_is_a_covariance(self) -> None:
         """(n, n), finite, symmetric, positive semi-definite."""
-        inputs = self.make_inputs()
-        matrix = self._dense(self.make_kernel(), inputs)
+        _, inputs, matrix = self._matrix()
         size = len(inputs)
         self.require(matrix.shape == (size, size), f"the matrix of n inputs is (n, n), got {tuple(matrix.shape)}")
         self.require(torch.isfinite(matrix).all(), "the matrix is finite")
@@ -69,49 +74,45 @@ class KernelContract(Contract):
 
     def test_it_is_lazy_in_the_right_way(self) -> None:
         """Products with the operator are products with the dense matrix."""
-        operator = self._operator(self.make_kernel(), self.make_inputs())
-        dense = operator.to_dense().detach()
+        operator = _operator(self.make_kernel(), self.make_inputs()).detach()
+        dense = operator.to_dense()
         right = torch.randn(len(dense), 3, generator=torch.Generator().manual_seed(0), dtype=dense.dtype)
-        actual = (operator @ right).detach()
-        self.require_close(actual, dense @ right, "K @ x is the dense product", relative=rounding(dense.dtype))
+        self.require_close(
+            operator @ right, dense @ right, "K @ x is the dense product", relative=rounding(dense.dtype)
+        )
 
     def test_the_diagonal_is_that_of_the_matrix(self) -> None:
         """kernel(x, diag=True), and the operator's own diagonal."""
-        kernel, inputs = self.make_kernel(), self.make_inputs()
-        expected = self._dense(kernel, inputs).diagonal()
-        alone = kernel(inputs, diag=True).detach()
-        self.require_close(alone, expected, "kernel(x, diag=True) is the diagonal of kernel(x)")
-        actual = self._operator(kernel, inputs).diagonal().detach()
-        self.require_close(actual, expected, "the operator's diagonal is the diagonal of the matrix")
+        kernel, inputs, matrix = self._matrix()
+        alone, actual = kernel(inputs, diag=True).detach(), _operator(kernel, inputs).diagonal().detach()
+        self.require_close(alone, matrix.diagonal(), "kernel(x, diag=True) is the diagonal of kernel(x)")
+        self.require_close(actual, matrix.diagonal(), "the operator's diagonal is the diagonal of the matrix")
 
     def test_some_inputs_give_a_part_of_the_matrix(self) -> None:
         """In any order, and between two sets of inputs."""
-        kernel, inputs = self.make_kernel(), self.make_inputs()
-        matrix, last = self._dense(kernel, inputs), len(inputs) - 1
-        first, second = torch.tensor([last, 0]), torch.tensor([1, last, 1])
-        rule = "kernel(x[i], x[j]) is a block of kernel(x)"
-        self.require_close(self._dense(kernel, inputs[first], inputs[second]), matrix[first][:, second], rule)
-        actual = self._dense(kernel, inputs[first])
-        self.require_close(actual, matrix[first][:, first], "kernel(x[i]) is a block of kernel(x)")
-        actual = kernel(inputs[second], inputs[second.flip(0)], diag=True).detach()
-        self.require_close(
-            actual, matrix[second, second.flip(0)], "kernel(x[i], x[j], diag=True) are entries of kernel(x)"
-        )
+        kernel, inputs, matrix = self._matrix()
+        last = len(inputs) - 1
+        i, j = torch.tensor([last, 0]), torch.tensor([1, last, 1])
+        actual = _dense(kernel, inputs[i], inputs[j])
+        self.require_close(actual, matrix[i][:, j], "kernel(x[i], x[j]) is a block of kernel(x)")
+        self.require_close(_dense(kernel, inputs[i]), matrix[i][:, i], "kernel(x[i]) is a block of kernel(x)")
+        i = j.flip(0)
+        actual = kernel(inputs[j], inputs[i], diag=True).detach()
+        self.require_close(actual, matrix[j, i], "kernel(x[i], x[j], diag=True) are entries of kernel(x)")
 
     def test_gradients_of_the_parameters(self) -> None:
         """Of a weighted sum of the matrix, by differences, for each raw parameter that is learned."""
-        kernel, inputs = self.make_kernel(), self.make_inputs()
-        size = len(inputs)
-        weights = torch.randn(size, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        kernel, inputs, matrix = self._matrix()
+        weights = torch.randn(matrix.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         for name, parameter in kernel.named_parameters():
             if not parameter.requires_grad:
                 continue
-            (actual,) = torch.autograd.grad((weights * self._operator(kernel, inputs).to_dense()).sum(), parameter)
+            (actual,) = torch.autograd.grad((weights * _operator(kernel, inputs).to_dense()).sum(), parameter)
             start = parameter.detach().clone()
 
             def total(raw: Tensor, parameter: Tensor = parameter) -> Tensor:
                 parameter.data.copy_(raw)
-                return (weights * self._dense(kernel, inputs)).sum()
+                return (weights * _dense(kernel, inputs)).sum()
 
             expected = slopes(total, start, step=1e-5)
             parameter.data.copy_(start)
@@ -119,12 +120,12 @@ class KernelContract(Contract):
 
     def test_a_copy_is_apart(self) -> None:
         """A posterior keeps a deep copy of the prior: later changes of the kernel must not reach it."""
-        kernel, inputs = self.make_kernel(), self.make_inputs()
-        twin, before = copy.deepcopy(kernel), self._dense(kernel, inputs)
+        kernel, inputs, before = self._matrix()
+        twin = copy.deepcopy(kernel)
         for parameter in kernel.parameters():
             parameter.data.add_(0.5)
         rule = "a deep copy keeps its matrix when the original changes"
-        self.require_close(self._dense(twin, inputs), before, rule, relative=1e-12)
+        self.require_close(_dense(twin, inputs), before, rule, relative=1e-12)
 
     def test_its_state_can_be_carried_over(self) -> None:
         """state_dict holds all that is learned."""
@@ -132,28 +133,26 @@ class KernelContract(Contract):
         for parameter in kernel.parameters():
             parameter.data.add_(0.25)
         other.load_state_dict(kernel.state_dict())
-        actual, expected = self._dense(other, inputs), self._dense(kernel, inputs)
+        actual, expected = _dense(other, inputs), _dense(kernel, inputs)
         self.require_close(actual, expected, "a kernel with the same state_dict has the same matrix", relative=1e-12)
 
     def test_it_goes_to_single_precision(self) -> None:
         """kernel.to(torch.float32) computes in it."""
-        kernel, inputs = self.make_kernel(), self.make_inputs()
-        expected = self._dense(kernel, inputs)
+        kernel, inputs, expected = self._matrix()
         self.require(expected.dtype == torch.float64, f"the matrix is in double precision, got {expected.dtype}")
         points = inputs.float() if inputs.is_floating_point() else inputs
-        actual = self._dense(kernel.to(torch.float32), points)
+        actual = _dense(kernel.to(torch.float32), points)
         self.require(actual.dtype == torch.float32, f"after .to(torch.float32) the matrix is too, got {actual.dtype}")
         self.require_close(actual.double(), expected, "single precision is about the same matrix", relative=1e-4)
 
     def test_it_is_a_side_of_a_prior(self) -> None:
         """MatrixGP takes it for rows and for columns."""
         other = PrecomputedKernel(torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64))
-        inputs = self.make_inputs()
-        matrix = self._dense(self.make_kernel(), inputs)
+        _, inputs, matrix = self._matrix()
         rows = MatrixGP(self.make_kernel(), other, row_inputs=inputs).covariance().to_dense().detach()
         cols = MatrixGP(other, self.make_kernel(), col_inputs=inputs).covariance().to_dense().detach()
-        self.require_close(rows, torch.kron(matrix, other.matrix), "as row kernel it gives K x K_N", relative=1e-8)
-        self.require_close(cols, torch.kron(other.matrix, matrix), "as column kernel it gives K_M x K", relative=1e-8)
+        self.require_close(rows, torch.kron(matrix, other.matrix), "as row kernel it gives K x K_N")
+        self.require_close(cols, torch.kron(other.matrix, matrix), "as column kernel it gives K_M x K")
 
 
 class GraphKernelContract(KernelContract):
@@ -173,10 +172,7 @@ class GraphKernelContract(KernelContract):
     """
 
     def make_graph_kernel(self, graph: Graph, **options: Any) -> GraphKernel:
-        """The kernel on any graph.
-
-        :param options: to be handed on: ``method``, ``tolerance``, ``dtype``.
-        """
+        """The kernel on any graph; ``options`` (``method``, ``tolerance``, ``dtype``) are to be handed on."""
         raise NotImplementedError("override make_graph_kernel")
 
     def make_graph(self) -> Graph:
@@ -203,7 +199,7 @@ class GraphKernelContract(KernelContract):
         kernel = self.make_kernel()
         values, vectors = (torch.from_numpy(part) for part in np.linalg.eigh(kernel.graph.laplacian().toarray()))
         spectrum = (kernel.spectrum(values.clamp(0, 2)) + kernel.shift).detach()
-        actual = self._dense(kernel, self.make_inputs())
+        actual = _dense(kernel, self.make_inputs())
         self.require_close(actual, (vectors * spectrum) @ vectors.mT, "K = f(L) + shift I", relative=1e-9)
 
     def test_the_polynomial_agrees_with_the_eigenpairs(self) -> None:
@@ -212,7 +208,7 @@ class GraphKernelContract(KernelContract):
         for method in ("eigen", "chebyshev"):
             kernel = self.make_graph_kernel(self.make_graph(), method=method)
             self.require(kernel.method == method, "make_graph_kernel hands its options on to GraphKernel")
-            actual[method] = self._dense(kernel, inputs)
+            actual[method] = _dense(kernel, inputs)
         self.require_close(actual["chebyshev"], actual["eigen"], "polynomial and eigenpairs agree", relative=1e-8)
 
     def test_names_of_nodes_do_not_matter(self) -> None:
@@ -220,7 +216,6 @@ class GraphKernelContract(KernelContract):
         graph = self.make_graph()
         order = np.roll(np.arange(graph.num_nodes), 3)
         other = Graph.from_adjacency(graph.adjacency()[order][:, order])
-        before, after = (
-            self._dense(self.make_graph_kernel(g), torch.arange(g.num_nodes).unsqueeze(1)) for g in (graph, other)
-        )
+        inputs = torch.arange(graph.num_nodes).unsqueeze(1)
+        before, after = (_dense(self.make_graph_kernel(part), inputs) for part in (graph, other))
         self.require_close(after, before[order][:, order], "another order of nodes, another order of K", relative=1e-9)

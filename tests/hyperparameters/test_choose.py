@@ -7,8 +7,8 @@ import torch
 import mvgp
 from mvgp.errors import InputError
 from mvgp.hyperparameters import Choice, ChoiceInterrupted, NegativeSets, choose, split_pairs, split_rows
-from mvgp.hyperparameters.records import AveragedRanker, PathRecord, Point, best_of, strongest_within, summarise
-from mvgp.hyperparameters.scoring import Score
+from mvgp.hyperparameters.records import AveragedRanker, PathRecord, Score
+from mvgp.hyperparameters.validation import Point, best_of, strongest_within, summarise
 from mvgp.metrics import ranking_scores
 from mvgp.models.trace_gp import path_strengths
 from tests.hyperparameters.planted import gaussian_model, make_links, make_numbers, ranking_model

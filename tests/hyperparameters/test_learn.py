@@ -11,7 +11,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 import mvgp
 from mvgp.errors import InputError, SizeError
 from mvgp.hyperparameters import learn, log_marginal
-from mvgp.hyperparameters.parameters import standard_errors
+from mvgp.hyperparameters.learning import standard_errors
 from mvgp.hyperparameters.probes import Reference
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.priors import RowBiasMean

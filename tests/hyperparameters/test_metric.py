@@ -8,8 +8,7 @@ import torch
 import mvgp
 from mvgp.errors import InputError
 from mvgp.hyperparameters import split_pairs, with_negatives
-from mvgp.hyperparameters.records import AveragedRanker
-from mvgp.hyperparameters.scoring import resolve_metric, score_over_rows, score_over_tasks
+from mvgp.hyperparameters.records import AveragedRanker, resolve_metric, score_over_rows, score_over_tasks
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.metrics import ranking_scores
 from tests import randomness

@@ -8,7 +8,7 @@ from scipy import stats
 import mvgp
 from mvgp.errors import InputError
 from mvgp.hyperparameters import NegativeSets, with_negatives
-from mvgp.hyperparameters.negatives import draw_distinct
+from mvgp.hyperparameters.splits import draw_distinct
 from tests import chance, randomness
 from tests.hyperparameters.planted import cells
 

@@ -10,9 +10,15 @@ import mvgp
 from mvgp.errors import ConvergenceError
 from mvgp.hyperparameters import log_marginal
 from mvgp.hyperparameters import probes as reference
-from mvgp.hyperparameters.derivative import form_gradients, with_gradients
 from mvgp.hyperparameters.marginal import MarginalSettings, noise_of, pair_log_marginal
-from mvgp.hyperparameters.probes import Reference, krylov, log_determinant, log_quadrature
+from mvgp.hyperparameters.probes import (
+    Reference,
+    form_gradients,
+    krylov,
+    log_determinant,
+    log_quadrature,
+    with_gradients,
+)
 from mvgp.kernels import DiffusionKernel
 from mvgp.priors import ConstantMean
 from tests import randomness

@@ -10,8 +10,8 @@ import torch
 import mvgp
 from mvgp.errors import InputError
 from mvgp.hyperparameters import learn_trace, log_marginal, trace_bound
-from mvgp.hyperparameters.parameters import ParameterVector
-from mvgp.hyperparameters.trace_bound import TraceObjective
+from mvgp.hyperparameters.learning import Objective, ParameterVector
+from mvgp.hyperparameters.trace_bound import FittedBound
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.priors import ConstantMean
@@ -90,7 +90,7 @@ def test_without_a_trace_norm_it_is_the_log_marginal_likelihood():
 def test_the_gradient_is_that_of_the_maximum_over_the_mean(ranking, weighted):
     prior, likelihood, data = make(ranking, weighted)
     vector = ParameterVector({"": prior, "likelihood": likelihood})
-    objective = TraceObjective(prior, likelihood, data, MU, vector, 1e-12, 5000, {})
+    objective = Objective(vector, FittedBound(prior, likelihood, data, MU, 1e-12, 5000, {}))
     start = vector.get()
     _, gradient = objective.both(start)
     for place in range(len(start)):

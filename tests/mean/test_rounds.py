@@ -15,11 +15,9 @@ from mvgp.likelihoods.losses import SinglePrecisionLoss
 from mvgp.linalg import root
 from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, conjugate, proximal, solve_dense, solve_proximal
-from mvgp.mean.accelerated import CoreSpace, core_step
-from mvgp.mean.certificate import Iterate
 from mvgp.mean.conjugate import Factors, balanced, conjugate_steps
-from mvgp.mean.problem import LowRank, orthonormal
-from mvgp.mean.spectrum import StepOperator, krylov_images, random_images, subspace_pass
+from mvgp.mean.low_rank import Iterate, LowRank, StepOperator, krylov_images, orthonormal, random_images, subspace_pass
+from mvgp.mean.proximal import CoreSpace, core_step
 from tests import randomness
 from tests.oracles import random_edges
 
@@ -93,8 +91,12 @@ def assert_valid(problem, mean, tolerance):
         (mean.right, mean.right_image, problem.cols_times),
     ):
         eye = torch.eye(mean.rank, dtype=dual.dtype)
-        torch.testing.assert_close(dual.mT @ times(dual), eye, atol=tolerance, rtol=0)
-        torch.testing.assert_close(times(dual), image, atol=tolerance * float(image.abs().max()), rtol=0)
+        # a vector of length 1 in the norm of a kernel with small eigenvalues is long, and so are its rounding errors
+        kernel = times(torch.eye(len(dual), dtype=dual.dtype))
+        lengths = dual.norm(dim=0)
+        rounding = 10 * len(dual) * torch.finfo(dual.dtype).eps * torch.linalg.matrix_norm(kernel, 2) * lengths  # (R,)
+        assert ((dual.mT @ times(dual) - eye).abs() <= tolerance + rounding.unsqueeze(1) * lengths).all()
+        assert ((times(dual) - image).abs() <= tolerance * image.abs().max() + rounding).all()
     assert bool((mean.values > 0).all())
     assert bool((mean.values.diff() <= 0).all())
 
@@ -344,8 +346,10 @@ def test_a_rough_start_in_single_precision_leads_to_the_same_optimum(kind, alpha
     penalty = SpectralElasticNet(0.1 * lam_max(problem), alpha)
     truth = solve_dense(problem, penalty, tolerance=1e-6).certificate
     precisions = []
-    rounds = proximal._rounds
-    monkeypatch.setattr(proximal, "_rounds", lambda p, *rest: precisions.append(p.dtype) or rounds(p, *rest))
+    run = proximal._Rounds.run
+    monkeypatch.setattr(
+        proximal._Rounds, "run", lambda self, *rest: precisions.append(self.problem.dtype) or run(self, *rest)
+    )
     for tolerance in (5e-3, 1e-6):
         precisions.clear()
         found = solve_proximal(problem, penalty, tolerance=tolerance, max_iterations=2000, single_from=1)

@@ -10,8 +10,8 @@ from linear_operator import to_linear_operator
 from mvgp.likelihoods import SquaredLoss
 from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, solve_hybrid, solve_proximal
-from mvgp.mean.certificate import dual_bound
-from mvgp.mean.spectrum import StepOperator, random_images, subspace_pass
+from mvgp.mean.low_rank import StepOperator, random_images, subspace_pass
+from mvgp.mean.problem import dual_bound
 from mvgp.mean.spectrum_bound import LanczosRuns, bound_spectrum, exact_values, largest_value
 from tests import randomness
 

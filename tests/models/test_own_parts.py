@@ -17,7 +17,8 @@ from mvgp.likelihoods import (
     RankingLikelihood,
     RankingLists,
 )
-from mvgp.likelihoods.whole_lists import WholeListRankingLoss, WholeListRetargetedLoss
+from mvgp.likelihoods.losses import WholeListRetargetedLoss
+from mvgp.likelihoods.thresholds import WholeListRankingLoss
 from mvgp.priors import ZeroMean
 from tests import randomness
 from tests.oracles import assert_same_optimum, certified_distance

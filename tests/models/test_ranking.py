@@ -11,7 +11,8 @@ import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood, OrderedSimplex, RetargetedLoss
-from mvgp.likelihoods.whole_lists import WholeListRankingLoss, WholeListSquaredLoss
+from mvgp.likelihoods.losses import WholeListSquaredLoss
+from mvgp.likelihoods.thresholds import WholeListRankingLoss
 from mvgp.metrics import ranking_scores
 from mvgp.priors import GivenMean
 from tests import randomness

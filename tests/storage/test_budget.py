@@ -12,7 +12,7 @@ import mvgp
 from mvgp.errors import InputError, SizeError, StorageError
 from mvgp.kernels import DiffusionKernel, Graph, graph
 from mvgp.linalg import chebyshev
-from mvgp.storage import Budget, archive, kernels, registry
+from mvgp.storage import Budget, archive, priors, registry
 from tests import randomness
 from tests.storage import examples
 from tests.storage.forgery import arrays, built, forged, manifest
@@ -107,7 +107,7 @@ def test_features_of_a_width_that_is_only_said(tree, tmp_path, monkeypatch):
     content = tree("trace, features")
     content["prior"]["col"]["kernel"]["own"]["kernels"][1]["own"]["width"] = 10**9
     path = written(content, tmp_path)
-    monkeypatch.setattr(kernels.sparse, "csr_array", lambda *_args, **_options: pytest.fail("was built"))
+    monkeypatch.setattr(priors.sparse, "csr_array", lambda *_args, **_options: pytest.fail("was built"))
     with pytest.raises(StorageError, match="memory bytes, got 32,"):
         mvgp.load(path)
 
@@ -115,7 +115,7 @@ def test_features_of_a_width_that_is_only_said(tree, tmp_path, monkeypatch):
 def test_dimensions_that_are_only_said(tree, tmp_path, monkeypatch):
     content = tree("full")
     content["prior"]["col"]["kernel"]["ard_num_dims"] = 10**6
-    monkeypatch.setattr(kernels.theirs.RBFKernel, "__init__", lambda *_args, **_options: pytest.fail("was built"))
+    monkeypatch.setattr(priors.theirs.RBFKernel, "__init__", lambda *_args, **_options: pytest.fail("was built"))
     with pytest.raises(StorageError, match="ard_num_dims: expected at most 2, the columns of the inputs, got 1000000"):
         mvgp.load(written(content, tmp_path))
 

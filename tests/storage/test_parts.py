@@ -10,7 +10,7 @@ import mvgp
 from mvgp.errors import InputError, StorageError
 from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, RegularizedLaplacianKernel
 from mvgp.priors import BiasedMean, ConstantMean, GivenMean, PopularityMean, RowBiasMean, ZeroMean
-from mvgp.storage import archive, kernels
+from mvgp.storage import archive, priors
 from tests import randomness
 from tests.storage.examples import COLS, M, N, X, gaussian, numbers, observed, precomputed
 
@@ -211,8 +211,8 @@ def test_a_matrix_that_serves_many_kernels_is_checked_once(tmp_path, monkeypatch
     one = precomputed(N)
     posterior = fit(one + theirs.ScaleKernel(one) + one)
     posterior.save(tmp_path / "file")
-    seen, check = [], kernels.check_covariance
-    monkeypatch.setattr(kernels, "check_covariance", lambda matrix, name: seen.append(check(matrix, name)))
+    seen, check = [], priors.check_covariance
+    monkeypatch.setattr(priors, "check_covariance", lambda matrix, name: seen.append(check(matrix, name)))
     mvgp.load(tmp_path / "file")
     assert len(seen) == 1
 

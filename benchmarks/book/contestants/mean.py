@@ -15,11 +15,10 @@ from mvgp.kernels import DiffusionKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood, RetargetedLoss, SquaredLoss
 from mvgp.linalg.pairs import Pattern
 from mvgp.mean import LowRank, MeanProblem, SpectralElasticNet, solve_hybrid, solve_proximal
-from mvgp.mean.certificate import Iterate, dual_bound
 from mvgp.mean.conjugate import conjugate_steps
 from mvgp.mean.factored import FactoredProblem
-from mvgp.mean.problem import times
-from mvgp.mean.spectrum import StepOperator, leading_values, random_images, subspace_pass
+from mvgp.mean.low_rank import Iterate, StepOperator, leading_values, random_images, subspace_pass
+from mvgp.mean.problem import dual_bound, times
 
 from .problems import peak_gib, power_law_graph, random_pairs
 

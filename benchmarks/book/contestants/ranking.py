@@ -14,8 +14,8 @@ import torch
 import mvgp
 from mvgp.errors import ConvergenceError
 from mvgp.hyperparameters import Split, choose, split_pairs
-from mvgp.hyperparameters.negatives import NegativeSets
 from mvgp.hyperparameters.records import AveragedRanker
+from mvgp.hyperparameters.splits import NegativeSets
 from mvgp.kernels import Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood, OrderedSimplex
 from mvgp.metrics import ranking_scores

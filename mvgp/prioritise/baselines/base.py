@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cache
 from typing import Annotated, Any, Protocol, get_type_hints, runtime_checkable
 
 import numpy as np
@@ -11,16 +10,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from ...checks import (
-    check_dtype,
-    check_flag,
-    check_instance,
-    check_not_negative,
-    check_part,
-    check_positive,
-    check_seed,
-    check_whole_number,
-)
+from ... import checks
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...kernels.graph import Graph
@@ -32,18 +22,18 @@ BLOCK = 256  # rows computed at a time: bounds the memory of dense intermediate 
 
 
 def _check_graph(graph: Any, name: str) -> None:
-    check_instance(graph, name, Graph, "mvgp.kernels.Graph")
+    checks.check_instance(graph, name, Graph, "mvgp.kernels.Graph")
 
 
 # Types of settings: each states the check that a recipe runs on it.
 NodeGraph = Annotated[Graph, _check_graph]
-Count = Annotated[int, check_whole_number]
-Seed = Annotated[int, check_seed]
-Positive = Annotated[float, check_positive]
-NotNegative = Annotated[float, check_not_negative]
-Part = Annotated[float, check_part]  # above 0 and at most 1
-Flag = Annotated[bool, check_flag]
-Precision = Annotated[torch.dtype, check_dtype]
+Count = Annotated[int, checks.check_whole_number]
+Seed = Annotated[int, checks.check_seed]
+Positive = Annotated[float, checks.check_positive]
+NotNegative = Annotated[float, checks.check_not_negative]
+Part = Annotated[float, checks.check_part]  # above 0 and at most 1
+Flag = Annotated[bool, checks.check_flag]
+Precision = Annotated[torch.dtype, checks.check_dtype]
 
 
 @runtime_checkable
@@ -65,13 +55,14 @@ class Recipe(ABC):
     dtype: Precision
 
     def __post_init__(self) -> None:
-        for name, check in _checks(type(self)):
-            check(getattr(self, name), name)
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            for check in getattr(hint, "__metadata__", ()):
+                check(getattr(self, name), name)
 
     def fit(self, links: PositiveUnlabelled) -> BlockRanker:
         """The ranker given ``links``."""
         # labels of both kinds are refused: a negative says something that no baseline would use
-        check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
+        checks.check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
         for name, count in zip(("row_graph", "col_graph"), links.shape, strict=True):
             graph = getattr(self, name, None)
             if graph is not None and graph.num_nodes != count:
@@ -90,12 +81,6 @@ class Recipe(ABC):
         """(R, N): the scores of a block of rows (R,), from the arrays of :meth:`_prepare`."""
 
 
-@cache
-def _checks(recipe: type[Recipe]) -> list[tuple[str, Any]]:
-    hints = get_type_hints(recipe, include_extras=True)
-    return [(name, hint.__metadata__[0]) for name, hint in hints.items() if hasattr(hint, "__metadata__")]
-
-
 class BlockRanker:
     """A fitted baseline: a :class:`~mvgp.metrics.Ranker` that computes rows when they are asked for.
 
@@ -105,12 +90,7 @@ class BlockRanker:
     """
 
     def __init__(self, recipe: Recipe, shape: tuple[int, int], arrays: dict[str, Any]) -> None:
-        self.recipe, self._shape, self.arrays, self.dtype = recipe, shape, arrays, recipe.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(M, N)"""
-        return self._shape
+        self.recipe, self.shape, self.arrays, self.dtype = recipe, shape, arrays, recipe.dtype
 
     def scores(self, rows: Any = None, *, block: int = BLOCK) -> Tensor:
         """(R, N): the scores of whole rows.
@@ -119,7 +99,7 @@ class BlockRanker:
         :param block: how many rows are computed at a time.
         """
         positions = np.arange(self.shape[0]) if rows is None else check_index(rows, self.shape[0], "rows").cpu().numpy()
-        size = check_whole_number(block, "block")
+        size = checks.check_whole_number(block, "block")
         scores = np.empty((len(positions), self.shape[1]), dtype=DTYPES[self.dtype])
         for start in range(0, len(positions), size):
             scores[start : start + size] = self.recipe._block(positions[start : start + size], **self.arrays)
@@ -136,18 +116,16 @@ def weights(graph: Graph, dtype: torch.dtype) -> Any:
 
 def row_normalised(matrix: Any) -> Any:
     """D^-1 A: each row adds up to 1, or to 0 if it is empty."""
-    return (sparse.diags_array(_power_of_sums(matrix, 1, -1.0)) @ matrix).tocsr()
+    return (_power_of_sums(matrix, 1, -1.0) @ matrix).tocsr()
 
 
 def symmetrically_normalised(matrix: Any) -> Any:
     """D^-1/2 A E^-1/2 with the sums D of the rows and E of the columns; its singular values are at most 1."""
-    left, right = (sparse.diags_array(_power_of_sums(matrix, axis, -0.5)) for axis in (1, 0))
-    return (left @ matrix @ right).tocsr()
+    return (_power_of_sums(matrix, 1, -0.5) @ matrix @ _power_of_sums(matrix, 0, -0.5)).tocsr()
 
 
-def _power_of_sums(matrix: Any, axis: int, power: float) -> np.ndarray:
-    """The sums along ``axis`` to a power, in the precision of ``matrix``; 0 where the sum is 0."""
+def _power_of_sums(matrix: Any, axis: int, power: float) -> Any:
+    """A diagonal matrix of the sums along ``axis`` to a power, in the precision of ``matrix``; 0 where the sum is 0."""
     sums = np.asarray(matrix.sum(axis=axis), dtype=np.float64).ravel()
-    powers = np.zeros_like(sums)
-    powers[sums > 0] = sums[sums > 0] ** power
-    return powers.astype(matrix.dtype)
+    powers = np.power(sums, power, out=np.zeros_like(sums), where=sums > 0)
+    return sparse.diags_array(powers.astype(matrix.dtype))

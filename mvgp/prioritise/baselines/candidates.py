@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 
 import torch
@@ -14,68 +14,7 @@ from .base import Baseline
 from .factors import BPR, EASE, ImplicitALS, PureSVD
 from .graphs import Katz, NeighbourVoting, Popularity, Propagation
 
-
-def _popularity(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
-    yield Popularity(dtype=dtype)
-
-
-def _neighbours(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
-    for hops, popularity_weight in product((1, 2, 3), (1e-3, 0.1)):
-        yield NeighbourVoting(link_set.row_graph, hops, popularity_weight=popularity_weight, dtype=dtype)
-
-
-def _ease(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
-    for regularisation in (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0):
-        yield EASE(regularisation, dtype=dtype)
-
-
-def _als(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
-    for factors, (alpha, regularisation) in product((64, 256, 512), ((10.0, 3.0), (10.0, 30.0), (40.0, 100.0))):
-        yield ImplicitALS(factors, regularisation, alpha, seed=seed, dtype=dtype)
-
-
-def _bpr(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
-    for factors, learning_rate in product((64, 128), (0.05, 0.1, 0.3)):
-        yield BPR(factors, learning_rate, seed=seed, dtype=dtype)
-
-
-def _pure_svd(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
-    largest = min(link_set.shape) - 1
-    if largest < 1:
-        raise InputError(f"puresvd: expected at least 2 rows and 2 columns, got {link_set.shape}")
-    for factors in sorted({min(rank, largest) for rank in (8, 32, 128, 512)}):
-        yield PureSVD(factors, seed=seed, dtype=dtype)
-
-
-def _katz(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
-    graphs = (link_set.row_graph, link_set.col_graph)
-    for beta in (1e-3, 1e-2):
-        yield Katz(*graphs, beta, 3, "none", row_weight=1.0, col_weight=0.1, dtype=dtype)
-    for row_weight in (0.3, 1.0):
-        yield Katz(*graphs, 0.9, 3, "walk", row_weight, 0.03, dtype=dtype)
-    for row_weight, col_weight in ((1.0, 0.3), (0.3, 0.1), (0.1, 0.1), (0.03, 0.03), (0.01, 0.03)):
-        yield Katz(*graphs, 0.9, 3, "blocks", row_weight, col_weight, dtype=dtype)
-    yield Katz(*graphs, 0.5, 5, "blocks", 0.03, 0.03, dtype=dtype)
-
-
-def _propagation(link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
-    graphs = (link_set.row_graph, link_set.col_graph)
-    for restart, iterations in product((0.1, 0.3, 0.8), (4, 8)):
-        yield Propagation(*graphs, restart, iterations, dtype=dtype)
-    yield Propagation(*graphs, 0.3, 4, normalise_links=True, dtype=dtype)
-
-
-_GRIDS: dict[str, Callable[[LinkSet, int, torch.dtype], Iterator[Baseline]]] = {
-    "popularity": _popularity,
-    "neighbours": _neighbours,
-    "ease": _ease,
-    "als": _als,
-    "bpr": _bpr,
-    "puresvd": _pure_svd,
-    "katz": _katz,
-    "propagation": _propagation,
-}
-BASELINE_NAMES = tuple(_GRIDS)
+BASELINE_NAMES = ("popularity", "neighbours", "ease", "als", "bpr", "puresvd", "katz", "propagation")
 
 
 def candidates(name: str, link_set: LinkSet, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[Baseline]:
@@ -98,8 +37,44 @@ def candidates(name: str, link_set: LinkSet, *, seed: int = 0, dtype: torch.dtyp
         NeighbourVoting(hops=1, decay=0.5, popularity_weight=0.001)
 
     """
-    if not isinstance(name, str) or name not in _GRIDS:
+    if not isinstance(name, str) or name not in BASELINE_NAMES:
         raise InputError(f"baseline: expected one of {', '.join(BASELINE_NAMES)}, got {shown(name)}")
     check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
-    seed, dtype = check_seed(seed), check_dtype(dtype)
-    return list(_GRIDS[name](link_set, seed, dtype))
+    return list(_grid(name, link_set, check_seed(seed), check_dtype(dtype)))
+
+
+def _grid(name: str, link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterator[Baseline]:
+    graphs = (link_set.row_graph, link_set.col_graph)
+    match name:
+        case "popularity":
+            yield Popularity(dtype=dtype)
+        case "neighbours":
+            for hops, popularity_weight in product((1, 2, 3), (1e-3, 0.1)):
+                yield NeighbourVoting(graphs[0], hops, popularity_weight=popularity_weight, dtype=dtype)
+        case "ease":
+            for regularisation in (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0):
+                yield EASE(regularisation, dtype=dtype)
+        case "als":
+            for factors, (alpha, regularisation) in product((64, 256, 512), ((10.0, 3.0), (10.0, 30.0), (40.0, 100.0))):
+                yield ImplicitALS(factors, regularisation, alpha, seed=seed, dtype=dtype)
+        case "bpr":
+            for factors, learning_rate in product((64, 128), (0.05, 0.1, 0.3)):
+                yield BPR(factors, learning_rate, seed=seed, dtype=dtype)
+        case "puresvd":
+            largest = min(link_set.shape) - 1
+            if largest < 1:
+                raise InputError(f"puresvd: expected at least 2 rows and 2 columns, got {link_set.shape}")
+            for factors in sorted({min(rank, largest) for rank in (8, 32, 128, 512)}):
+                yield PureSVD(factors, seed=seed, dtype=dtype)
+        case "katz":
+            for beta in (1e-3, 1e-2):
+                yield Katz(*graphs, beta, 3, "none", row_weight=1.0, col_weight=0.1, dtype=dtype)
+            for row_weight in (0.3, 1.0):
+                yield Katz(*graphs, 0.9, 3, "walk", row_weight, 0.03, dtype=dtype)
+            for row_weight, col_weight in ((1.0, 0.3), (0.3, 0.1), (0.1, 0.1), (0.03, 0.03), (0.01, 0.03)):
+                yield Katz(*graphs, 0.9, 3, "blocks", row_weight, col_weight, dtype=dtype)
+            yield Katz(*graphs, 0.5, 5, "blocks", 0.03, 0.03, dtype=dtype)
+        case "propagation":
+            for restart, iterations in product((0.1, 0.3, 0.8), (4, 8)):
+                yield Propagation(*graphs, restart, iterations, dtype=dtype)
+            yield Propagation(*graphs, 0.3, 4, normalise_links=True, dtype=dtype)

@@ -19,15 +19,11 @@ class FactorRecipe(Recipe):
     """A recipe with scores U V^T."""
 
     def _block(self, rows: np.ndarray, *, row_factors: np.ndarray, col_factors: np.ndarray) -> np.ndarray:
-        scores: np.ndarray = row_factors[rows] @ col_factors.T
-        return scores
+        return np.asarray(row_factors[rows] @ col_factors.T)
 
 
 def fit_implicit(module: str, name: str, links: Any, recipe: ImplicitALS | BPR, **own: float) -> dict[str, Any]:
-    """Fit the class ``name`` of ``implicit.cpu.<module>`` to ``links``.
-
-    :param own: settings of this class alone.
-    """
+    """Fit the class ``name`` of ``implicit.cpu.<module>`` to ``links``; ``own`` are settings of this class alone."""
     matrix = sparse.csr_matrix(links.astype(np.float32))  # the package takes no other kind
     settings = {
         "factors": recipe.factors,
@@ -203,8 +199,7 @@ class EASE(Recipe):
     def _projected(self, rows: np.ndarray, links: Any, inverse: np.ndarray) -> np.ndarray:
         """(R, N): rows of X P, from P (N, N), or from (X X^T + lambda I)^-1 (M, M) if M < N."""
         if links.shape[0] < links.shape[1]:  # X P = (X X^T + lambda I)^-1 X
-            projected: np.ndarray = (links.T @ inverse[:, rows]).T  # the inverse is symmetric
-            return projected
+            return np.asarray((links.T @ inverse[:, rows]).T)  # the inverse is symmetric
         return np.asarray(links[rows] @ inverse)
 
     def _block(self, rows: np.ndarray, *, links: Any, inverse: np.ndarray, diagonal: np.ndarray) -> np.ndarray:

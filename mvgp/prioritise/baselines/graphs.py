@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import comb
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
 from scipy import sparse
+from scipy.special import comb
 
 from ...errors import InputError
 from .base import (
@@ -149,10 +149,8 @@ class Katz(Recipe):
         blocks = [weights(self.row_graph, self.dtype), links, links.T, weights(self.col_graph, self.dtype)]
         if self.normalisation == "blocks":
             blocks = [row_normalised(block) for block in blocks]
-        of_rows, forth, back, of_cols = blocks
-        joint = sparse.block_array(
-            [[self.row_weight * of_rows, forth], [back, self.col_weight * of_cols]], format="csr"
-        )
+        rows, forth, back, cols = blocks
+        joint = sparse.block_array([[self.row_weight * rows, forth], [back, self.col_weight * cols]], format="csr")
         if self.normalisation == "symmetric":
             joint = symmetrically_normalised(joint)
         elif self.normalisation == "walk":
@@ -207,21 +205,19 @@ class Propagation(Recipe):
 
     def coefficients(self) -> np.ndarray:
         """(T + 1, T + 1) the weight c of i steps on the rows and j on the columns; 0 beyond T steps in total."""
-        weight = np.zeros((self.iterations + 1, self.iterations + 1))
+        steps = np.arange(self.iterations + 1)
+        total = steps[:, None] + steps
         half = (1 - self.restart) / 2
-        for i in range(self.iterations + 1):
-            for j in range(self.iterations + 1 - i):
-                last = i + j == self.iterations  # the X that it began with
-                weight[i, j] = (1.0 if last else self.restart) * half ** (i + j) * comb(i + j, i)
-        return weight
+        weight = np.where(total < self.iterations, self.restart, 1.0)  # the last is the X that it began with
+        return np.where(total <= self.iterations, weight * half**total * comb(total, steps), 0.0)
 
     def _prepare(self, links: Any) -> dict[str, Any]:
-        row_walk, col_walk = (
-            symmetrically_normalised(weights(graph, self.dtype)) for graph in (self.row_graph, self.col_graph)
-        )
-        if self.normalise_links:
-            links = symmetrically_normalised(links)
-        return {"row_walk": row_walk, "col_walk": col_walk, "links": links}
+        row_weights, col_weights = weights(self.row_graph, self.dtype), weights(self.col_graph, self.dtype)
+        return {
+            "row_walk": symmetrically_normalised(row_weights),
+            "col_walk": symmetrically_normalised(col_weights),
+            "links": symmetrically_normalised(links) if self.normalise_links else links,
+        }
 
     def _block(self, rows: np.ndarray, *, row_walk: Any, col_walk: Any, links: Any) -> np.ndarray:
         """The steps on the two graphs commute: the state is the sum of c_ij S_M^i X S_N^j, row by row."""

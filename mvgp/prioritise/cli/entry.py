@@ -40,7 +40,9 @@ def _run(arguments: Sequence[str], signals: Interrupts) -> tuple[int, str]:
             code = app(list(arguments) or ["--help"], prog_name="mvgp", standalone_mode=False)
     except UsageError as error:
         message = str(error.format_message())  # type: ignore[attr-defined]
-        return MISTAKE, f"{message.strip().rstrip('.')}; see {_help(error)}"
+        context = getattr(error, "ctx", None)
+        command = os.path.basename(context.command_path) if context is not None else "mvgp"
+        return MISTAKE, f"{message.strip().rstrip('.')}; see {command} --help"
     except Stopped as error:
         return signals.code, f"{signals.word}; {error}"
     except (KeyboardInterrupt, typer.Abort):
@@ -61,9 +63,3 @@ def _run(arguments: Sequence[str], signals: Interrupts) -> tuple[int, str]:
     if code == INTERRUPTED:  # newer versions of typer turn an interrupt into this
         return signals.code, signals.word
     return code if isinstance(code, int) else 0, ""
-
-
-def _help(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    command = os.path.basename(context.command_path) if context is not None else "mvgp"
-    return f"{command} --help"

@@ -1,4 +1,4 @@
-"""Streams and signals of a command: notes on stderr, closed or narrow streams, interrupts."""
+"""Streams and signals of a command: tables on stdout, notes on stderr, closed or narrow streams, interrupts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from ...errors import InputError
 from ...text import visible
+
+if TYPE_CHECKING:
+    from ..ranking.rows import RankedRow
 
 
 class Stopped(Exception):
@@ -31,7 +34,9 @@ def streams() -> Iterator[None]:
     A closed standard output has no place for results: an :class:`~mvgp.errors.InputError`.
     """
     kept = sys.stdout, sys.stderr
-    _fill_closed()
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:  # a file that is opened later must not get such a number
+        pass
+    os.close(handle)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if sys.stdout is None:
@@ -69,15 +74,6 @@ def can_show(text: str) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
-
-
-def _fill_closed() -> None:
-    """A file that is opened later must not get the number of a standard stream: what is printed would go into it."""
-    while True:
-        handle = os.open(os.devnull, os.O_RDWR)
-        if handle > 2:
-            os.close(handle)
-            return
 
 
 WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
@@ -139,6 +135,38 @@ def interrupts() -> Iterator[Interrupts]:
         sys.unraisablehook = hook
 
 
+def show_row(row: RankedRow) -> None:
+    """A ranked list, under the row's id and name."""
+    from rich.console import Console
+
+    if Console().is_terminal:
+        show_table(row.title(), *row.cells(), left=("id", "name"))
+    else:
+        print(f"{row}\n")
+
+
+def show_table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str]], left: Sequence[str]) -> None:
+    """A table with a title, drawn by rich on a terminal; columns are flush right, but for those of ``left``."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..ranking.rows import aligned
+
+    console, title = Console(), visible(title)
+    cells = [[visible(text) for text in line] for line in (headings, *lines)]
+    if not console.is_terminal:
+        flush_left = [index for index, name in enumerate(headings) if name in left]
+        print("\n".join([title, *aligned(cells, flush_left)]), end="\n\n")
+        return
+    table = Table(title=Text(title), title_justify="left")
+    for name, heading in zip(headings, cells[0], strict=True):
+        table.add_column(Text(heading), justify="left" if name in left else "right")
+    for line in cells[1:]:
+        table.add_row(*(Text(text) for text in line))
+    console.print(table)
+
+
 def log(message: str) -> None:
     """One line on stderr, above any progress bar, without anything that a terminal would obey."""
     if sys.stderr is None:
@@ -152,14 +180,7 @@ def notes_in_one_line() -> Iterator[None]:
     """Warnings of a command as notes. Of those that differ in their numbers alone the first is shown, and a count."""
     seen: dict[str, int] = {}
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
         kind = re.sub(r"[-+.\de]*\d[-+.\de]*", "0", str(message))
         seen[kind] = seen.get(kind, 0) + 1
         if seen[kind] == 1:

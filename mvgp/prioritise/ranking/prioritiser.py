@@ -1,11 +1,14 @@
-"""Prioritiser: fitted rankers with the ids of what they rank."""
+"""prioritise: from a table of links to fitted rankers (:class:`Prioritiser`), and to ranked lists."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,44 +16,40 @@ from torch import Tensor
 from tqdm import tqdm
 from typing_extensions import override
 
-from ...checks import check_flag, check_path, check_seed, check_whole_number
+from ...checks import (
+    check_flag,
+    check_instance,
+    check_path,
+    check_positive,
+    check_seed,
+    check_share,
+    check_whole_number,
+)
 from ...data.positive_unlabelled import PositiveUnlabelled
-from ...errors import InputError, StorageError
+from ...errors import InputError, SizeError, StorageError
 from ...hyperparameters.records import AveragedRanker
 from ...hyperparameters.validation import Choice
 from ...metrics.ranking import Ranker, TaskItems
 from ...posteriors.covariance import NoCovariance
-from ...posteriors.gaussian import GaussianPosterior
+from ...posteriors.gaussian import GaussianPosterior, ScalablePosterior
 from ...posteriors.ranks import STD_ACCURACY
 from ...storage.archive import read, wrap_storage_errors, write
-from ...storage.budget import Budget, Spending, check_budget
-from ...storage.fields import Fields
+from ...storage.fields import Budget, Fields, Spending
 from ...storage.posteriors import describe_posterior, restore_posterior
 from ...tensor_checks import check_index, check_list
-from ..tuning.settings import TOP
+from ..tables.link_set import LinkSet
+from ..tuning.settings import DEFAULT_MODEL, MAX_SETS, OF_ONE_LIST, TOP, FitSettings
+from ..tuning.tune import MODELS, REGISTRY, WITH_PATH, family_of, fit, takes_negatives, tune
 from .rows import Prioritisation, RankedRow, check_top, find_rows
+
+CHUNK_CELLS = 2**22  # scores held at a time
+KIND = "Prioritiser"  # of a saved file
+TEXTS = ("model", "setting", "source")
+NAMES = ("row_ids", "col_ids", "row_names", "col_names")
 
 
 class Mixture(AveragedRanker):
-    """The equal mixture of rankers, one for each set of negatives: its uncertainty includes that about the set.
-
-    :param rankers: of the same shape, at least one; posteriors, if uncertainties are to be asked for.
-
-    Example:
-        >>> import gpytorch, mvgp, torch
-        >>> from mvgp.kernels import PrecomputedKernel
-        >>> from mvgp.prioritise.ranking.prioritiser import Mixture
-        >>> one, two = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (1, 2))
-        >>> model = mvgp.FullGP(mvgp.MatrixGP(one, two), gpytorch.likelihoods.GaussianLikelihood(noise=1.0).double())
-        >>> sets = [mvgp.ObservedMatrix([0], [0], [value], (1, 2)) for value in (1.0, 3.0)]
-        >>> mixture = Mixture([model.fit(data) for data in sets])
-        >>> mixture.scores().shape, mixture.std(0, [0, 1]).shape
-        (torch.Size([1, 2]), torch.Size([2]))
-
-    """
-
-    def __init__(self, rankers: Sequence[Ranker]) -> None:
-        super().__init__(rankers)
+    """The equal mixture of rankers, one for each set of negatives: its uncertainty includes that about the set."""
 
     @property
     def has_uncertainty(self) -> bool:
@@ -70,31 +69,17 @@ class Mixture(AveragedRanker):
 
     def std(self, row: int, cols: Any) -> Tensor:
         """(Q,): standard deviations of a row's scores."""
-        cols = torch.as_tensor(cols)
+        parts, cols = self._gaussian(), torch.as_tensor(cols)
         rows = torch.full_like(cols, row)
-        means = torch.stack([part.mean(rows, cols).double() for part in self._gaussian()])  # (S, Q)
-        variances = torch.stack(
-            [part.variance(rows, cols, accuracy=STD_ACCURACY).double() for part in self._gaussian()]
-        )
+        means = torch.stack([part.mean(rows, cols).double() for part in parts])  # (S, Q)
+        variances = torch.stack([part.variance(rows, cols, accuracy=STD_ACCURACY).double() for part in parts])
         return mixture_std(means, variances)
 
-    def top_probability(
-        self,
-        row: int,
-        k: int,
-        *,
-        exclude: Any = None,
-        num_samples: int = 1000,
-        seed: int = 0,
-        step: Callable[[], object] | None = None,
-    ) -> Tensor:
-        """(N,): P(in the top k) of every item of a row, averaged over the posteriors.
-
-        :param step: called after each posterior, to show progress.
-        """
+    def top_probability(self, row: int, k: int, *, step: Callable[[], object] | None = None, **options: Any) -> Tensor:
+        """(N,): P(in the top k) of every item of a row, averaged over the posteriors; ``step`` is called after each."""
         total = torch.zeros(self.shape[1], dtype=torch.float64)
         for part in self._gaussian():
-            total += part.top_probability(row, k, exclude=exclude, num_samples=num_samples, seed=seed).cpu()
+            total += part.top_probability(row, k, **options).cpu()
             if step is not None:
                 step()
         return total / len(self.posteriors)
@@ -105,75 +90,10 @@ class Mixture(AveragedRanker):
             raise InputError(f"{', '.join(kinds)} has scores and no uncertainty; ask with uncertainty=False")
         return tuple(part for part in self.posteriors if isinstance(part, GaussianPosterior))
 
-    def __repr__(self) -> str:
-        return f"Mixture({self.shape[0]} x {self.shape[1]}, {len(self.posteriors)} rankers)"
-
 
 def mixture_std(means: Tensor, variances: Tensor) -> Tensor:
     """(...) of the equal mixture of S parts (S, ...): the mean of the variances plus the variance of the means."""
     return (variances.mean(0) + means.var(0, unbiased=False)).sqrt()
-
-
-KIND = "Prioritiser"
-TEXTS = ("model", "setting", "source")
-
-
-def store(
-    path: str | os.PathLike[str], rankers: Sequence[Ranker], known: PositiveUnlabelled, described: dict[str, Any]
-) -> None:
-    """Write it; what cannot be saved is an error before anything is written."""
-    path = check_path(path)
-    for ranker in rankers:
-        if not isinstance(ranker, GaussianPosterior):
-            raise InputError(
-                f"model {described['model']!r} cannot be saved; those with a posterior can: trace, whole, ..."
-            )
-    tree = {
-        "kind": KIND,
-        "posteriors": [describe_posterior(ranker) for ranker in rankers if isinstance(ranker, GaussianPosterior)],
-        "known": {"rows": known.rows, "cols": known.cols, "weight": known.weight},
-        **described,
-    }
-    write(path, tree)
-
-
-def restore(
-    path: str | os.PathLike[str], budget: Budget | None = None
-) -> tuple[tuple[GaussianPosterior, ...], PositiveUnlabelled, dict[str, Any]]:
-    """The posteriors, the known links, and texts and ids by name."""
-    path, budget = check_path(path), check_budget(budget)
-    with wrap_storage_errors(path):
-        content = Fields(read(path, budget), "content")
-        if content.text("kind") != KIND:
-            kind = content.text("kind")
-            raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
-        spending = Spending(budget)
-        posteriors = tuple(
-            restore_posterior(parts, spending, trial=True) for parts in content.each("posteriors", Fields.fields)
-        )
-        shapes = {posterior.shape for posterior in posteriors}
-        if len(shapes) != 1:
-            raise StorageError(f"content.posteriors: expected at least one, all of one shape, got {sorted(shapes)}")
-        m, n = posteriors[0].shape
-        described: dict[str, Any] = {name: content.text(name) for name in TEXTS}
-        for name, size in (("row_ids", m), ("col_ids", n), ("row_names", m), ("col_names", n)):
-            described[name] = _texts(content, name, size, distinct=name.endswith("ids"))
-        links = content.fields("known")
-        rows = links.positions("rows", m)
-        cols = links.positions("cols", n, len(rows))
-        return posteriors, PositiveUnlabelled(rows, cols, (m, n), links.number("weight")), described
-
-
-def _texts(content: Fields, name: str, size: int, distinct: bool) -> tuple[str, ...]:
-    texts = content.each(name, Fields.text)
-    if len(texts) != size:
-        raise StorageError(f"content.{name}: expected {size} texts, got {len(texts)} items")
-    if distinct and len(set(texts)) < size:
-        raise StorageError(f"content.{name}: expected distinct ids, got some twice")
-    return tuple(texts)
-
-
-CHUNK_CELLS = 2**22  # scores held at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,7 +121,7 @@ class Prioritiser:
     model: str
     setting: str
     source: str = ""
-    choice: Choice | None = field(default=None)
+    choice: Choice | None = None
 
     @cached_property
     def mixture(self) -> Mixture:
@@ -228,16 +148,11 @@ class Prioritiser:
         seed: int = 0,
         progress: bool = False,
     ) -> Iterator[RankedRow]:
-        """The best columns of each row, one row after the other, in bounded memory.
+        """The best columns of each row, one row at a time, in bounded memory; arguments as for :func:`prioritise`.
 
         :param rows: their numbers, see :meth:`find`; all of them when left out.
-        :param top: how many columns; also the k of P(in the top k).
-        :param include_known: whether known links are candidates, too.
-        :param uncertainty: whether standard deviations and P(in the top k) are computed: seconds to minutes for each
-            row, where scores take milliseconds.
+        :param uncertainty: takes seconds to minutes for each row, where scores take milliseconds.
         :param num_samples: joint samples behind P(in the top k).
-        :param seed: of the samples.
-        :param progress: whether to show a bar.
         """
         m, n = self.shape
         top = check_top(top, n)
@@ -295,10 +210,18 @@ class Prioritiser:
 
         :param path: of the file; one that is there is replaced.
         """
-        described = {name: getattr(self, name) for name in ("model", "setting", "source")}
-        for name in ("row_ids", "col_ids", "row_names", "col_names"):
-            described[name] = list(getattr(self, name))
-        store(path, self.rankers, self.known, described)
+        path = check_path(path)
+        posteriors = [ranker for ranker in self.rankers if isinstance(ranker, GaussianPosterior)]
+        if len(posteriors) < len(self.rankers):
+            raise InputError(f"model {self.model!r} cannot be saved; those with a posterior can: trace, whole, ...")
+        tree = {
+            "kind": KIND,
+            "posteriors": [describe_posterior(posterior) for posterior in posteriors],
+            "known": {"rows": self.known.rows, "cols": self.known.cols, "weight": self.known.weight},
+            **{name: getattr(self, name) for name in TEXTS},
+            **{name: list(getattr(self, name)) for name in NAMES},
+        }
+        write(path, tree)
 
     def __repr__(self) -> str:
         return f"Prioritiser({self.shape[0]} x {self.shape[1]}, {self.model}: {self.setting}, {len(self.rankers)} fits)"
@@ -315,13 +238,195 @@ def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = No
         >>> from mvgp.prioritise.tables import LinkSet
         >>> from mvgp.kernels import Graph
         >>> from mvgp.prioritise import fit_prioritiser, load_prioritiser
-        >>> graphs = Graph([(0, 1), (1, 2)], 3), Graph([(0, 1), (1, 2), (3, 4)], 5)
-        >>> links = LinkSet(["d0", "d1", "d2"], list("vwxyz"), [0, 0, 1, 2], [0, 1, 1, 3], *graphs)
+        >>> links = LinkSet("abc", "wxyz", [0, 0, 1, 2], [0, 1, 1, 2], Graph([(0, 1)], 3), Graph([(2, 3)], 4))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     fit_prioritiser(links, strength=0.1, negatives=2).save(f"{folder}/fitted.mvgp")
         ...     load_prioritiser(f"{folder}/fitted.mvgp")
-        Prioritiser(3 x 5, trace: trace_share 1, strength 0.1, 2 fits)
+        Prioritiser(3 x 4, trace: trace_share 1, strength 0.1, 2 fits)
 
     """
-    posteriors, known, described = restore(path, budget)
+    path, spending = check_path(path), Spending(budget)
+    with wrap_storage_errors(path):
+        content = Fields(read(path, spending.budget), "content")
+        kind = content.text("kind")
+        if kind != KIND:
+            raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
+        posteriors = tuple(
+            restore_posterior(parts, spending, trial=True) for parts in content.each("posteriors", Fields.fields)
+        )
+        shapes = {posterior.shape for posterior in posteriors}
+        if len(shapes) != 1:
+            raise StorageError(f"content.posteriors: expected at least one, all of one shape, got {sorted(shapes)}")
+        shape = posteriors[0].shape
+        described: dict[str, Any] = {name: content.text(name) for name in TEXTS}
+        for name, size in zip(NAMES, (*shape, *shape), strict=True):
+            texts = content.each(name, Fields.text)
+            if len(texts) != size:
+                raise StorageError(f"content.{name}: expected {size} texts, got {len(texts)} items")
+            if name.endswith("ids") and len(set(texts)) < size:
+                raise StorageError(f"content.{name}: expected distinct ids, got some twice")
+            described[name] = tuple(texts)
+        links = content.fields("known")
+        rows = links.positions("rows", shape[0])
+        known = PositiveUnlabelled(rows, links.positions("cols", shape[1], len(rows)), shape, links.number("weight"))
     return Prioritiser(rankers=posteriors, known=known, **described)
+
+
+def fit_prioritiser(
+    link_set: LinkSet,
+    *,
+    model: str = DEFAULT_MODEL,
+    negatives: int | None = None,
+    strength: float | None = None,
+    trace_share: float | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    **settings: Any,
+) -> Prioritiser:
+    """Fit a model to all links, once for each set of sampled negatives; settings not given are chosen by validation.
+
+    :param link_set: links, graphs, ids and names.
+    :param model: ``trace`` (TraceGP, trace norm alone), ``best`` (trace share chosen), ``whole`` (whole lists, no
+        negatives sampled), ``hilbert`` (no trace norm), ``full`` (FullGP), ``factor`` (FactorGP), ``prodige``
+        (PairwiseSVM), or a baseline of ``MODELS``.
+    :param negatives: how many sets, 5 when left out and 10,000 at most; scores are averaged over them. For models that
+        sample some.
+    :param strength: of the penalty relative to lam_max; for ``trace``, ``best``, ``whole`` and ``hilbert``. Chosen
+        among 12 from 1 to 0.02 when left out.
+    :param trace_share: of the trace norm in the penalty; for the same.
+    :param seed: of negatives and of the validation.
+    :param progress: whether to show bars.
+    :param settings: other settings of :class:`~mvgp.prioritise.tuning.settings.FitSettings`, such as ``strengths``,
+        ``noise``, ``time``, ``dtype``, ``validation_share`` or ``split``, whether validation holds out pairs or rows.
+
+    Example:
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise import fit_prioritiser
+        >>> links = LinkSet("abc", "wxyz", [0, 0, 1, 2], [0, 1, 1, 2], Graph([(0, 1)], 3), Graph([(2, 3)], 4))
+        >>> fitted = fit_prioritiser(links, model="whole", strength=0.2, trace_share=0.9)
+        >>> fitted.shape, [row.col_ids[0] for row in fitted.ranked([2], top=1, uncertainty=False)]
+        ((3, 4), ['z'])
+
+    """
+    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    seed, progress = check_seed(seed), check_flag(progress, "progress")
+    check_fit(model, negatives, strength, trace_share)
+    known = {field.name for field in fields(FitSettings)} - {"negative_sets"}  # which is ``negatives`` here
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise InputError(
+            f"{', '.join(unknown)}: expected settings of one fit to all links ({', '.join(sorted(known))}), "
+            "got unknown ones or some of a study"
+        )
+    settings = {**OF_ONE_LIST, **settings, "seed": seed}
+    if negatives is not None:
+        settings["negative_sets"] = negatives
+    if strength is not None:
+        settings["strengths"] = (strength,)
+    fit_settings = FitSettings.from_dict(settings)
+    links, sampled = link_set.links(fit_settings.whole_weight), takes_negatives(model)
+    if sampled:  # all sets are drawn before the first fit: row, column and value of every link and negative
+        free, needed = free_memory(), fit_settings.negative_sets * 24 * len(links) * (1 + fit_settings.ratio)
+        if free is not None and needed > free:
+            sets = f"{fit_settings.negative_sets} sets need {needed / 2**30:.1f} GiB"
+            raise SizeError(f"negatives: {sets}, got {free / 2**30:.1f} GiB of free memory")
+    path = REGISTRY[model].trace_shares
+    shares: tuple[float, ...] = path(fit_settings) if path else ()
+    if trace_share is not None:
+        shares = (float(trace_share),)
+    tuned = tune(family_of(model), link_set, fit_settings, seed=seed, trace_shares=shares, progress=progress)
+    data = fit_settings.negatives(fit_settings.negative_sets).draw(links, seed, 0) if sampled else [links]
+    rankers = fit(fit_settings, link_set, tuned.setting, data, seed, progress)
+    return Prioritiser(
+        # with the covariance rescaled to the maximum marginal likelihood, where there is one
+        rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),
+        **{name: getattr(link_set, name) for name in NAMES},
+        known=links,
+        model=model,
+        setting=tuned.setting.text,
+        source=link_set.source,
+        choice=tuned.choice,
+    )
+
+
+def prioritise(
+    link_set: LinkSet,
+    *,
+    rows: Sequence[str] | None = None,
+    top: int = TOP,
+    include_known: bool = False,
+    uncertainty: bool | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    **options: Any,
+) -> Prioritisation:
+    """Rank the columns of rows: :func:`fit_prioritiser`, then :meth:`Prioritiser.prioritise`.
+
+    :param link_set: links, graphs, ids and names.
+    :param rows: ids or names; all rows when left out.
+    :param top: how many columns of each.
+    :param include_known: whether known links are candidates, too.
+    :param uncertainty: whether standard deviations and P(in the top k) are computed; by default where the model has
+        them.
+    :param seed: of negatives, validation and samples.
+    :param progress: whether to show bars.
+    :param options: the other arguments of :func:`fit_prioritiser`.
+
+    Example:
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise import prioritise
+        >>> links = LinkSet("abc", "wxyz", [0, 0, 1, 2], [0, 1, 1, 2], Graph([(0, 1)], 3), Graph([(2, 3)], 4))
+        >>> lists = prioritise(links, rows=["b"], top=2, strength=0.1, negatives=2)
+        >>> lists[0].col_ids[0], len(lists[0].std)
+        ('w', 2)
+
+    """
+    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_flag(include_known, "include_known")
+    uncertainty = None if uncertainty is None else check_flag(uncertainty, "uncertainty")
+    chosen = None if rows is None else find_rows(rows, link_set.row_ids, link_set.row_names)  # before any fit
+    check_top(top, link_set.shape[1])
+    fitted = fit_prioritiser(link_set, seed=seed, progress=progress, **options)
+    uncertain = fitted.mixture.has_uncertainty if uncertainty is None else uncertainty
+    return fitted.prioritise(
+        chosen, top, include_known=include_known, uncertainty=uncertain, seed=seed, progress=progress
+    )
+
+
+def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> None:
+    """Whether they go together."""
+    if model not in MODELS:
+        raise InputError(f"model: expected one of {', '.join(MODELS)}, got {model!r}")
+    if model not in WITH_PATH and not strength is trace_share is None:
+        raise InputError(f"strength, trace_share: they are for {', '.join(WITH_PATH)}, got model {model!r}")
+    if strength is not None:
+        check_positive(strength, "strength")
+    if trace_share is not None:
+        check_share(trace_share, "trace_share")
+    if REGISTRY[model].data == "whole lists" and trace_share == 0:
+        raise InputError("trace_share: the mean over whole lists needs a trace norm, got 0")
+    if negatives is None:
+        return
+    if not takes_negatives(model):
+        raise InputError(f"negatives: model {model!r} is fitted without sampled negatives, got {negatives!r}")
+    try:
+        check_whole_number(negatives, "negatives", 1, MAX_SETS)
+    except InputError as error:
+        raise InputError(f"{error} (for none, take model 'whole')") from None
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
+    sizes = []
+    with contextlib.suppress(OSError):
+        available = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        sizes += [1024 * int(available[1])] if available else []
+    with contextlib.suppress(OSError, ValueError):
+        folder = Path("/sys/fs/cgroup")
+        sizes.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
+    if not sizes and hasattr(os, "sysconf"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(sizes) if sizes else None

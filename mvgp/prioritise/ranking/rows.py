@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import io
+import math
 import os
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
@@ -44,7 +45,10 @@ def find_rows(wanted: Sequence[str], ids: Sequence[str], names: Sequence[str]) -
     if len(ids) != len(names):
         raise InputError(f"names: expected {len(ids)}, one for each id, got {len(names)}")
     by_id = {row_id: row for row, row_id in enumerate(ids)}
-    by_name, by_folded = _rows_by_name(names), _rows_by_name([name.casefold() for name in names])
+    by_name, by_folded = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    for row, name in enumerate(names):
+        by_name[name].append(row)
+        by_folded[name.casefold()].append(row)
     chosen: dict[int, None] = {}
     for text in (text.strip() for text in wanted):
         rows = [by_id[text]] if text in by_id else by_name.get(text) or by_folded.get(text.casefold(), [])
@@ -57,13 +61,6 @@ def find_rows(wanted: Sequence[str], ids: Sequence[str], names: Sequence[str]) -
             )
         chosen[rows[0]] = None
     return list(chosen)
-
-
-def _rows_by_name(names: Sequence[str]) -> dict[str, list[int]]:
-    rows: dict[str, list[int]] = {}
-    for row, name in enumerate(names):
-        rows.setdefault(name, []).append(row)
-    return rows
 
 
 def _hint(text: str, ids: Sequence[str], names: Sequence[str]) -> str:
@@ -132,21 +129,10 @@ class RankedRow:
         unknown = [None] * len(self)
         std = unknown if self.std is None else self.std.tolist()
         chance = unknown if self.top_probability is None else self.top_probability.tolist()
+        columns = (self.col_ids, self.col_names, self.score.tolist(), std, chance, self.known.tolist())
         return [
-            {
-                "row_id": self.row_id,
-                "row_name": self.row_name,
-                "rank": index + 1,
-                "col_id": self.col_ids[index],
-                "col_name": self.col_names[index],
-                "score": score,
-                "std": std[index],
-                "p_top": chance[index],
-                "k": self.k,
-                "known": known,
-                "model": self.model,
-            }
-            for index, (score, known) in enumerate(zip(self.score.tolist(), self.known.tolist(), strict=True))
+            dict(zip(HEADER, (self.row_id, self.row_name, rank, *cells, self.k, known, self.model), strict=True))
+            for rank, (*cells, known) in enumerate(zip(*columns, strict=True), 1)
         ]
 
     def lines(self) -> Iterator[tuple[str, ...]]:
@@ -155,23 +141,23 @@ class RankedRow:
         Ids and names are made harmless for spreadsheets and terminals; :func:`mvgp.text.from_cell` has them back.
         """
         for entry in self.entries():
-            yield tuple(_cell(entry[name]) for name in HEADER)
+            yield tuple(table_cell(value) for value in entry.values())
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """The table for people: headings, and for each column its fields; control characters of names are escaped."""
-        headings = ["rank", "id", "name", "score"]
-        texts = [[visible(text) for text in column] for column in (self.col_ids, self.col_names)]
-        columns = [*texts, [f"{value:.3g}" for value in self.score.tolist()]]
+        columns = {
+            "rank": [str(rank) for rank in range(1, len(self) + 1)],
+            "id": [visible(text) for text in self.col_ids],
+            "name": [visible(text) for text in self.col_names],
+            "score": [f"{value:.3g}" for value in self.score.tolist()],
+        }
         if self.std is not None:
-            headings.append("std")
-            columns.append([f"{value:.3g}" for value in self.std.tolist()])
+            columns["std"] = [f"{value:.3g}" for value in self.std.tolist()]
         if self.top_probability is not None:
-            headings.append(f"P(top {self.k})")
-            columns.append([f"{value:.3f}" for value in self.top_probability.tolist()])
+            columns[f"P(top {self.k})"] = [f"{value:.3f}" for value in self.top_probability.tolist()]
         if bool(self.known.any()):
-            headings.append("known")
-            columns.append(["yes" if known else "" for known in self.known.tolist()])
-        return headings, [[str(rank), *fields] for rank, fields in enumerate(zip(*columns, strict=True), 1)]
+            columns["known"] = ["yes" if known else "" for known in self.known.tolist()]
+        return list(columns), [list(line) for line in zip(*columns.values(), strict=True)]
 
     def title(self) -> str:
         """Id and name of the row, for people."""
@@ -227,14 +213,11 @@ class Prioritisation:
 
 def write_rows(rows: Iterable[RankedRow], file: IO[bytes]) -> int:
     """Write a header and the lines of each row as it comes; returns the number of rows."""
-    text, count = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True), 0
-    try:
-        text.write("\t".join(HEADER) + "\n")
-        for count, row in enumerate(rows, 1):  # noqa: B007
-            text.writelines("\t".join(line) + "\n" for line in row.lines())
-        text.flush()
-    finally:
-        text.detach()
+    count = 0
+    file.write(("\t".join(HEADER) + "\n").encode())
+    for count, row in enumerate(rows, 1):  # noqa: B007
+        file.write("".join("\t".join(line) + "\n" for line in row.lines()).encode())
+    file.flush()
     return count
 
 
@@ -258,9 +241,10 @@ def aligned(lines: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[
     ]
 
 
-def _cell(value: Any) -> str:
+def table_cell(value: Any) -> str:
+    """A cell of a table: texts are made harmless (:mod:`mvgp.text`), undefined values are empty."""
     if isinstance(value, str):
         return to_cell(value)
-    if value is None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"

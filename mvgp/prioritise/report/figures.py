@@ -14,16 +14,18 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from .markup import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
     from matplotlib.text import Text
 
+# characters that no page or SVG may hold: control characters, halves of surrogate pairs, non-characters
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 # Colours of series, each at least 3 : 1 against its background. After eight series, dashes tell them apart.
 LIGHT = ("#0a63b4", "#c4510b", "#08806a", "#9a3a8c", "#7d6a00", "#2f8fc9", "#b3233e", "#565d67")
 DARK = ("#5eb0ff", "#ff9a57", "#3fd0ae", "#e68fd8", "#d9c24a", "#9bd7ff", "#ff8095", "#b3bac4")
@@ -38,96 +40,44 @@ LEGEND_ROW, LEGEND_CHARACTER = 20, 7.2
 PNG_DPI = 144  # two pixels for each unit
 
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "mvgp",  # the same figure gives the same bytes
-    "text.parse_math": False,
-    "text.color": INK,
-    "font.family": "DejaVu Sans",  # comes with matplotlib
-    "font.size": 11,
-    "axes.titlesize": 13,
-    "axes.titlepad": 16,
-    "axes.titlelocation": "left",
-    "axes.titleweight": 700,
-    "axes.labelsize": 11,
-    "axes.labelcolor": MUTED,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 1,
-    "axes.axisbelow": True,
-    "axes.autolimit_mode": "round_numbers",
-    "axes.xmargin": 0,
-    "axes.ymargin": 0,
-    "axes.spines.top": False,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "grid.color": GRID,
-    "grid.linewidth": 1,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelsize": 11,
-    "ytick.labelsize": 11,
-    "xtick.major.size": 4,
-    "xtick.major.width": 1,
-    "ytick.major.size": 0,
-    "ytick.major.pad": 7,
-    "lines.scale_dashes": False,
-    "lines.solid_capstyle": "butt",
-    "path.simplify": False,  # the page reads values off all points
-}
+STYLE = Path(__file__).parent / "assets" / "figure.mplstyle"
+MUTED_PARTS = ("axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one model or setting in one panel.
+    """Points of one model or setting in one panel, perhaps with a band from ``low`` to ``high``."""
 
-    :param index: of its name in the legend, which gives colour and dashes.
-    :param label: its name.
-    :param x: of each point.
-    :param y: of each point.
-    :param low: lower edge of a band, or None.
-    :param high: upper edge of a band, or None.
-    :param line: whether points are joined.
-    :param marks: whether points are marked: ``""``, ``"dot"`` or ``"ring"`` (for what was chosen).
-    :param thin: whether the line is faint, for one of many folds.
-    :param tips: text of each marked point, or None.
-    """
-
-    index: int
+    index: int  # of its name in the legend, which gives colour and dashes
     label: str
     x: Sequence[float]
     y: Sequence[float]
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
-    line: bool = True
-    marks: str = ""
-    thin: bool = False
-    tips: Sequence[str] | None = None
+    line: bool = True  # whether points are joined
+    marks: str = ""  # of points: "", "dot" or "ring" (for what was chosen)
+    thin: bool = False  # whether the line is faint, for one of many folds
+    tips: Sequence[str] | None = None  # text of each marked point
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes, which hold all points.
-
-    :param title: above it.
-    :param x_label: below it.
-    :param series: what is drawn; points of a logarithmic axis are positive.
-    :param x_log: whether the horizontal axis is logarithmic.
-    :param y_log: whether the vertical axis is logarithmic.
-    :param x_range: of the horizontal axis; that of the points when left out.
-    :param y_range: of the vertical axis; that of the points when left out.
-    :param from_zero: whether the vertical axis begins at zero or below.
-    :param diagonal: whether y = x is drawn.
-    """
+    """One pair of axes, which hold all points; those of a logarithmic axis are positive."""
 
     title: str
     x_label: str
     series: Sequence[Series]
     x_log: bool = False
     y_log: bool = False
-    x_range: tuple[float, float] | None = None
+    x_range: tuple[float, float] | None = None  # that of the points when left out
     y_range: tuple[float, float] | None = None
-    from_zero: bool = False
-    diagonal: bool = False
+    from_zero: bool = False  # whether the vertical axis begins at zero or below
+    diagonal: bool = False  # whether y = x is drawn
+
+
+def clean(value: object) -> str:
+    """Text without the characters that no page may hold."""
+    return FORBIDDEN.sub("\ufffd", str(value))
 
 
 def dashes(index: int) -> tuple[int, ...]:
@@ -135,19 +85,8 @@ def dashes(index: int) -> tuple[int, ...]:
     return DASHES[index // len(LIGHT) % len(DASHES)]
 
 
-def css_variables(colours: Sequence[str]) -> str:
-    """Declarations of the colours of series for a style sheet."""
-    return " ".join(f"--series-{index}: {value};" for index, value in enumerate(colours))
-
-
 class Figure:
-    """Panels side by side above a legend, drawn by matplotlib.
-
-    :param name: of its files.
-    :param title: what it shows.
-    :param panels: from left to right.
-    :param legend: names, in the order of the series' indices.
-    """
+    """Panels side by side above a legend, which has names in the order of the series' indices."""
 
     def __init__(self, name: str, title: str, panels: Sequence[Panel], legend: Sequence[str] = ()) -> None:
         self.name, self.title, self.panels, self.legend = name, title, tuple(panels), tuple(legend)
@@ -183,7 +122,10 @@ class Figure:
             root.append(deepcopy(next(group for group in self._svg.iter("g") if group.get("data-panel") == str(index))))
             for element in root.iter():
                 if "style" in element.attrib:
-                    element.set("style", re.sub("#[0-9a-f]{6}", _variable, element.attrib["style"]))
+                    coloured = re.sub(
+                        "#[0-9a-f]{6}", lambda match: f"var(--{VARIABLES[match[0]]})", element.attrib["style"]
+                    )
+                    element.set("style", coloured)
             elements.append(ElementTree.tostring(root, encoding="unicode"))
         return elements
 
@@ -312,7 +254,8 @@ def _style() -> AbstractContextManager[None]:
         from matplotlib.style import context
     except ImportError as error:
         raise InputError("figures: expected matplotlib, got none; pip install 'mvgp[cli]'") from error
-    return context(["default", STYLE])
+    colours: dict[Any, Any] = {"text.color": INK, "grid.color": GRID, **dict.fromkeys(MUTED_PARTS, MUTED)}
+    return context(["default", STYLE, colours])
 
 
 def _set_axes(axes: Axes, panel: Panel) -> None:
@@ -351,11 +294,8 @@ def _power(value: float, position: int | None = None) -> str:
 
 
 def _line_style(index: int) -> dict[str, Any]:
-    return {
-        "color": LIGHT[index % len(LIGHT)],
-        "linestyle": (0, dashes(index)) if dashes(index) else "-",
-        "linewidth": 2,
-    }
+    pattern = (0, dashes(index)) if dashes(index) else "-"
+    return {"color": LIGHT[index % len(LIGHT)], "linestyle": pattern, "linewidth": 2}
 
 
 def _printable(label: str) -> str:
@@ -374,7 +314,3 @@ def _title(content: str, **attributes: str) -> ElementTree.Element:
 
 def _rounded(numbers: str) -> str:
     return re.sub(r"\d+\.\d+", lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), numbers)
-
-
-def _variable(match: re.Match[str]) -> str:
-    return f"var(--{VARIABLES[match[0]]})"

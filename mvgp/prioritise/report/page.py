@@ -1,10 +1,12 @@
-"""write_report: the page of a study, its figures and its tables, whole or not at all."""
+"""write_report: the page of a study, its figures and its tables, whole or not at all; and how values become text."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import hashlib
+import html
+import json
 import os
 from collections.abc import Mapping
 from importlib.resources import files
@@ -16,10 +18,10 @@ from ...errors import InputError
 from ...storage.files import check_output_directory, check_output_file, replacing
 from ...version import __version__
 from .contents import TABLES, StudyContents, read_study
-from .figures import DARK, LIGHT, css_variables, dashes
-from .markup import Words, render
+from .figures import DARK, LIGHT, clean, dashes
 from .sections import SECTIONS
 
+NONE, MINUS = "\u2013", "\u2212"  # a dash where there is no value
 FIGURES = ("curves", "calibration", "path-*")  # names of all figures of sections
 
 
@@ -62,7 +64,8 @@ def write_report(
     if target.is_file() or (target.suffix == ".html" and not target.is_dir()):
         raise InputError(f"{target}: expected a directory for report.html and its figures, got the path of a file")
     check_output_directory(target)
-    study, words = read_study(study_directory), Words(row_word, col_word)
+    study = read_study(study_directory)
+    words = {"row": row_word, "rows": plural(row_word), "col": col_word, "cols": plural(col_word)}
     shown = {name: show(study.tables[name]) for name, (_, show) in SECTIONS.items() if study.tables.get(name)}
     contents = {"report.html": _page(study, words, shown)}
     for figure in (figure for section in shown.values() for figure in section.get("figures", ())):
@@ -76,12 +79,32 @@ def write_report(
     return target / "report.html"
 
 
-def _page(study: StudyContents, words: Words, shown: Mapping[str, Mapping[str, Any]]) -> bytes:
+def _page(study: StudyContents, words: dict[str, str], shown: Mapping[str, Mapping[str, Any]]) -> bytes:
+    """Fill in the template ``page.html``; whatever is not marked as safe there is escaped."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+    except ImportError as error:
+        raise InputError("pages: expected jinja2, got none; pip install 'mvgp[cli]'") from error
+
+    environment = Environment(
+        loader=PackageLoader("mvgp.prioritise.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # autoescape alone would keep forbidden characters
+        finalize=lambda value: value if hasattr(value, "__html__") else Markup(html.escape(clean(value))),
+    )
+    filters = (decimal, significant, signed, pvalue, plain, grouped, duration, embedded_json)
+    environment.filters |= {function.__name__: function for function in filters}
     assets = files("mvgp.prioritise.report").joinpath("assets")
     css, script = (assets.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = render(
-        "page.html",
+    light, dark = (
+        " ".join(f"--series-{index}: {value};" for index, value in enumerate(colours)) for colours in (LIGHT, DARK)
+    )
+    page = environment.get_template("page.html").render(
         study=study,
         words=words,
         titles={**{name: title for name, (title, _) in SECTIONS.items()}, "about": "How it was made"},
@@ -90,18 +113,15 @@ def _page(study: StudyContents, words: Words, shown: Mapping[str, Mapping[str, A
         css=css,
         script=script,
         script_hash=f"sha256-{digest}",
-        light=css_variables(LIGHT),
-        dark=css_variables(DARK),
+        light=light,
+        dark=dark,
         dashes=dashes,
     )
     return page.encode()
 
 
 def _remove_old(target: Path, contents: Mapping[str, bytes], *, copies: bool) -> None:
-    """Remove files of an older report that are no part of this one; files with other names are not ours.
-
-    :param copies: whether the tables in ``target`` are copies.
-    """
+    """Remove files of an older report that are no part of this one; ``copies``: tables, too."""
     ours = [f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")]
     ours += [f"tables/{name}.tsv" for name in TABLES] if copies else []
     for file in (file for pattern in ours for file in target.glob(pattern)):
@@ -125,3 +145,71 @@ def _write(target: Path, contents: Mapping[str, bytes]) -> None:
                 file.flush()
     except OSError as error:
         raise InputError(f"{target}: expected a directory that can be written to, got {error}") from error
+
+
+# How values become text of the page --------------------------------------------------------------
+
+
+def embedded_json(value: Any) -> str:
+    """Compact JSON that can stand inside a script element."""
+    from jinja2.utils import htmlsafe_json_dumps
+    from markupsafe import Markup
+
+    written = htmlsafe_json_dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Markup(clean(written))
+
+
+def decimal(value: float | None, digits: int = 4) -> str:
+    """A number with so many decimals and a true minus; a dash if there is none."""
+    return NONE if value is None else f"{value:.{digits}f}".replace("-", MINUS)
+
+
+def signed(value: float) -> str:
+    """A difference with four decimals and its sign."""
+    return ("+" if value > 0 else "") + decimal(value)
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """A number with so many significant digits, zeros at its end included; a dash if there is none."""
+    return NONE if value is None else f"{value:#.{digits}g}".removesuffix(".").replace("-", MINUS)
+
+
+def pvalue(value: float | None) -> str:
+    """A p-value: two digits, and no more zeros than anyone reads."""
+    if value is None:
+        return NONE
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
+
+
+def grouped(value: Any) -> str:
+    """A count with its thousands apart; anything else as it is."""
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def plain(value: Any) -> str:
+    """A value of a description, as text."""
+    if isinstance(value, list) and not any(isinstance(part, list | dict) for part in value):
+        return ", ".join(plain(part) for part in value)
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def duration(seconds: float) -> str:
+    """A time in a unit that fits it."""
+    if seconds < 120:
+        return f"{seconds:.1f} seconds"
+    return f"{seconds / 60:.1f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def plural(word: str) -> str:
+    """More than one of them.
+
+    Example:
+        >>> plural("disease"), plural("day"), plural("city")
+        ('diseases', 'days', 'cities')
+
+    """
+    if word.endswith("y") and word[-2:-1] not in ("", "a", "e", "i", "o", "u"):
+        return word[:-1] + "ies"
+    return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")

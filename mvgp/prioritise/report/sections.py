@@ -8,9 +8,8 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .contents import Table
+from ..tables.reader import TypedTable as Table
 from .figures import Figure, Panel, Series
-from .markup import num_decimals
 
 Row = dict[str, Any]
 MEASURES = (("precision", "Precision"), ("recall", "Recall"), ("map", "Mean average precision"))
@@ -18,32 +17,26 @@ LABEL_LENGTH = 40  # characters of a name in a figure
 
 
 def metrics(table: Table) -> dict[str, Any]:
-    """Mean and standard deviation over folds of every metric and model."""
+    """Mean and standard deviation over folds of every metric and model, the best, and the two best of some metrics."""
     names, models = table.distinct("metric"), table.distinct("model")
-    values = {(row["model"], row["metric"]): row for row in table}
-    best = {
-        metric: max((row["mean"] for row in table if row["metric"] == metric and row["mean"] is not None), default=None)
-        for metric in names
+    ranked = {}
+    for (metric,), rows in table.groups("metric").items():
+        means = [(row["mean"], row["model"]) for row in rows if row["mean"] is not None]
+        ranked[metric] = sorted(means, key=lambda pair: -pair[0])  # best first
+    shown = dict.fromkeys([_leading_metric(names), "AUC"])
+    return {
+        "names": names,
+        "models": models,
+        "values": {(row["model"], row["metric"]): row for row in table},
+        "best": {metric: means[0][0] if means else None for metric, means in ranked.items()},
+        "leaders": [(metric, *ranked[metric][:2]) for metric in shown if len(ranked.get(metric, ())) > 1],
     }
-    leaders = _leaders(values, models, dict.fromkeys([_leading_metric(names), "AUC"]))
-    return {"names": names, "models": models, "values": values, "best": best, "leaders": leaders}
 
 
 def _leading_metric(names: list[str]) -> str:
     """Choose the metric that is shown first: average precision at the largest k, else the first of them."""
     by_k = {int(name[4:]): name for name in names if name.startswith("MAP@") and name[4:].isdecimal()}
     return by_k[max(by_k)] if by_k else names[0]
-
-
-def _leaders(values: dict[tuple[str, str], Row], models: list[str], names: Iterable[str]) -> list[tuple[str, Any, Any]]:
-    """Find the two best models of some metrics, each as (mean, model)."""
-    leaders = []
-    for metric in names:
-        means = [(values[model, metric]["mean"], model) for model in models if (model, metric) in values]
-        ranked = sorted(((mean, model) for mean, model in means if mean is not None), key=lambda pair: -pair[0])
-        if len(ranked) > 1:
-            leaders.append((metric, ranked[0], ranked[1]))
-    return leaders
 
 
 def comparisons(table: Table) -> dict[str, Any]:
@@ -71,15 +64,14 @@ def _comparison(row: Row, widest: float) -> Row:
 def curves(table: Table) -> dict[str, Any]:
     """Curves with bands over folds, and their numbers for some k."""
     models = {model: sorted(rows, key=lambda row: row["k"]) for (model,), rows in table.groups("model").items()}
-    panels = [
-        Panel(
-            title,
-            "k, places at the top of the list",
-            [_curve(index, model, rows, key) for index, (model, rows) in enumerate(models.items())],
-            from_zero=True,
-        )
-        for key, title in MEASURES
-    ]
+    panels = []
+    for key, title in MEASURES:
+        lines = []
+        for index, (model, rows) in enumerate(models.items()):
+            y, spread = [row[key] for row in rows], [row[f"{key}_std"] for row in rows]
+            band = () if None in spread else _band(y, spread)
+            lines.append(Series(index, _shortened(model), [row["k"] for row in rows], y, *band))
+        panels.append(Panel(title, "k, places at the top of the list", lines, from_zero=True))
     figure = Figure("curves", "Precision, recall and average precision", panels, [*map(_shortened, models)])
     ks = [k for k in (1, 5, 10, 20, 50, 100) if any(row["k"] == k for row in table)]
     numbers = {}
@@ -88,13 +80,6 @@ def curves(table: Table) -> dict[str, Any]:
         numbers[model] = [row_of[k][key] if k in row_of else None for key, _ in MEASURES for k in ks]
     bands = any(row["precision_std"] is not None for row in table)
     return {"figures": [figure], "bands": bands, "ks": ks, "numbers": numbers}
-
-
-def _curve(index: int, model: str, rows: list[Row], key: str) -> Series:
-    x, y = [row["k"] for row in rows], [row[key] for row in rows]
-    spread = [row[f"{key}_std"] for row in rows]
-    band = () if any(value is None for value in spread) else _band(y, spread)
-    return Series(index, _shortened(model), x, y, *band)
 
 
 def _band(values: list[float], errors: list[float]) -> tuple[list[float], list[float]]:
@@ -175,32 +160,27 @@ def _file_name(model: str, taken: set[str]) -> str:
 def calibration(table: Table) -> dict[str, Any]:
     """A reliability diagram, the number of candidates in each bin, and the numbers."""
     models = {model: sorted(rows, key=lambda row: row["low"]) for (model,), rows in table.groups("model").items()}
-    shares = [_reliability(index, model, rows) for index, (model, rows) in enumerate(models.items())]
-    counts = [_counts(index, model, rows) for index, (model, rows) in enumerate(models.items())]
-    counts = [series for series in counts if series.x]
+    shares, counts = [], []
+    for index, (model, every) in enumerate(models.items()):
+        label, rows = _shortened(model), [row for row in every if row["count"]]
+        if rows:
+            x, y = [(row["low"] + row["high"]) / 2 for row in rows], [row["count"] for row in rows]
+            tips = [f"{model}: {row['low']:g} to {row['high']:g}, {row['count']:,} candidates" for row in rows]
+            counts.append(Series(index, label, x, y, marks="dot", tips=tips))
+        rows = [row for row in rows if row["mean_probability"] is not None and row["share"] is not None]
+        x, y = [row["mean_probability"] for row in rows], [row["share"] for row in rows]
+        band = _band(y, [2 * math.sqrt(row["share"] * (1 - row["share"]) / row["count"]) for row in rows])
+        tips = [
+            f"{model}: promised {row['mean_probability']:.3f}, in the top k {row['share']:.3f}, "
+            f"{row['count']:,} candidates"
+            for row in rows
+        ]
+        shares.append(Series(index, label, x, y, *band, marks="dot", tips=tips))
     unit, label = (0.0, 1.0), "promised P(top k)"
     panels = [Panel("Share in the top k", label, shares, x_range=unit, y_range=unit, diagonal=True)]
     if counts:
         panels.append(Panel("Candidates in each bin", label, counts, x_range=unit, y_log=True))
     return {"figures": [Figure("calibration", "Calibration of P(top k)", panels, [*map(_shortened, models)])]}
-
-
-def _reliability(index: int, model: str, rows: list[Row]) -> Series:
-    rows = [row for row in rows if row["count"] and row["mean_probability"] is not None and row["share"] is not None]
-    x, y = [row["mean_probability"] for row in rows], [row["share"] for row in rows]
-    band = _band(y, [2 * math.sqrt(row["share"] * (1 - row["share"]) / row["count"]) for row in rows])
-    tips = [
-        f"{model}: promised {row['mean_probability']:.3f}, in the top k {row['share']:.3f}, {row['count']:,} candidates"
-        for row in rows
-    ]
-    return Series(index, _shortened(model), x, y, *band, marks="dot", tips=tips)
-
-
-def _counts(index: int, model: str, rows: list[Row]) -> Series:
-    rows = [row for row in rows if row["count"]]
-    x, y = [(row["low"] + row["high"]) / 2 for row in rows], [row["count"] for row in rows]
-    tips = [f"{model}: {row['low']:g} to {row['high']:g}, {row['count']:,} candidates" for row in rows]
-    return Series(index, _shortened(model), x, y, marks="dot", tips=tips)
 
 
 def candidates(table: Table) -> dict[str, Any]:
@@ -213,10 +193,16 @@ def candidates(table: Table) -> dict[str, Any]:
         "models": table.distinct("model"),
         "model": model,
         "first": rows,
-        "score_digits": num_decimals(row["score"] for row in rows),
-        "std_digits": num_decimals(row["std"] for row in rows),
+        "score_digits": _num_decimals(row["score"] for row in rows),
+        "std_digits": _num_decimals(row["std"] for row in rows),
         "data": _candidate_data(table),
     }
+
+
+def _num_decimals(values: Iterable[float | None], digits: int = 4) -> int:
+    """Decimals with which the largest of some numbers has so many digits, so that a column of them lines up."""
+    largest = max((abs(value) for value in values if value is not None), default=0) or 1.0
+    return min(10, max(0, digits - 1 - math.floor(math.log10(largest))))
 
 
 def _candidate_data(table: Table) -> dict[str, Any]:

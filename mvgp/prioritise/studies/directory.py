@@ -1,36 +1,116 @@
-"""StudyDirectory: where the units of a study are kept, and who may write there."""
+"""The units of a study, and the directory where they are kept: what a file looks like, and who may write there."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import socket
 import stat
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ...checks import shown
 from ...errors import InputError, StorageError
 from ...storage.files import check_output_directory, kind, open_regular, read_json, replacing
-from . import units as unit_files
 from .settings import GROWING, Study
-from .units import Outcome, Unit
 
 FORMAT = 1
+STAGES = ("choice", "fit", "score", "calibration", "candidates")
+WORD = b"mvgp study unit 1 sha256 "
+HEAD = len(WORD) + 64 + 1  # the digits, a line break
+
+
+def unit_seed(seed: int, stage: str, fold: int = 0, negatives: int = 0, model: str = "") -> int:
+    """A seed that follows from the study's own and the name of the unit.
+
+    Without ``model`` it is the same for all models: they are compared on the same negatives and validation parts.
+    """
+    entropy = [seed, STAGES.index(stage), fold, negatives, zlib.crc32(model.encode())]
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The name of a piece of work that is done once and saved."""
+
+    stage: str  # one of STAGES
+    what: str  # the part of a choice, the setting of a fit, or the model
+    fold: int  # of the outer split; the number of folds stands for all links
+    negatives: int = 0  # which set of them
+
+    @property
+    def path(self) -> str:
+        """Of its file, within the directory of the study."""
+        return f"units/{self.stage}/{self.what}-fold{self.fold}-set{self.negatives}.unit"
+
+    def __str__(self) -> str:
+        return f"{self.stage} of {self.what}, fold {self.fold}, set {self.negatives}"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What came of a unit: numbers by name, and whatever JSON can hold."""
+
+    unit: Unit
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A unit that raised: the error in one line, and the traceback."""
+
+    unit: Unit
+    error: str
+    details: str = ""
+
+
+def to_bytes(outcome: Outcome, belongs: str) -> bytes:
+    """The content of a file; ``belongs`` is a digest of study and data."""
+    info = json.dumps({"belongs": belongs, "unit": str(outcome.unit), "info": outcome.info}).encode()
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {f"array_{name}": array for name, array in outcome.arrays.items()}
+    np.savez(buffer, info=np.frombuffer(info, dtype=np.uint8), **arrays)
+    body = buffer.getvalue()
+    return WORD + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def from_bytes(content: bytes, unit: Unit, belongs: str) -> Outcome:
+    """What was written for this unit of this study."""
+    if not content.startswith(WORD):
+        raise StorageError(f"expected a unit of a study, got a file that begins with {content[:8]!r}")
+    body = content[HEAD:]
+    if hashlib.sha256(body).hexdigest().encode() + b"\n" != content[len(WORD) : HEAD]:
+        raise StorageError("expected the SHA-256 of its first line, got another: it is cut short or was changed")
+    try:
+        with np.load(io.BytesIO(body), allow_pickle=False) as stored:
+            description = json.loads(stored["info"].tobytes())
+            arrays = {name.removeprefix("array_"): stored[name] for name in stored.files if name != "info"}
+    except Exception as error:  # bytes can be wrong in more ways than there are names for
+        raise StorageError(" ".join(f"{type(error).__name__}: {error}".split())) from error
+    if not isinstance(description, dict) or not isinstance(description.get("info"), dict):
+        raise StorageError("info: expected names and values, got something else")
+    for name, expected in (("belongs", belongs), ("unit", str(unit))):
+        if description.get(name) != expected:
+            raise StorageError(f"{name}: expected {expected!r}, got {description.get(name)!r}")
+    return Outcome(unit, arrays, description["info"])
 
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Hold the lock of a study, or refuse.
+    """Hold the lock of a study, or refuse. The system lets go of it when the process ends, in whatever way.
 
-    The system itself holds the lock and lets go of it when the process ends, in whatever way, so that none is ever
-    left behind. It is on a file of its own, ``path`` with ``.guard``: a locked file cannot be read on Windows, and
-    older versions of filelock empty it. The file ``path`` stays, and says who has it.
+    It is on a file of its own, ``path`` with ``.guard``: a locked file cannot be read on Windows, and older versions of
+    filelock empty it. The file ``path`` stays, and says who has it.
     """
     try:
         from filelock import FileLock, Timeout
@@ -66,15 +146,10 @@ def _holder(path: str) -> str:
 
 
 class StudyDirectory:
-    """A directory that belongs to one study of one set of data; every file in it appears whole or not at all.
+    """A directory that belongs to one study of one set of data; every file in it appears whole or not at all."""
 
-    :param path: of the directory.
-    :param study: the settings.
-    :param digest: of the data.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], study: Study, digest: str) -> None:
-        self.path, self.study, self.digest = Path(path), study, digest
+    def __init__(self, path: Path, study: Study, digest: str) -> None:
+        self.path, self.study, self.digest = path, study, digest
         fixed = {name: value for name, value in asdict(study).items() if name not in GROWING}
         text = json.dumps([FORMAT, digest, fixed], sort_keys=True)
         self.belongs = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -100,19 +175,15 @@ class StudyDirectory:
         description = read_description(self.path)
         if description is None:
             return
-        there, here = description["settings"], json.loads(self.study.to_json())
-        for name, value in here.items():
+        expected, there = f"{self.path}: expected the directory of this study", description["settings"]
+        for name, value in json.loads(self.study.to_json()).items():
             if name not in GROWING and there.get(name) != value:
-                raise InputError(
-                    f"{self.path}: expected the directory of this study, got one of another: "
-                    f"{name} is {shown(there.get(name))} there and {shown(value)} here"
-                )
+                came = f"{name} is {shown(there.get(name))} there and {shown(value)} here"
+                raise InputError(f"{expected}, got one of another: {came}")
         digest = description["data"]["digest"]
         if digest != self.digest:
-            raise InputError(
-                f"{self.path}: expected the directory of this study, got one of other data: their digest is "
-                f"{digest:.40} there and {self.digest} here"
-            )
+            came = f"their digest is {digest:.40} there and {self.digest} here"
+            raise InputError(f"{expected}, got one of other data: {came}")
 
     def load(self, unit: Unit) -> Outcome | None:
         """What was saved; None if nothing was, or if the file is damaged, which is a warning and then done again."""
@@ -124,19 +195,15 @@ class StudyDirectory:
             except FileNotFoundError:
                 return None
         try:
-            return unit_files.from_bytes(content, unit, self.belongs)
+            return from_bytes(content, unit, self.belongs)
         except StorageError as error:
             warnings.warn(f"{path}: {error}; it is done again", RuntimeWarning, stacklevel=2)
             self.remove(unit.path)
             return None
 
-    def has(self, unit: Unit) -> bool:
-        """Whether it was saved and is whole."""
-        return self.load(unit) is not None
-
     def save(self, outcome: Outcome) -> None:
-        """Keep what came of a unit; whole, or not at all."""
-        self.write(outcome.unit.path, unit_files.to_bytes(outcome, self.belongs))
+        """Keep what came of a unit."""
+        self.write(outcome.unit.path, to_bytes(outcome, self.belongs))
 
     def remove(self, name: str) -> None:
         """A file that is out of date, if it is there."""
@@ -161,38 +228,29 @@ def read_description(path: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise InputError(f"{file}: expected the description of a study, format {FORMAT}")
-    for name, expected, fits in PARTS:
-        part = description.get(name)
-        if not fits(part):
-            raise InputError(f"{file}: expected {name!r} of the study to be {expected}, got {shown(part)}")
-    return dict(description)
+    for name, (expected, fits) in PARTS.items():
+        if not fits(description.get(name)):
+            came = shown(description.get(name))
+            raise InputError(f"{file}: expected {name!r} of the study to be {expected}, got {came}")
+    return description
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _has(part: Any, kinds: type, *names: str) -> bool:
+    return type(part) is dict and all(type(part.get(name)) is kinds for name in names)
 
 
-def _is_data(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("digest"), str)
-
-
-def _is_units(value: Any) -> bool:
-    return isinstance(value, dict) and _is_count(value.get("done")) and _is_count(value.get("total"))
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
-
-
-PARTS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
-    ("title", "a text", lambda part: isinstance(part, str)),
-    ("settings", "names and values", lambda part: isinstance(part, dict)),
-    ("data", "names and values, one a digest", _is_data),
-    ("finished", "true or false", lambda part: isinstance(part, bool)),
-    ("units", "whole numbers 'done' and 'total'", _is_units),
-    ("seconds", "a number", lambda part: isinstance(part, int | float) and not isinstance(part, bool)),
-    ("notes", "a list of texts", _is_texts),
-)
+PARTS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # of study.json, and what they are
+    "title": ("a text", lambda part: type(part) is str),
+    "settings": ("names and values", lambda part: type(part) is dict),
+    "data": ("names and values, one a digest", lambda part: _has(part, str, "digest")),
+    "finished": ("true or false", lambda part: type(part) is bool),
+    "units": (
+        "whole numbers 'done' and 'total'",
+        lambda part: _has(part, int, "done", "total") and min(part["done"], part["total"]) >= 0,
+    ),
+    "seconds": ("a number", lambda part: type(part) in (int, float)),
+    "notes": ("a list of texts", lambda part: type(part) is list and all(type(text) is str for text in part)),
+}
 
 
 @contextlib.contextmanager

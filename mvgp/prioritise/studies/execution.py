@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import os
 import signal
@@ -15,31 +16,35 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ...checks import check_whole_number
 from ...errors import InputError
-from ..ranking.fit import free_memory
-from .units import Failure, Outcome, Task, Unit
-from .work import work
+from ..ranking.prioritiser import free_memory
+from .directory import Failure, Outcome, Unit
+from .work import Task, work
 
 PER_CORE = 4  # processes, at most
 PROCESS_BYTES = 2**29  # of a process that has read its libraries, and has some data
 PAUSE = 0.5  # seconds between two looks of a worker at its parent
 RESTARTS = 2  # of the worker processes of this machine after one of them has died
 TAKEN_PAUSE = 0.001  # seconds between two looks at what the executor has taken
-THREADS = (  # what libraries ask for the number of their threads
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
+LIBRARIES = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMBA", "NUMEXPR")
+THREADS = ("VECLIB_MAXIMUM_THREADS", *(f"{name}_NUM_THREADS" for name in LIBRARIES))  # what libraries look at
+
+
+def check_execution(jobs: Any, dask: Any) -> int:
+    """Processes of this machine, or a cluster."""
+    jobs = check_jobs(jobs)
+    check_address(dask)
+    if dask is not None and jobs != 1:
+        raise InputError(f"jobs, dask: expected one of them, got {jobs} jobs and the cluster {dask!r}")
+    if jobs > 1 and importlib.util.find_spec("joblib") is None:
+        raise InputError("jobs: more than one needs the package joblib: pip install 'mvgp[cli]'")
+    return jobs
 
 
 def check_jobs(jobs: Any) -> int:
     """A number of processes that cores and memory can bear; one always is."""
-    if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs < 1:
-        raise InputError(f"jobs: expected a whole number of at least 1, got {jobs!r}")
+    jobs = check_whole_number(jobs, "jobs")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     free = free_memory()
     if jobs > PER_CORE * cores:
@@ -59,10 +64,9 @@ def check_address(address: Any) -> None:
 
 
 def results(tasks: Sequence[Task], jobs: int, client: Any = None) -> Generator[Outcome | Failure, None, None]:
-    """Yields results as tasks finish; to be closed by a caller that does not wait for its end.
+    """Yields results as tasks finish, from a Dask cluster, or from processes (one is this process itself).
 
-    :param jobs: processes on this machine; 1 is this process itself.
-    :param client: of a Dask cluster, instead.
+    It is to be closed by a caller that does not wait for its end.
     """
     if client is not None:
         yield from _on_cluster(tasks, client)
@@ -74,7 +78,7 @@ def results(tasks: Sequence[Task], jobs: int, client: Any = None) -> Generator[O
 
 def _on_cores(tasks: Sequence[Task], jobs: int) -> Generator[Outcome | Failure, None, None]:
     """On processes of joblib; when one dies (of too little memory, say) what is left goes to new ones."""
-    joblib = import_joblib()
+    import joblib  # type: ignore[import-untyped]
     from joblib.externals.loky.process_executor import BrokenProcessPool  # type: ignore[import-untyped]
 
     left, why = {task.unit: task for task in tasks}, ""
@@ -126,31 +130,14 @@ def _from_workers(tasks: Sequence[Task], workers: int) -> Generator[Outcome | Fa
             for future in (*(ended - failed), *failed):  # what is done is not lost when a process has died
                 yield future.result()
     finally:
-        if running:
-            _end(executor, running)
-
-
-def _end(executor: Any, running: set[Future[Outcome | Failure]]) -> None:
-    """Kill the processes, whatever they do.
-
-    The thread of the executor takes new tasks from a queue. It must have taken all of them before: when it ends it
-    forgets the tasks, but not their numbers in the queue, and dies of a KeyError. It takes them at once, as the queue
-    to the processes has room for what :func:`_from_workers` submits.
-    """
-    try:
-        while not all(future.running() or future.done() for future in running):
-            time.sleep(TAKEN_PAUSE)
-    finally:
-        executor.shutdown(kill_workers=True)
-
-
-def import_joblib() -> Any:
-    """The package, or how to get it."""
-    try:
-        import joblib  # type: ignore[import-untyped]
-    except ImportError:
-        raise InputError("jobs: more than one needs the package joblib: pip install 'mvgp[cli]'") from None
-    return joblib
+        # Kill the processes. The thread of the executor must have taken all tasks from its queue before: when it ends,
+        # it forgets the tasks, but not their numbers in the queue, and dies of a KeyError.
+        try:
+            while not all(future.running() or future.done() for future in running):
+                time.sleep(TAKEN_PAUSE)
+        finally:
+            if running:
+                executor.shutdown(kill_workers=True)
 
 
 @contextlib.contextmanager
@@ -168,26 +155,23 @@ def _quiet_trackers() -> Iterator[None]:
 
 
 def begin_worker(parent: int) -> None:
-    """Called once in each worker, before its first task.
+    """Called once in each worker, before its first task: a worker whose parent was killed must end.
 
-    A worker whose parent was killed has nobody to hand its results to. It is no child of ``parent`` then any more, so
-    it looks at times; on Windows it stays one, and ends when it has been idle. (On Linux the system could be asked for
-    a signal instead, but that comes when the thread that started the worker ends, which is not always the main one.)
-
-    :param parent: the process that started it.
+    It is no child of ``parent`` then any more, so it looks at times; on Windows it stays one, and ends when it has been
+    idle. (The signal that Linux could send comes when the thread that started the worker ends, not the process.)
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     tqdm.set_lock(threading.RLock())  # its own is a semaphore, which outlives a worker that is killed
-    threading.Thread(target=_watch, args=(parent,), name="mvgp parent", daemon=True).start()
 
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PAUSE)
+        os._exit(1)
 
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(PAUSE)
-    os._exit(1)
+    threading.Thread(target=watch, name="mvgp parent", daemon=True).start()
 
 
 def _on_cluster(tasks: Sequence[Task], client: Any) -> Generator[Outcome | Failure, None, None]:
@@ -231,7 +215,6 @@ def connected(address: str | None) -> Iterator[Any]:
     if address is None:
         yield None
         return
-    check_address(address)
     try:
         from dask.config import get
         from dask.utils import parse_timedelta

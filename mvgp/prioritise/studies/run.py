@@ -1,28 +1,33 @@
-"""StudyRun: the stages of a study, one after the other, saving every unit as it ends, and its tables at the end."""
+"""run_study: the stages of a study, one after the other, saving every unit as it ends, and its tables at the end."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from ...checks import check_flag, check_instance, check_path
 from ...errors import MvgpError
 from ...metrics.ranking import RankingScores
 from ...version import __version__
+from ..tables.link_set import LinkSet
 from ..tuning.tune import Setting
 from . import tables
-from .directory import FORMAT, StudyDirectory
-from .execution import results
-from .units import Failure, Outcome, Task, Unit, Workload, ranking_of, score_outcome
-from .work import chosen_setting
+from .directory import FORMAT, Failure, Outcome, StudyDirectory, Unit, read_description
+from .execution import check_execution, connected, results
+from .settings import Study
+from .work import Task, Workload, chosen_setting, score_outcome
 
 PACKAGES = ("torch", "gpytorch", "linear_operator", "numpy", "scipy")  # that the numbers may depend on
 TABLES = ("metrics", "comparisons", "curves", "path", "grids", "choices", "calibration", "candidates")
@@ -45,66 +50,22 @@ class StudyError(MvgpError, RuntimeError):
         super().__init__(f"{count} of the study failed, the others are saved: {first}{more}")
 
 
-class Progress:
-    """Units done and units in all, on a bar.
-
-    :param total: as far as is known; see :meth:`expect`.
-    :param shown: whether there is a bar.
-    """
-
-    def __init__(self, total: int, shown: bool) -> None:
-        self.done, self.total = 0, total
-        self.bar = tqdm(total=total, unit="unit", disable=not shown, dynamic_ncols=True)
-
-    def expect(self, total: int) -> None:
-        """The number of units, now that more is known."""
-        self.total = self.bar.total = total
-        self.bar.refresh()
-
-    def step(self, count: int = 1, text: str = "") -> None:
-        """So many units were done, the last that was tried is this one."""
-        self.done += count
-        self.bar.set_postfix_str(text, refresh=False)
-        self.bar.update(count)
-
-    def skip(self, count: int = 1) -> None:
-        """So many were there already; they say nothing about the time that others take."""
-        self.done += count
-        if count and not self.bar.disable:
-            self.bar.initial += count
-            self.bar.n += count
-            self.bar.last_print_n += count
-            self.bar.refresh()
-
-
+@dataclass(eq=False)
 class StudyRun:
-    """What is finished, what failed, and what is left.
+    """What is finished, what failed, and what is left."""
 
-    :param directory: of the study, locked.
-    :param load: the tasks.
-    :param progress: of units.
-    :param jobs: processes.
-    :param client: of a Dask cluster, or None.
-    :param keep_scores: whether the scores of test rows stay on disk.
-    :param seconds: that earlier runs took.
-    """
-
-    def __init__(
-        self,
-        directory: StudyDirectory,
-        load: Workload,
-        progress: Progress,
-        jobs: int,
-        client: Any,
-        keep_scores: bool,
-        seconds: float,
-    ) -> None:
-        self.directory, self.load, self.progress = directory, load, progress
-        self.jobs, self.client, self.keep_scores, self.seconds = jobs, client, keep_scores, seconds
-        self.choices: dict[Key, list[Outcome]] = {}
-        self.settings: dict[Key, Setting] = {}
-        self.scores: dict[Key, Outcome] = {}
-        self.failures: list[Failure] = []
+    directory: StudyDirectory  # locked
+    load: Workload
+    jobs: int
+    client: Any  # of a Dask cluster, or None
+    keep_scores: bool  # whether the scores of test rows stay on disk
+    seconds: float  # that earlier runs took
+    bar: Any  # of tqdm; its total is the number of units as far as it is known
+    done: int = 0
+    choices: dict[Key, list[Outcome]] = field(default_factory=dict)
+    settings: dict[Key, Setting] = field(default_factory=dict)
+    scores: dict[Key, Outcome] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
 
     def run(self) -> None:
         """All stages; ``study.json`` says after every unit how far it is."""
@@ -118,37 +79,35 @@ class StudyRun:
 
     def _choose(self) -> None:
         """The first stage: a setting for each model and fold, from its training part alone."""
-        self.progress.bar.set_description("choices")
-        self._do(self.load.choices())
+        self._do(self.load.choices(), "choices")
         for fold in self.load.folds:
             for model in self.load.study.models:
                 parts = self._outcomes(self.load.choice_units(model, fold))
-                if parts is not None:
+                if parts:
                     self.choices[model, fold] = parts
                     self.settings[model, fold] = chosen_setting(parts)
 
     def _fit_and_score(self) -> None:
         """The second and third stage: scores of test rows, and as soon as all sets are there, their metrics."""
-        self.progress.bar.set_description("fits")
         tasks = {key: self.load.fits(setting, key[1]) for key, setting in self.settings.items()}
         num_fits = len({task.unit for group in tasks.values() for task in group})
-        self.progress.expect(len(self.load.choices()) + num_fits + len(tasks) + self.load.num_later)
+        self.bar.total = len(self.load.choices()) + num_fits + len(tasks) + self.load.num_later
         for key in list(tasks):
             outcome = self.directory.load(self._score_unit(key))
             if outcome is not None:
                 self.scores[key] = outcome
                 del tasks[key]
-                self.progress.skip()
+                self._skip(1)
         needed = {task.unit: task for group in tasks.values() for task in group}
-        done = {unit for unit in needed if self.directory.has(unit)}
-        self.progress.skip(num_fits - len(needed) + len(done))
+        done = {unit for unit in needed if self.directory.load(unit) is not None}
+        self._skip(num_fits - len(needed) + len(done))
         self._score_ready(tasks, done)
 
         def then(outcome: Outcome) -> None:
             done.add(outcome.unit)
             self._score_ready(tasks, done)
 
-        self._do([task for unit, task in needed.items() if unit not in done], then)
+        self._do([task for unit, task in needed.items() if unit not in done], "fits", then)
 
     def _score_ready(self, waiting: dict[Key, list[Task]], done: set[Unit]) -> None:
         """Score what has all its fits, then drop the fits that nobody waits for."""
@@ -164,7 +123,7 @@ class StudyRun:
             self.directory.save(outcome)
             self.scores[key] = outcome
             self.seconds += time.perf_counter() - began
-            self.progress.step(text=str(outcome.unit))
+            self._step(outcome.unit)
             still_needed = {task.unit for tasks in waiting.values() for task in tasks}
             for unit in units:
                 if unit not in still_needed and not self.keep_scores:
@@ -188,7 +147,7 @@ class StudyRun:
         models = [model for model in study.models if all((model, fold) in self.scores for fold in load.folds)]
         if not models:
             return {}
-        scores = {model: [ranking_of(self.scores[model, fold]) for fold in load.folds] for model in models}
+        scores = {model: [self._ranking(model, fold) for fold in load.folds] for model in models}
         compared = tables.compared_metrics(study.k, study.metric)
         settings = {(model, fold): self.settings[model, fold] for model in models for fold in load.folds}
         choices = {key: self.choices[key] for key in settings}
@@ -196,57 +155,73 @@ class StudyRun:
             "metrics": tables.metrics_table(scores),
             "comparisons": tables.comparisons_table(scores, compared),
             "curves": tables.curves_table(scores),
-            "path": tables.path_table(choices, settings, study.metric),
-            "grids": tables.grids_table(choices, settings, study.metric),
+            **tables.tried_tables(choices, settings, study.metric),
             "choices": tables.choices_table(settings),
         }
         calibrated = [model for model in load.calibrated if model in scores]
         if study.calibration_rows and calibrated:
             units = {model: load.calibration(settings[model, 0]) for model in calibrated}
-            self._later({task.unit: task for task in units.values()}.values(), "calibration")
-            outcomes = {model: self.directory.load(task.unit) for model, task in units.items()}
-            made["calibration"] = tables.calibration_table(outcomes)
+            self._do(list({task.unit: task for task in units.values()}.values()), "calibration")
+            outcomes = {model: self._outcomes([task.unit]) for model, task in units.items()}
+            made["calibration"] = tables.calibration_table({model: part[0] for model, part in outcomes.items() if part})
         if study.candidate_rows and calibrated:
-            model = _best_model(calibrated, scores, study.metric if study.metric in compared else f"MAP@{study.k}")
-            setting = _most_chosen([settings[model, fold] for fold in load.folds])
-            parts = self._later(load.candidates(setting), "candidates")
-            if parts is not None:
+            metric = study.metric if study.metric in compared else f"MAP@{study.k}"
+            totals = [sum(float(fold.per_task(metric).nanmean()) for fold in scores[name]) for name in calibrated]
+            model = calibrated[totals.index(max(totals))]
+            chosen = [settings[model, fold] for fold in load.folds]
+            count = Counter(setting.key for setting in chosen)  # the most frequent one, then the best score
+            tasks = load.candidates(max(chosen, key=lambda setting: (count[setting.key], setting.score)))
+            self._do(tasks, "candidates")
+            parts = self._outcomes([task.unit for task in tasks])
+            if parts:
                 made["candidates"] = tables.candidates_table(load, model, parts)
         return made
 
     # Units --------------------------------------------------------------------------------------------
 
-    def _later(self, tasks: Iterable[Task], name: str) -> list[Outcome] | None:
-        """Another stage: its outcomes in the order of the tasks, None if some failed."""
-        tasks = list(tasks)
-        self.progress.bar.set_description(name)
-        self._do(tasks)
-        return self._outcomes([task.unit for task in tasks])
-
-    def _do(self, tasks: Sequence[Task], then: Callable[[Outcome], None] = lambda outcome: None) -> None:
+    def _do(self, tasks: Sequence[Task], stage: str, then: Callable[[Outcome], None] = lambda outcome: None) -> None:
         """Do what is not done yet, and save it."""
-        left = [task for task in tasks if not self.directory.has(task.unit)]
-        self.progress.skip(len(tasks) - len(left))
+        self.bar.set_description(stage)
+        left = [task for task in tasks if self.directory.load(task.unit) is None]
+        self._skip(len(tasks) - len(left))
         with contextlib.closing(results(left, self.jobs, self.client)) as outcomes:
             for outcome in outcomes:
-                self.progress.step(0 if isinstance(outcome, Failure) else 1, str(outcome.unit))
                 if isinstance(outcome, Failure):
+                    self._step(outcome.unit, 0)
                     self.failures.append(outcome)
                     continue
+                self._step(outcome.unit)
                 self.directory.save(outcome)
                 self.seconds += outcome.info["seconds"]
                 then(outcome)
                 self._describe()
 
-    def _outcomes(self, units: Sequence[Unit]) -> list[Outcome] | None:
-        """What was saved, None unless all of it is there; what is not there and has not failed was lost."""
+    def _outcomes(self, units: Sequence[Unit]) -> list[Outcome]:
+        """What was saved, nothing unless all of it is there; what is not there and has not failed was lost."""
         saved = {unit: self.directory.load(unit) for unit in units}
+        missing = [unit for unit, outcome in saved.items() if outcome is None]
         failed = {failure.unit for failure in self.failures}
-        self.failures += [
-            Failure(unit, LOST) for unit, outcome in saved.items() if outcome is None and unit not in failed
-        ]
-        outcomes = [outcome for outcome in saved.values() if outcome is not None]
-        return outcomes if len(outcomes) == len(units) else None
+        self.failures += [Failure(unit, LOST) for unit in missing if unit not in failed]
+        return [] if missing else [outcome for outcome in saved.values() if outcome is not None]
+
+    def _ranking(self, model: str, fold: int) -> RankingScores:
+        arrays = self.scores[model, fold].arrays
+        return RankingScores(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+
+    def _step(self, unit: Unit, count: int = 1) -> None:
+        """A unit was done, or with a count of 0 tried."""
+        self.done += count
+        self.bar.set_postfix_str(str(unit), refresh=False)
+        self.bar.update(count)
+
+    def _skip(self, count: int) -> None:
+        """So many were there already; they say nothing about the time that others take."""
+        self.done += count
+        if count and not self.bar.disable:
+            self.bar.initial += count
+            self.bar.n += count
+            self.bar.last_print_n += count
+            self.bar.refresh()
 
     def _score_unit(self, key: Key) -> Unit:
         return Unit("score", f"{key[0]}_{self.settings[key].key}", key[1])
@@ -262,7 +237,7 @@ class StudyRun:
 
     def _describe(self, ended: bool = False) -> None:
         """Write ``study.json``: settings, data, versions, and how far it is."""
-        links, study, progress = self.load.all_links, self.load.study, self.progress
+        links, study = self.load.all_links, self.load.study
         finished = ended and not self.failures
         description = {
             "format": FORMAT,
@@ -284,7 +259,7 @@ class StudyRun:
                 "python": platform.python_version(),
                 **{name: version(name) for name in PACKAGES},
             },
-            "units": {"done": progress.done, "total": progress.done if finished else progress.total},
+            "units": {"done": self.done, "total": self.done if finished else self.bar.total},
             "seconds": self.seconds,
             "notes": self._notes(),
         }
@@ -302,12 +277,67 @@ class StudyRun:
         return notes + [f"{failure.unit} failed: {failure.error}" for failure in self.failures]
 
 
-def _best_model(models: list[str], scores: dict[str, list[RankingScores]], metric: str) -> str:
-    """The model with the largest mean over folds; the first of equal ones."""
-    return max(models, key=lambda model: sum(float(torch.nanmean(fold.per_task(metric))) for fold in scores[model]))
+def run_study(
+    link_set: LinkSet,
+    study: Study,
+    directory: str | os.PathLike[str],
+    *,
+    jobs: int = 1,
+    dask: str | None = None,
+    progress: bool = True,
+    keep_scores: bool = False,
+) -> tables.StudyResult:
+    """Run a study, or resume one, and write its tables.
+
+    Every unit of work is saved as it ends. Called again with the same directory it repeats nothing that is
+    finished. The numbers do not depend on ``jobs`` or ``dask``. ``models``, ``run_folds``, ``calibration_rows``,
+    ``candidate_rows`` and ``title`` may change from call to call; a directory whose other settings, or whose data,
+    are not these is refused.
+
+    :param link_set: the data.
+    :param study: the settings.
+    :param directory: for units, tables and ``study.json``; made if it is not there.
+    :param jobs: processes on this machine: at most four for each core, and one for each half GiB of free memory. They
+        end with this process, however it ends.
+    :param dask: address of a Dask scheduler, whose workers are used instead; they need mvgp, and no common disk.
+    :param progress: whether to show a bar with the time left.
+    :param keep_scores: whether the scores of test rows stay on disk after they were judged.
+
+    Example:
+        >>> import tempfile, numpy as np
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.studies import Study, run_study
+        >>> cells = np.random.default_rng(0).choice(12 * 20, 60, replace=False)
+        >>> rings = [Graph([(i, (i + 1) % n) for i in range(n)], n) for n in (12, 20)]
+        >>> link_set = LinkSet(range(12), range(20), cells // 20, cells % 20, *rings)
+        >>> study = Study(models=("popularity", "neighbours"), folds=3, k=10, metric="MAP@10")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = run_study(link_set, study, folder, progress=False)
+        >>> sorted({entry["model"] for entry in result.metrics}), result.finished
+        (['neighbours', 'popularity'], True)
+
+    """
+    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_instance(study, "study", Study, "mvgp.prioritise.studies.Study")
+    jobs = check_execution(jobs, dask)
+    path = check_path(directory, "directory")
+    progress, keep_scores = check_flag(progress, "progress"), check_flag(keep_scores, "keep_scores")
+    load = Workload(link_set, study)
+    store = StudyDirectory(path, study, link_set.digest())
+    with connected(dask) as client, store.opened():
+        seconds = float((read_description(path) or {"seconds": 0.0})["seconds"])
+        with tqdm(total=load.max_units, unit="unit", disable=not progress, dynamic_ncols=True) as bar:
+            run = StudyRun(store, load, jobs, client, keep_scores, seconds, bar)
+            run.run()
+    if run.failures:
+        pairs = tuple((str(failure.unit), failure.error) for failure in run.failures)
+        raise StudyError(pairs, tuple(failure.details for failure in run.failures))
+    return tables.load_study(path)
 
 
-def _most_chosen(settings: list[Setting]) -> Setting:
-    """The setting that most folds chose; of equally frequent ones the one with the best validation score."""
-    count = Counter(setting.key for setting in settings)
-    return max(settings, key=lambda setting: (count[setting.key], setting.score))
+def check_study(link_set: LinkSet, study: Study, directory: Path, dask: str | None) -> None:
+    """What would stop a study at once, before anything is done."""
+    Workload(link_set, study)
+    with connected(dask), StudyDirectory(directory, study, link_set.digest()).opened():
+        pass

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ...checks import check_part, shown
+from ...checks import check_choice, check_instance, check_part, shown
 from ...errors import InputError
-from ..tuning.registry import CALIBRATED, MODELS
 from ..tuning.settings import TOP, FitSettings
+from ..tuning.tune import CALIBRATED, MODELS
 
 MAX_FOLDS = 1_000_000
 GROWING = ("models", "run_folds", "calibration_rows", "candidate_rows", "title")  # may change from run to run
@@ -54,7 +53,12 @@ class Study(FitSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set("models", _model_names(self.models))
+        names = (self.models,) if isinstance(self.models, str) else self.models
+        for name in check_instance(names, "models", (tuple, list), "a list of names"):
+            check_choice(name, "models", MODELS)
+        if not names or len(set(names)) < len(names):
+            raise InputError(f"models: expected different names, at least one, got {shown(names)}")
+        self._set("models", tuple(names))
         self._check_whole("folds", minimum=2, maximum=MAX_FOLDS)
         self._check_whole("k", "top")
         self._check_whole("calibration_rows", "candidate_rows", minimum=0)
@@ -75,16 +79,3 @@ class Study(FitSettings):
     def num_folds(self) -> int:
         """Folds that are run."""
         return self.folds if self.run_folds is None else self.run_folds
-
-
-def _model_names(models: Any) -> tuple[str, ...]:
-    """Different names of the registry, at least one."""
-    names = (models,) if isinstance(models, str) else models
-    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"models: expected names among {', '.join(MODELS)}, got {shown(models)}")
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"models: expected different names, at least one, got {shown(list(names))}")
-    for name in names:
-        if name not in MODELS:
-            raise InputError(f"models: expected names among {', '.join(MODELS)}, got {shown(name)}")
-    return tuple(names)

@@ -1,9 +1,9 @@
-"""The work of a study: choose a setting, fit it, ask it.
+"""The work of a study: the tasks that data and settings make (:class:`Workload`), and how each is done.
 
 Each stage is one function from a task to an outcome: :func:`choice_unit` tunes a model on the training part of a fold,
-:func:`fit_unit` scores the test rows at the setting that was chosen, :func:`calibration_unit` and
-:func:`candidate_unit` ask posteriors about P(top k). :func:`work` does any of them, wherever that is: on one thread,
-with its own seed, and without raising.
+:func:`fit_unit` scores the test rows at the setting that was chosen, :func:`score_outcome` judges the scores, and
+:func:`calibration_unit` and :func:`candidate_unit` ask posteriors about P(top k). :func:`work` does any task, wherever
+that is: on one thread, with its own seed, and without raising.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,19 +22,119 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ...hyperparameters.negatives import with_negatives
-from ...likelihoods.data_loss import Data
-from ...metrics.ranking import Ranker
+from ...hyperparameters.splits import Split, split_pairs, split_rows, with_negatives
+from ...likelihoods.losses import Data
+from ...metrics.ranking import Ranker, ranking_scores
 from ...posteriors.gaussian import ScalablePosterior
-from ..ranking.prioritiser import mixture_std
 from ..tables.link_set import LinkSet
 from ..tuning import tune as tuning
-from ..tuning.registry import takes_negatives
-from ..tuning.tune import Setting, best_setting
-from .units import Failure, Outcome, Task, unit_seed
+from ..tuning.tune import CALIBRATED, REGISTRY, Setting, best_setting, family_of, takes_negatives
+from .directory import Failure, Outcome, Unit, unit_seed
+from .settings import Study
 
 BINS = 10  # of P(top k)
 BLOCK_CELLS = 2**23  # scores computed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A unit and all that it needs, to be sent to whoever does it.
+
+    A choice or a fit is given no held-out link: it cannot look at what it does not have.
+    """
+
+    unit: Unit
+    study: Study
+    train: LinkSet  # the links that may be fitted
+    setting: Any = None  # the Setting that was chosen; None for a choice
+    rows: Any = None  # (R,) that are to be scored; None for a choice
+    everything: Any = None  # a LinkSet of all links, for the reference of a calibration
+
+
+class Workload:
+    """Tasks of every stage, each with no more data than it may see. The subsample is drawn here."""
+
+    def __init__(self, link_set: LinkSet, study: Study) -> None:
+        self.study, self.all_links = study, link_set
+        self.data = link_set if study.subsample == 1 else link_set.subsample(study.subsample, study.seed)
+        split = split_pairs if study.split == "pairs" else split_rows
+        self.splits: list[Split] = split(self.data.links(study.whole_weight), folds=study.folds, seed=study.seed)
+
+    @property
+    def folds(self) -> range:
+        """Those that are run."""
+        return range(self.study.num_folds)
+
+    @cached_property
+    def training(self) -> list[LinkSet]:
+        """The data with the links of the training part of each fold alone."""
+        return [replace(self.data, rows=split.train.rows, cols=split.train.cols) for split in self.splits]
+
+    @property
+    def num_later(self) -> int:
+        """Units after the scores, at most."""
+        calibrations = len(self.calibrated) if self.study.calibration_rows else 0
+        return calibrations + (self.study.negative_sets if self.study.candidate_rows else 0)
+
+    @property
+    def max_units(self) -> int:
+        """Units, at most: before choices show which fits models have in common."""
+        fits = sum(len(self.sets(model)) for model in self.study.models)
+        return len(self.choices()) + len(self.folds) * (fits + len(self.study.models)) + self.num_later
+
+    def choice_units(self, model: str, fold: int) -> list[Unit]:
+        """The units of the choice of a model: one for each trace share, or one for a grid."""
+        shares = REGISTRY[model].trace_shares
+        parts = [f"{family_of(model)}_{share:g}" for share in shares(self.study)] if shares else [model]
+        return [Unit("choice", part, fold) for part in parts]
+
+    def choices(self) -> list[Task]:
+        """All choices, those that models share once."""
+        units = [unit for fold in self.folds for model in self.study.models for unit in self.choice_units(model, fold)]
+        return [Task(unit, self.study, self.training[unit.fold]) for unit in dict.fromkeys(units)]
+
+    def sets(self, family: str) -> range:
+        """Sets of negatives that a fit is repeated for."""
+        return range(self.study.negative_sets if takes_negatives(family) else 1)
+
+    def fits(self, setting: Setting, fold: int) -> list[Task]:
+        """One fit for each set of negatives."""
+        rows = self.splits[fold].held_out.rows.unique()
+        return [
+            Task(Unit("fit", setting.key, fold, number), self.study, self.training[fold], setting, rows)
+            for number in self.sets(setting.family)
+        ]
+
+    def calibration(self, setting: Setting) -> Task:
+        """P(top k) on some rows of the first fold."""
+        count = self.study.calibration_rows
+        rows = _sample(self.splits[0].held_out.rows.unique(), count, unit_seed(self.study.seed, "calibration"))
+        unit = Unit("calibration", f"{setting.key}_{count}", 0)
+        return Task(unit, self.study, self.training[0], setting, rows, self.data)
+
+    @cached_property
+    def candidate_rows(self) -> Tensor:
+        """(R,) ascending: rows with a link, drawn at random."""
+        return _sample(self.data.rows.unique(), self.study.candidate_rows, unit_seed(self.study.seed, "candidates"))
+
+    def candidates(self, setting: Setting) -> list[Task]:
+        """The rows of a fit to all links, for each set of negatives."""
+        what, all_links = f"{setting.key}_{self.study.candidate_rows}", self.study.folds
+        return [
+            Task(Unit("candidates", what, all_links, number), self.study, self.data, setting, self.candidate_rows)
+            for number in self.sets(setting.family)
+        ]
+
+    @property
+    def calibrated(self) -> list[str]:
+        """Models that can say how certain they are."""
+        return [model for model in self.study.models if model in CALIBRATED]
+
+
+def _sample(rows: Tensor, count: int, seed: int) -> Tensor:
+    """(min(R, count),) of rows (R,), ascending."""
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    return rows[order[:count].sort().values]
 
 
 def choice_unit(task: Task) -> Outcome:
@@ -59,32 +161,23 @@ def chosen_setting(choices: Sequence[Outcome]) -> Setting:
 
 def fit_unit(task: Task) -> Outcome:
     """Scores (R, N) of the rows asked for, and the certificate of the fit."""
-    setting, rows = _setting_and_rows(task)
-    ranker = _fit(task, task.train, setting)
-    return Outcome(task.unit, {"scores": _scores(ranker, rows)}, fit_summary(ranker))
+    ranker = _fit(task, task.train)
+    return Outcome(task.unit, {"scores": _scores(ranker, task.rows)}, _summary(ranker))
 
 
 def calibration_unit(task: Task) -> Outcome:
-    """Does P(top k) say how a list changes when more becomes known?
+    """Does P(top k) say how a list changes when more becomes known? Sums over ten bins of P(top k).
 
-    The true top k of a row is not known. What can be known is the top k of the same model once the held-out links are
-    given to it as well. For chosen rows of a fold, P(top k) of every candidate by the posterior of the training part is
-    compared with whether the fit to all links puts it there; training positives are no candidates in either. If the
-    posterior is honest about what the held-out links may change, then of the candidates with P(top k) near p a share of
-    p is in that top k. Both fits have the training links in common, so an error that those cause is not seen: this is
-    about how a list changes, not about how true it is. A share nearer to 0 or 1 than p means a posterior that doubts
-    too much.
-
-    For each of ten bins of P(top k) the outcome has its sum, how many candidates are in the top k of the reference, and
-    how many there are.
+    The true top k of a row is not known. What can be known is the top k of the same model once it has the held-out
+    links as well. For chosen rows of a fold, P(top k) of every candidate by the posterior of the training part is
+    compared with whether the fit to all links puts it there; training positives are no candidates in either. Of the
+    candidates with P(top k) near p a share of p should be in that top k; a share nearer to 0 or 1 means a posterior
+    that doubts too much. An error that the training links cause is in both fits, and not seen.
     """
-    setting, rows = _setting_and_rows(task)
-    if task.everything is None:
-        raise InputError(f"{task.unit}: expected all links, got none")
-    posterior, reference = _fit_posterior(task, setting), _fit(task, task.everything, setting)
+    posterior, reference = _fit_posterior(task), _fit(task, task.everything)
     known, top = (task.train.rows, task.train.cols), task.study.top
     totals = np.zeros((3, BINS))
-    for row in rows.tolist():
+    for row in task.rows.tolist():
         probability = posterior.top_probability(row, top, exclude=known, seed=unit_seed(task.study.seed, "calibration"))
         open_ = torch.ones(task.train.shape[1], dtype=torch.bool)
         open_[known[1][known[0] == row]] = False
@@ -110,8 +203,7 @@ def binned(predicted_probability: np.ndarray, members: np.ndarray) -> np.ndarray
 
 def candidate_unit(task: Task) -> Outcome:
     """(R, N) each: scores, standard deviations and P(top k) of the rows asked for."""
-    setting, rows = _setting_and_rows(task)
-    posterior = _fit_posterior(task, setting)
+    posterior, rows = _fit_posterior(task), task.rows
     known, seed = (task.train.rows, task.train.cols), unit_seed(task.study.seed, "candidates")
     probabilities = [posterior.top_probability(row, task.study.top, exclude=known, seed=seed) for row in rows.tolist()]
     arrays = {
@@ -119,39 +211,41 @@ def candidate_unit(task: Task) -> Outcome:
         "scores": _scores(posterior, rows),
         "p_top": torch.stack(probabilities).float().numpy(),
     }
-    return Outcome(task.unit, arrays, fit_summary(posterior))
+    return Outcome(task.unit, arrays, _summary(posterior))
 
 
-def candidate_mixture(parts: Sequence[Outcome]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(R, N) each: scores, standard deviations and P(top k) of the equal mixture over sets of negatives."""
-    scores, std, probability = (
-        torch.stack([torch.from_numpy(part.arrays[name]).double() for part in parts])
-        for name in ("scores", "std", "p_top")
-    )
-    return scores.mean(0).numpy(), mixture_std(scores, std.square()).numpy(), probability.mean(0).numpy()
+def score_outcome(unit: Unit, fits: Iterable[Outcome], split: Split, k: int) -> Outcome:
+    """The metrics of the average scores over sets of negatives, and the certificates of their fits.
+
+    :param fits: always in the same order; read one at a time, so that the scores of one of them are in memory.
+    """
+    rows, shape = split.held_out.rows.unique(), split.held_out.shape
+    total = np.zeros((len(rows), shape[1]))
+    summaries: list[dict[str, Any]] = []
+    for fit in fits:
+        total += fit.arrays["scores"]
+        summaries.append(fit.info)
+    average = torch.from_numpy(total / len(summaries))  # (R, N)
+    ranker = SimpleNamespace(shape=shape, scores=lambda part: average[torch.searchsorted(rows, part)])
+    metrics = ranking_scores(ranker, split.held_out, exclude=split.train, k=k, rows=rows)
+    arrays = {entry.name: getattr(metrics, entry.name).numpy() for entry in fields(metrics)}
+    return Outcome(unit, arrays, {"fits": summaries})
 
 
-def _setting_and_rows(task: Task) -> tuple[Setting, Tensor]:
-    if task.setting is None or task.rows is None:
-        raise InputError(f"{task.unit}: expected a setting and rows, got none")
-    return task.setting, task.rows
-
-
-def _fit(task: Task, links: LinkSet, setting: Setting) -> Ranker:
-    """The model of a task at a setting, given these links."""
-    study, fold, number = task.study, task.unit.fold, task.unit.negatives
+def _fit(task: Task, links: LinkSet) -> Ranker:
+    """The model of a task at its setting, given these links."""
+    study, family, which = task.study, task.setting.family, (task.unit.fold, task.unit.negatives)
     positives = links.links(study.whole_weight)
     data: Data = positives
-    if takes_negatives(setting.family):
-        seed = unit_seed(study.seed, "fit", fold, number)
+    if takes_negatives(family):
+        seed = unit_seed(study.seed, "fit", *which)
         data = with_negatives(positives, study.ratio, seed=seed, within_rows=study.within_rows)
-    own = unit_seed(study.seed, "fit", fold, number, setting.family)
-    return tuning.fit(study, links, setting, [data], own)[0]
+    return tuning.fit(study, links, task.setting, [data], unit_seed(study.seed, "fit", *which, family))[0]
 
 
-def _fit_posterior(task: Task, setting: Setting) -> ScalablePosterior:
+def _fit_posterior(task: Task) -> ScalablePosterior:
     """The same for questions about ranks: its covariance is rescaled to the maximum marginal likelihood."""
-    ranker = _fit(task, task.train, setting)
+    ranker = _fit(task, task.train)
     if not isinstance(ranker, ScalablePosterior):
         raise InputError(f"{task.unit}: expected a model with variances, got {type(ranker).__name__}")
     return ranker.calibrated()
@@ -164,15 +258,14 @@ def _scores(ranker: Ranker, rows: Tensor) -> np.ndarray:
     return torch.cat([ranker.scores(block).detach().float().cpu() for block in rows.split(size)]).numpy()
 
 
-def fit_summary(ranker: Ranker) -> dict[str, Any]:
+def _summary(ranker: Ranker) -> dict[str, Any]:
     """What the certificate of a fit says, if there is one."""
     certificate = getattr(ranker, "certificate", None)
-    if certificate is None:
-        return {}
-    return {name: getattr(certificate, name) for name in ("rank", "relative_gap", "iterations", "converged")}
+    names = ("rank", "relative_gap", "iterations", "converged") if certificate is not None else ()
+    return {name: getattr(certificate, name) for name in names}
 
 
-STAGES: dict[str, Callable[[Task], Outcome]] = {
+WORK: dict[str, Callable[[Task], Outcome]] = {
     "choice": choice_unit,
     "fit": fit_unit,
     "calibration": calibration_unit,
@@ -192,7 +285,7 @@ def work(task: Task) -> Outcome | Failure:
             warnings.simplefilter("ignore", RuntimeWarning)
             torch.manual_seed(unit_seed(task.study.seed, unit.stage, unit.fold, unit.negatives, unit.what))
             began = time.perf_counter()
-            outcome = STAGES[unit.stage](task)
+            outcome = WORK[unit.stage](task)
         return replace(outcome, info={**outcome.info, "seconds": time.perf_counter() - began})
     except Exception as error:
         line = " ".join(f"{type(error).__name__}: {error}".split())

@@ -68,7 +68,6 @@ def hpo_links(
     genes = sorted({gene for _, gene in pairs}, key=lambda gene: (len(gene), gene))
     row_of, col_of = ({name: number for number, name in enumerate(ids)} for ids in (diseases, genes))
     terms = [annotations.terms.get(disease, set()) for disease in diseases]
-    links = sorted((row_of[disease], col_of[gene]) for disease, gene in pairs)
     if gene_graph == "none":
         graph = Graph([], len(genes))
     else:
@@ -83,8 +82,8 @@ def hpo_links(
     return LinkSet(
         tuple(diseases),
         tuple(genes),
-        torch.tensor([row for row, _ in links]),
-        torch.tensor([col for _, col in links]),
+        torch.tensor([row_of[disease] for disease, _ in pairs]),
+        torch.tensor([col_of[gene] for _, gene in pairs]),
         nearest_graph(terms, information_content(list(annotations.terms.values())), neighbours),
         graph,
         tuple(annotations.names.get(disease, disease) for disease in diseases),
@@ -94,11 +93,7 @@ def hpo_links(
 
 
 def package_folder(package: str, install: str) -> Path:
-    """The folder of an installed package, which is not imported.
-
-    :param package: its name.
-    :param install: the command that installs it, for the message if it is missing.
-    """
+    """The folder of an installed package, which is not imported; ``install`` is the command for the message."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise InputError(f"expected the package {package}, whose tables are read, got none: {install}")
@@ -110,11 +105,7 @@ def package_folder(package: str, install: str) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class Ontology:
-    """Terms and the more general terms above them.
-
-    :param version: of the release.
-    :param parents: of each term.
-    """
+    """Terms and their parents, the more general terms above them."""
 
     version: str
     parents: dict[str, list[str]]
@@ -133,10 +124,7 @@ class Ontology:
 
 
 def read_ontology(path: FilePath) -> Ontology:
-    """Read the ``id`` and ``is_a`` lines of an OBO file; everything else is skipped.
-
-    :param path: plain or gzip'd.
-    """
+    """Read the ``id`` and ``is_a`` lines of an OBO file; everything else is skipped."""
     version, term, in_term = "", "", False
     parents: dict[str, list[str]] = {}
     for line in read_lines(path):
@@ -160,30 +148,20 @@ def read_ontology(path: FilePath) -> Ontology:
 
 @dataclass(frozen=True, eq=False)
 class Annotations:
-    """Diseases and their phenotypes.
-
-    :param version: of the release.
-    :param names: of each disease.
-    :param terms: the phenotypes of each disease and all their ancestors in the ontology.
-    """
+    """Names of diseases, and their phenotypes (``terms``) with all their ancestors in the ontology."""
 
     version: str
     names: dict[str, str]
     terms: dict[str, set[str]]
 
 
-def read_annotations(path: FilePath, ontology: Ontology, database: str = "OMIM") -> Annotations:
-    """Read the phenotypes (aspect P) of the diseases of one database, without those that are stated as absent.
-
-    :param path: ``phenotype.hpoa``.
-    :param ontology: of the same release.
-    :param database: the beginning of the diseases' ids.
-    """
+def read_annotations(path: FilePath, ontology: Ontology) -> Annotations:
+    """Read the phenotypes (aspect P) of OMIM diseases in ``phenotype.hpoa``, without those stated as absent."""
     table = read_table(path, ("database_id", "disease_name", "qualifier", "hpo_id", "aspect"), ids=1)
     names: dict[str, str] = {}
     terms: dict[str, set[str]] = {}
     for disease, name, qualifier, term, aspect, line in zip(*table.columns, table.lines, strict=True):
-        if not disease.startswith(f"{database}:"):
+        if not disease.startswith("OMIM:"):
             continue
         names.setdefault(disease, name)
         known = terms.setdefault(disease, set())
@@ -192,7 +170,7 @@ def read_annotations(path: FilePath, ontology: Ontology, database: str = "OMIM")
                 raise TableError(table.path, f"{term} is no term of the ontology of {ontology.version}", line)
             known |= ontology.with_ancestors(term)
     if not names:
-        raise TableError(table.path, f"expected diseases of {database}, got none among {len(table)} lines")
+        raise TableError(table.path, f"expected diseases of OMIM, got none among {len(table)} lines")
     matches = (re.match(r"#\s*version:\s*(\S+)", comment) for comment in table.comments)
     version = next((match.group(1) for match in matches if match), "of unknown version")
     return Annotations(version, names, terms)
@@ -202,10 +180,7 @@ def read_annotations(path: FilePath, ontology: Ontology, database: str = "OMIM")
 
 
 def information_content(sets: Collection[Collection[str]]) -> dict[str, float]:
-    """Minus the logarithm of the share of the sets that contain a term, for each term.
-
-    :param sets: terms of each object.
-    """
+    """Minus the logarithm of the share of the sets that contain a term, for each term."""
     counts = Counter(term for terms in sets for term in terms)
     return {term: float(np.log(len(sets) / count)) for term, count in counts.items()}
 
@@ -262,23 +237,18 @@ def _unit_vectors(sets: Sequence[Collection[str]], weight: dict[str, float]) -> 
     """(N, terms): rows of length 1, or 0 where no term has a positive weight."""
     terms = sorted(term for term, value in weight.items() if value > 0)
     col_of = {term: col for col, term in enumerate(terms)}
-    lists = [sorted(col_of[term] for term in members if term in col_of) for members in sets]
-    cols = np.array([col for members in lists for col in members], dtype=np.int64)
-    values = np.array([weight[term] for term in terms])[cols] if len(cols) else np.zeros(0)
-    ends = np.cumsum([0, *map(len, lists)])
-    vectors = sparse.csr_array((values, cols, ends), shape=(len(sets), max(len(terms), 1)))
-    length = np.sqrt(np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel())
-    return sparse.csr_array(sparse.diags_array(1.0 / np.where(length > 0, length, 1.0)) @ vectors)
+    cells = [(row, col_of[term]) for row, members in enumerate(sets) for term in sorted(members) if term in col_of]
+    rows, cols = np.array(cells, dtype=np.int64).reshape(-1, 2).T
+    values = np.array([weight[term] for term in terms])[cols] if cells else np.zeros(0)
+    length = np.sqrt(np.bincount(rows, values**2, len(sets)))
+    return sparse.csr_array((values / length[rows], (rows, cols)), shape=(len(sets), max(len(terms), 1)))
 
 
 # Graph of the genes -------------------------------------------------------------------------------
 
 
 def read_pathways(path: FilePath) -> dict[str, tuple[str, ...]]:
-    """Read the genes of each pathway.
-
-    :param path: GMT: on each line the name of a pathway, a description, and its genes, separated by tabs.
-    """
+    """Read the genes of each pathway: GMT, with a name, a description and genes, separated by tabs, on each line."""
     pathways: dict[str, tuple[str, ...]] = {}
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip() or line.startswith("#"):
@@ -297,10 +267,7 @@ def read_pathways(path: FilePath) -> dict[str, tuple[str, ...]]:
 def pathway_graph(path: FilePath, genes: Sequence[str]) -> Graph:
     """Link genes that share a pathway; the weight is the sum of 1 / (size - 1) over the pathways they share.
 
-    So each pathway of a gene adds 1 to its degree, if all genes of the pathway are among ``genes``.
-
-    :param path: a GMT file.
-    :param genes: ids of the N nodes; other genes of the pathways are left out.
+    So each pathway of a gene adds 1 to its degree, if all genes of the pathway are among the N ``genes``.
     """
     pathways = read_pathways(path)
     node_of = {gene: node for node, gene in enumerate(genes)}
@@ -310,7 +277,7 @@ def pathway_graph(path: FilePath, genes: Sequence[str]) -> Graph:
         problem = f"none of its genes ({examples(known)}) is among the genes wanted ({examples(set(genes))})"
         raise TableError(path, problem)
     share = np.array([1.0 / max(len(listed) - 1, 1) for listed in pathways.values()])
-    rows = np.concatenate([np.asarray(nodes, dtype=np.int64) for nodes in members])
+    rows = np.array([node for nodes in members for node in nodes])
     cols = np.repeat(np.arange(len(members)), [len(nodes) for nodes in members])
     incidence = sparse.csr_array((np.ones(len(rows)), (rows, cols)), shape=(len(genes), len(members)))
     return Graph.from_adjacency(incidence @ sparse.diags_array(share) @ incidence.T)

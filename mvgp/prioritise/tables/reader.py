@@ -1,4 +1,4 @@
-"""The one reader of text tables: bytes, lines, delimiter, header, columns. Every error names the file and the line.
+"""The one reader of text tables: a user's (:func:`read_table`), and those that mvgp has written (:func:`read_typed`).
 
 pandas splits the lines into columns. What it does not say is found here: which line is wrong, and what was expected.
 """
@@ -9,17 +9,20 @@ import contextlib
 import csv
 import gzip
 import io
+import math
 import os
 import re
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ...checks import check_whole_number
 from ...errors import InputError
 from ...storage.files import NotRegularError, open_regular
+from ...text import from_cell
 
 FilePath = str | os.PathLike[str]
 Columns = Sequence[int | str]
@@ -77,15 +80,11 @@ def examples(ids: Collection[str], count: int = 3) -> str:
 
 
 def read_lines(path: FilePath, max_bytes: int = MAX_BYTES) -> list[str]:
-    r"""Lines of a UTF-8 text file without their ends; ``\n``, ``\r\n`` and ``\r`` end a line.
-
-    :param path: a regular file, plain or gzip'd, whatever its name.
-    :param max_bytes: the largest size after decompression.
-    """
-    return split_lines(path, read_content(path, max_bytes))
+    r"""Lines of a UTF-8 text file, plain or gzip'd, without their ends; ``\n``, ``\r\n`` and ``\r`` end a line."""
+    return _split_lines(path, _read_content(path, max_bytes))
 
 
-def read_content(path: FilePath, max_bytes: int = MAX_BYTES) -> bytes:
+def _read_content(path: FilePath, max_bytes: int = MAX_BYTES) -> bytes:
     """Bytes of a file, decompressed. Reading stops as soon as it is clear that the file is not a table."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"expected the path of a file, got {path!r}")
@@ -115,25 +114,21 @@ def read_content(path: FilePath, max_bytes: int = MAX_BYTES) -> bytes:
 
 def _read_bounded(file: IO[bytes] | gzip.GzipFile, path: FilePath, limit: int, kind: str) -> bytes:
     """The file up to its end, or up to the first zero byte's chunk; too many bytes or too long a line is an error."""
-    content, line_start = bytearray(), 0
+    content = bytearray()
     while chunk := file.read(CHUNK):
-        start = len(content)
         content += chunk
         if len(content) > limit:
             raise TableError(path, f"expected at most {limit:,} bytes {kind} (max_bytes, --max-size), got more")
-        last_end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
-        line_start = start + last_end + 1 if last_end >= 0 else line_start
-        unended = len(content) - line_start
-        if unended > MAX_LINE * 4:  # a character has at most 4 bytes
+        tail = content[-4 * MAX_LINE - 1 :]  # a character has at most 4 bytes
+        if len(tail) > 4 * MAX_LINE and b"\n" not in tail and b"\r" not in tail:
             line = _line_at(_with_newlines(bytes(content)), len(content))
-            raise TableError(path, f"expected at most {MAX_LINE} characters, got at least {unended} bytes", line)
+            raise TableError(path, f"expected at most {MAX_LINE} characters, got at least {len(tail)} bytes", line)
         if b"\0" in chunk:
             break
     return bytes(content)
 
 
-def split_lines(path: FilePath, content: bytes) -> list[str]:
-    """Lines of the bytes of a text file; see :func:`read_lines`."""
+def _split_lines(path: FilePath, content: bytes) -> list[str]:
     for first_bytes, kind in BINARY_FORMATS.items():
         if content.startswith(first_bytes):
             raise TableError(path, f"expected UTF-8 text, plain or gzip'd, got {kind}")
@@ -165,13 +160,9 @@ def _line_at(content: bytes, position: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns of a table, as text.
+    """Columns of a table, as text: lists of equal length.
 
-    :param path: the file.
-    :param columns: lists of equal length.
-    :param lines: the line number of each entry, from 1.
-    :param header: the fields of the header; None if there is no header.
-    :param comments: the comment lines above the table.
+    ``lines`` has the line number of each entry, from 1, ``comments`` the comment lines above the table.
     """
 
     path: Path
@@ -196,29 +187,25 @@ def read_table(
 ) -> Table:
     """Read some columns of a user's table. Blank lines and lines that begin with ``#`` are skipped.
 
-    :param path: plain or gzip'd.
     :param columns: their positions, from 0, or their names; when left out the first two, and the third for the weight
         if ``weighted`` and the first line has it.
     :param ids: how many of the columns, from the first on, hold ids, which may not be empty.
-    :param weighted: whether a further column may hold weights.
     :param header: whether the first line is a header; when left out, :func:`is_header` decides.
     :param delimiter: when left out, the first of tab, semicolon and comma that most lines contain.
-    :param max_bytes: the largest size of the file, after decompression.
     """
     lines, file = read_lines(path, max_bytes), Path(path)
-    numbers = _table_lines(lines)
+    numbers = [number for number, line in enumerate(lines, 1) if line.lstrip()[:1] not in ("", "#")]
     if not numbers:
         kind = "only comments" if any(map(str.strip, lines)) else "an empty file"
         raise TableError(file, f"expected a table, got {kind}")
     comments = tuple(line for line in lines[: numbers[0] - 1] if line.strip())
-    body = [lines[number - 1] for number in numbers] if len(numbers) < len(lines) else lines
-    sample = body[:SAMPLE]
-    mark = delimiter or max(DELIMITERS, key=lambda mark: sum(mark in line for line in sample))
+    body = [lines[number - 1] for number in numbers]
+    mark = delimiter or max(DELIMITERS, key=lambda mark: sum(mark in line for line in body[:SAMPLE]))
     first = [field.strip() for field in _split_line(body[0], mark, file, numbers[0])]
     requested: Columns = range(2 + (weighted and len(first) > 2)) if columns is None else columns
     positions, in_comment = _find_columns(requested, first, comments, mark, file, numbers[0])
     _check_counts(body, numbers, max(positions) + 1, len(first), mark, file)
-    fields = tuple(_clean(column, mark) for column in split_columns(file, body, positions, len(first), mark))
+    fields = tuple(_clean(column, mark) for column in _split_columns(file, body, positions, len(first), mark))
     has_header = header
     if any(isinstance(column, str) for column in requested):
         has_header = in_comment is None
@@ -236,21 +223,11 @@ def read_table(
     return Table(file, fields, numbers, None if names is None else tuple(names), comments)
 
 
-def _table_lines(lines: list[str]) -> Sequence[int]:
-    """Numbers, from 1, of the lines that are neither blank nor comments."""
-    if all(start.strip() not in ("", "#") for start in {line[:1] for line in lines}):  # fast: no line can be either
-        return range(1, len(lines) + 1)
-    return [number for number, line in enumerate(lines, 1) if line.lstrip()[:1] not in ("", "#")]
-
-
-def split_columns(path: FilePath, lines: list[str], positions: Sequence[int], width: int, mark: str) -> list[list[str]]:
+def _split_columns(path: FilePath, lines: list[str], positions: Sequence[int], width: int, mark: str) -> list[Any]:
     """Fields at some positions, column by column, as text: "007" stays "007", and "NA" is a name.
 
-    :param path: the file, for messages.
-    :param lines: at least one; each has more fields than the largest position, none has more than ``width``.
-    :param positions: from 0.
-    :param width: number of fields of the first line.
-    :param mark: the delimiter. With tabs, quotes are ordinary characters; otherwise they are those of CSV files.
+    ``width`` is the largest number of fields of a line, ``mark`` the delimiter. With tabs, quotes are ordinary
+    characters; otherwise they are those of CSV files.
     """
     try:
         import pandas
@@ -281,11 +258,9 @@ def _split_line(line: str, mark: str, path: Path, number: int) -> list[str]:
     """Fields of one line. A quoted field of a CSV file may not continue on the next line."""
     if mark == "\t" or '"' not in line:
         return _clean(line.split(mark), mark)
-    try:
+    with contextlib.suppress(csv.Error):
         return next(csv.reader([line], delimiter=mark, strict=True, skipinitialspace=mark != " "))
-    except csv.Error:
-        problem = f"expected every quote to be closed on its line, got {shortened(line)}"
-        raise TableError(path, problem, number) from None
+    raise TableError(path, f"expected every quote to be closed on its line, got {shortened(line)}", number)
 
 
 def _clean(fields: list[str], mark: str) -> list[str]:
@@ -298,7 +273,7 @@ def _clean(fields: list[str], mark: str) -> list[str]:
 
 def _check_counts(lines: list[str], numbers: Sequence[int], minimum: int, maximum: int, mark: str, path: Path) -> None:
     """Refuse the first line with fewer than ``minimum`` or more than ``maximum`` fields."""
-    counts = [line.count(mark) + 1 for line in lines]
+    counts, name = [line.count(mark) + 1 for line in lines], DELIMITERS.get(mark, repr(mark))
     quoted = mark != "\t" and '"' in "".join(lines)
     if not quoted and minimum <= min(counts) and max(counts) <= maximum:
         return
@@ -307,21 +282,17 @@ def _check_counts(lines: list[str], numbers: Sequence[int], minimum: int, maximu
             count = len(_split_line(line, mark, path, number))
         if count < minimum:
             hint = " (tab, semicolon or comma would do)" if maximum == 1 and mark in DELIMITERS else ""
-            expected = f"expected at least {minimum} fields separated by a {DELIMITERS.get(mark, repr(mark))}"
-            raise TableError(path, f"{expected}, got {count}{hint}: {shortened(line)}", number)
+            expected = f"expected at least {minimum} fields separated by a {name}, got {count}{hint}"
+            raise TableError(path, f"{expected}: {shortened(line)}", number)
         if count > maximum:
-            hint = f"a field that contains a {DELIMITERS.get(mark, repr(mark))} needs quotes"
-            problem = f"expected at most {maximum} fields, as on the first line, got {count} ({hint})"
-            raise TableError(path, problem, number)
+            problem = f"expected at most {maximum} fields, as on the first line, got {count}"
+            raise TableError(path, f"{problem} (a field that contains a {name} needs quotes)", number)
 
 
 def _find_columns(
     requested: Columns, first: list[str], comments: tuple[str, ...], mark: str, path: Path, line: int
 ) -> tuple[list[int], list[str] | None]:
-    """Positions of the requested columns, and the comment that is the header if the first line is not.
-
-    Names are those of the last comment above the table if it has all of them, otherwise those of the first line.
-    """
+    """Positions of the requested columns, and the last comment above the table if it has all their names."""
     words = [column for column in requested if isinstance(column, str)]
     names, in_comment = first, None
     if words and comments:
@@ -335,9 +306,6 @@ def _find_columns(
     return [names.index(column) if isinstance(column, str) else column for column in requested], in_comment
 
 
-# Header -------------------------------------------------------------------------------------------
-
-
 def is_header(first: list[str], ids: list[list[str]], weight: str | None = None) -> bool:
     """Whether ``first`` names columns rather than being a line of ids. In doubt it is data, and nothing is lost.
 
@@ -347,9 +315,7 @@ def is_header(first: list[str], ids: list[list[str]], weight: str | None = None)
     - a field consists of words such as "gene", "id" or "source", and so does the other, or it has no digit;
     - no field has a digit, and all ids of later lines do.
 
-    :param first: the ids of the first line.
-    :param ids: those of the other lines, column by column.
-    :param weight: of the first line, in a table with weights.
+    ``ids`` are those of the other lines, column by column; ``weight`` is that of the first line.
     """
     if weight is not None:
         wordy = weight != "" and not is_number(weight) and not _has_digit(weight)
@@ -360,16 +326,15 @@ def is_header(first: list[str], ids: list[list[str]], weight: str | None = None)
     if not wordy or any(field in column for field in first for column in ids):
         return False
     with_digits = [(field, column) for field, column in zip(first, ids, strict=True) if _has_digit(field)]
-    return weight is not None or not any(_form(field) in map(_form, column) for field, column in with_digits)
+    form = partial(re.sub, r"\d+", "0")
+    return weight is not None or not any(form(field) in map(form, column) for field, column in with_digits)
 
 
 def is_number(text: str) -> bool:
     """Whether the text is a number, nan and infinity included."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    with contextlib.suppress(ValueError):
+        return float(text) is not None
+    return False
 
 
 def _names_a_column(field: str) -> bool:
@@ -383,5 +348,101 @@ def _has_digit(text: str) -> bool:
     return re.search(r"\d", text) is not None
 
 
-def _form(text: str) -> str:
-    return re.sub(r"\d+", "0", text)
+# Tables that mvgp has written: tab-separated, with a header --------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of ``kind`` "text", "number" (finite), "integer" or "float" (any number; an empty cell is NaN).
+
+    A cell that is ``optional`` may be empty (or ``nan``): it is read as None.
+    """
+
+    name: str
+    kind: str
+    optional: bool = False
+    low: float = -math.inf
+    high: float = math.inf
+
+    def parse(self, cell: str) -> Any:
+        """The value of a cell; None if the cell is empty and may be; a ValueError says what was expected."""
+        if self.kind == "text":
+            return from_cell(cell)
+        with contextlib.suppress(ValueError):
+            value = float(cell) if cell.strip() else math.nan
+            if self.kind == "float":
+                return value
+            if math.isnan(value) and self.optional:
+                return None
+            if self.low <= value <= self.high and math.isfinite(value):
+                if self.kind == "number":
+                    return value
+                if value == int(value):
+                    return int(value)
+        what = "a whole number" if self.kind == "integer" else "a number"
+        if self.low > -math.inf and self.high < math.inf:
+            what += f" from {self.low:g} to {self.high:g}"
+        elif self.low > -math.inf:
+            what += f" of at least {self.low:g}"
+        raise ValueError(f"expected {what}{' or nothing' if self.optional else ''}, got {shortened(cell)}")
+
+
+@dataclass(frozen=True)
+class TypedTable:
+    """A table that was read and checked: a dictionary for each line, and the bytes of the file."""
+
+    rows: list[dict[str, Any]]
+    content: bytes
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def distinct(self, column: str) -> list[Any]:
+        """The values of a column, each once, in order of appearance."""
+        return list(dict.fromkeys(row[column] for row in self.rows))
+
+    def groups(self, *columns: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+        """Rows with the same values of some columns, in order of appearance."""
+        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for row in self.rows:
+            groups.setdefault(tuple(row[column] for column in columns), []).append(row)
+        return groups
+
+
+def read_typed(path: Path, column_of: Callable[[str], Column], required: Collection[str] = ()) -> TypedTable:
+    """Read and check a table that mvgp has written.
+
+    :param column_of: the column for each name of the header.
+    :param required: names that the header must have; it may have more.
+    """
+    content = _read_content(path)
+    lines = _split_lines(path, content)
+    if not lines or not lines[0].strip():
+        names = f" with the columns {', '.join(required)}" if required else ""
+        raise TableError(path, f"expected a header{names}, got an empty line", 1)
+    header = tuple(lines[0].split("\t"))
+    for name in header:
+        if header.count(name) > 1:
+            raise TableError(path, f"expected each column once, got {name!r} {header.count(name)} times", 1)
+    missing = [name for name in required if name not in header]
+    if missing:
+        raise TableError(path, f"expected the columns {', '.join(missing)}, got {', '.join(header)}", 1)
+    for number, line in enumerate(lines, 1):
+        count = line.count("\t") + 1
+        if count != len(header):
+            raise TableError(path, f"expected {len(header)} columns as in the header, got {count}", number)
+    columns = [column_of(name) for name in header]
+    rows: list[dict[str, Any]] = []
+    entries = zip(*_split_columns(path, lines, range(len(header)), len(header), "\t"), strict=True)
+    next(entries)  # the header
+    for number, cells in enumerate(entries, 2):
+        rows.append({})
+        for column, cell in zip(columns, cells, strict=True):
+            try:
+                rows[-1][column.name] = column.parse(cell)
+            except ValueError as error:
+                raise TableError(path, str(error), number, column.name) from None
+    return TypedTable(rows, content)

@@ -23,7 +23,7 @@ from ...checks import (
     shown,
 )
 from ...errors import InputError
-from ...hyperparameters.negatives import NegativeSets
+from ...hyperparameters.splits import NegativeSets
 from ...models.trace_gp import path_strengths
 
 DEFAULT_MODEL = "trace"
@@ -124,7 +124,11 @@ class FitSettings:
         else:
             self._check_whole("strengths", maximum=MAX_STRENGTHS)
         path_strengths(self.strengths, self.lowest)
-        self._set("metric", _metric_name(self.metric))
+        metric = self.metric.lower() if isinstance(self.metric, str) else ""
+        if not re.fullmatch(r"auc|(p|r|map|ndcg)@[1-9][0-9]{0,17}", metric):
+            expected = "'AUC', or P, R, MAP or nDCG with a k, as 'MAP@100'"
+            raise InputError(f"metric: expected {expected}, got {shown(self.metric)}")
+        self._set("metric", metric.upper().replace("NDCG", "nDCG"))  # as tables have it
 
     @property
     def path(self) -> list[float]:
@@ -185,14 +189,3 @@ class FitSettings:
             if len(set(checked)) < len(checked):
                 raise InputError(f"{name}: expected different numbers, got {list(checked)}")
             self._set(name, checked)
-
-
-def _metric_name(metric: Any) -> str:
-    """The name of a ranking metric, spelled as tables have it."""
-    text = metric.lower() if isinstance(metric, str) else ""
-    match = re.fullmatch(r"(auc)|(p|r|map|ndcg)@([1-9][0-9]{0,17})", text)
-    if match is None:
-        raise InputError(f"metric: expected 'AUC', or P, R, MAP or nDCG with a k, as 'MAP@100', got {shown(metric)}")
-    if match[1]:
-        return "AUC"
-    return f"{'nDCG' if match[2] == 'ndcg' else match[2].upper()}@{match[3]}"

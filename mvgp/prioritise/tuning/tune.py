@@ -1,51 +1,163 @@
-"""tune: the choice of a setting by validation, and the fit at a setting."""
+"""The registry of models, the choice of a setting by validation (:func:`tune`), and the fit at a setting."""
 
 from __future__ import annotations
 
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from tqdm import tqdm
 
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import ConvergenceError
-from ...hyperparameters.negatives import NegativeSets
-from ...hyperparameters.records import AveragedRanker, fitted_sets
-from ...hyperparameters.scoring import Metric, resolve_metric
+from ...hyperparameters.records import AveragedRanker, Metric, fitted_sets, resolve_metric
 from ...hyperparameters.splits import Split, make_splits
 from ...hyperparameters.validation import Choice, choose
-from ...likelihoods.data_loss import Data
+from ...likelihoods.losses import Data
+from ...likelihoods.ranking import BipartiteRankingLikelihood
 from ...metrics.ranking import Ranker
+from ...models.factor_gp import FactorGP
+from ...models.full_gp import FullGP
+from ...models.pairwise_svm import PairwiseSVM
+from ...models.trace_gp import TraceGP
+from ...priors.matrix_gp import MatrixGP
+from ...priors.means import PopularityMean
+from ..baselines.candidates import BASELINE_NAMES, candidates
 from ..tables.link_set import LinkSet
-from . import registry
-from .registry import has_path, takes_negatives
-from .settings import FitSettings
+from .settings import DTYPES, FitSettings
 
+SAMPLED = "sampled"  # the family of all paths of TraceGP on sampled negatives: those models share fits
+Grid = list[tuple[str, Any]]  # settings in words, and the recipe: something with ``fit(data)``
 Record = dict[str, Any]  # one setting that was tried, and its score; JSON can hold it
+
+
+# The registry -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Model:
+    """An entry of the registry. It has either a path (``trace_shares``) or a grid."""
+
+    title: str
+    data: Literal["sampled negatives", "whole lists", "links"]  # what it is fitted to
+    # of a TraceGP: the shares that it chooses among, with the strengths of the path
+    trace_shares: Callable[[FitSettings], tuple[float, ...]] | None = None
+    # of any other model: the recipes that it chooses among; their number and order depend on the settings alone
+    grid: Callable[[FitSettings, LinkSet, int], Grid] | None = None
+    posterior: bool = False  # whether a fit can be saved, and says how certain it is
+    calibrated: bool = False  # whether its covariance can be rescaled, as studies of P(top k) need it
+
+
+def _likelihood(settings: FitSettings, noise: float | None = None) -> BipartiteRankingLikelihood:
+    return BipartiteRankingLikelihood(margin=settings.margin, noise=settings.noise if noise is None else noise)
+
+
+def _prior(settings: FitSettings, link_set: LinkSet) -> MatrixGP:
+    return link_set.prior(settings.time, settings.shift, DTYPES[settings.dtype])
+
+
+def trace_recipe(
+    settings: FitSettings, link_set: LinkSet, trace_share: float, family: str = SAMPLED, known: Data | None = None
+) -> TraceGP:
+    """The recipe of one path; ``known`` are the links that are fitted, for the prior mean of ``whole-popular``."""
+    prior = _prior(settings, link_set)
+    if family == "whole-popular":
+        if not isinstance(known, PositiveUnlabelled):
+            raise TypeError(f"known: expected the links that are fitted, got {type(known).__name__}")
+        prior.mean_module = PopularityMean(known, settings.popularity, prior.dtype)
+    return TraceGP(
+        prior,
+        _likelihood(settings),
+        trace_share=trace_share,
+        tolerance=settings.tolerance,
+        max_iterations=settings.max_iterations,
+    )
+
+
+def _full(settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
+    prior = _prior(settings, link_set)
+    options: dict[str, Any] = {"tolerance": settings.tolerance, "max_iterations": settings.max_iterations}
+    return [(f"noise {noise:g}", FullGP(prior, _likelihood(settings, noise), **options)) for noise in settings.noises]
+
+
+def _factor(settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
+    factor = partial(FactorGP, _prior(settings, link_set), restarts=1, max_iterations=100, seed=seed)
+    return [
+        (f"rank {rank}, noise {noise:g}", factor(_likelihood(settings, noise), rank))
+        for rank in settings.factor_ranks
+        for noise in settings.factor_noises
+    ]
+
+
+def _prodige(settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
+    prior = _prior(settings, link_set)
+    return [(f"cost {cost:g}", PairwiseSVM(prior, cost=cost, solver="newton")) for cost in settings.costs]
+
+
+def _baseline(name: str, settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
+    return [(repr(recipe), recipe) for recipe in candidates(name, link_set, seed=seed)]
+
+
+_path = partial(Model, posterior=True, calibrated=True)
+REGISTRY: dict[str, Model] = {
+    "hilbert": _path("TraceGP without a trace norm", "sampled negatives", lambda settings: (0.0,)),
+    "trace": _path("TraceGP, the trace norm alone", "sampled negatives", lambda settings: (1.0,)),
+    "best": _path("TraceGP, trace share chosen", "sampled negatives", lambda settings: settings.trace_shares),
+    "whole": _path("TraceGP on whole lists", "whole lists", lambda settings: settings.whole_shares),
+    "whole-popular": _path(  # expects popular items to have more links
+        "TraceGP on whole lists with a PopularityMean", "whole lists", lambda settings: settings.whole_shares
+    ),
+    "full": Model("FullGP", "sampled negatives", grid=_full, posterior=True, calibrated=True),
+    "factor": Model("FactorGP", "sampled negatives", grid=_factor, posterior=True),
+    "prodige": Model("PairwiseSVM", "sampled negatives", grid=_prodige),
+    **{name: Model(f"the baseline {name}", "links", grid=partial(_baseline, name)) for name in BASELINE_NAMES},
+}
+MODELS = tuple(REGISTRY)
+WITH_PATH = tuple(name for name, model in REGISTRY.items() if model.trace_shares)
+WITH_POSTERIOR = tuple(name for name, model in REGISTRY.items() if model.posterior)
+CALIBRATED = tuple(name for name, model in REGISTRY.items() if model.calibrated)
+
+
+def family_of(model: str) -> str:
+    """What fits of a model are called: models on the path over sampled negatives share them."""
+    return SAMPLED if REGISTRY[model].trace_shares and takes_negatives(model) else model
+
+
+def takes_negatives(family: str) -> bool:
+    """Whether a family, or a model, is fitted to sampled negatives; others take links alone."""
+    return family == SAMPLED or REGISTRY[family].data == "sampled negatives"
+
+
+def has_path(family: str) -> bool:
+    """Whether a family, or a model, is a ``TraceGP``."""
+    return family == SAMPLED or family in WITH_PATH
+
+
+def grid(model: str, settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
+    """All recipes that a model without a path chooses among."""
+    make = REGISTRY[model].grid
+    if make is None:
+        raise TypeError(f"{model}: expected a model with a grid, got one with a path")
+    return make(settings, link_set, seed)
+
+
+# Choices and fits ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a family of models.
+    """A setting of a family of models."""
 
-    :param family: ``registry.SAMPLED`` or another name of a path, or the name of the model whose grid it is from.
-    :param text: in words.
-    :param score: of the validation; NaN without one.
-    :param trace_share: of a path.
-    :param strength: of a path.
-    :param index: in a grid.
-    """
-
-    family: str
-    text: str
-    score: float = math.nan
-    trace_share: float = 1.0
-    strength: float = 1.0
-    index: int = 0
+    family: str  # SAMPLED or another name of a path, or the name of the model whose grid it is from
+    text: str  # in words
+    score: float = math.nan  # of the validation
+    trace_share: float = 1.0  # of a path
+    strength: float = 1.0  # of a path
+    index: int = 0  # in a grid
 
     @property
     def key(self) -> str:
@@ -57,16 +169,11 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """What :func:`tune` has chosen.
-
-    :param setting: the best one.
-    :param records: all that was tried; empty when there was nothing to choose.
-    :param choice: the validation along a path.
-    """
+    """What :func:`tune` has chosen, and all that was tried: nothing when there was nothing to choose."""
 
     setting: Setting
     records: list[Record]
-    choice: Choice | None = None
+    choice: Choice | None = None  # the validation along a path
 
 
 def tune(
@@ -80,32 +187,28 @@ def tune(
     skip_single: bool = True,
     progress: bool = False,
 ) -> Tuning:
-    """The setting that ranks held-out links best.
+    """The setting that ranks held-out links best, among recipes or, of a path, among strengths and trace shares.
 
-    :param family: ``registry.SAMPLED``, or the name of a model.
     :param link_set: the links that may be looked at; a part of them is held out.
-    :param seed: of the validation part and the sampled negatives.
-    :param recipe_seed: of recipes that start at random; ``seed`` when left out.
-    :param trace_shares: of a path: what is chosen among, with the strengths of the settings.
+    :param seed: of the validation part and the sampled negatives; recipes that start at random have ``recipe_seed``.
     :param skip_single: whether a single setting is taken without a validation.
-    :param progress: whether to show a bar.
     """
-    if has_path(family):
-        if skip_single and len(trace_shares) == len(settings.path) == 1:
-            return Tuning(path_setting(family, trace_shares[0], settings.path[0]), [])
-        return _tune_path(family, link_set, settings, trace_shares, seed, progress)
-    recipes = registry.grid(family, settings, link_set, seed if recipe_seed is None else recipe_seed)
-    if skip_single and len(recipes) == 1:
-        return Tuning(Setting(family, recipes[0][0]), [])
-    return _tune_grid(family, link_set, settings, recipes, seed, progress)
-
-
-def _tune_path(
-    family: str, link_set: LinkSet, settings: FitSettings, trace_shares: Sequence[float], seed: int, progress: bool
-) -> Tuning:
-    links, split, negatives = _validation(family, link_set, settings, seed)
+    recipes: Grid = []
+    if not has_path(family):
+        recipes = grid(family, settings, link_set, seed if recipe_seed is None else recipe_seed)
+        if skip_single and len(recipes) == 1:
+            return Tuning(Setting(family, recipes[0][0]), [])
+    elif skip_single and len(trace_shares) == len(settings.path) == 1:
+        return Tuning(_path_setting(family, trace_shares[0], settings.path[0]), [])
+    links = link_set.links(settings.whole_weight)
+    split = make_splits(links, settings.split, 1, settings.validation_share, seed)[0]
+    negatives = settings.negatives(settings.validation_sets) if takes_negatives(family) else None
+    if recipes:
+        judge = resolve_metric(settings.metric, _likelihood(settings), links)
+        records = _try_grid(family, recipes, fitted_sets(split.train, negatives, seed, 1), split, judge, progress)
+        return Tuning(best_setting(family, records), records)
     choice = choose(
-        registry.trace_recipe(settings, link_set, trace_shares[0], family, split.train),
+        trace_recipe(settings, link_set, trace_shares[0], family, split.train),
         links,
         folds=[split],
         trace_shares=trace_shares,
@@ -129,52 +232,36 @@ def _tune_path(
     return Tuning(best_setting(family, records), records, choice)
 
 
-def _tune_grid(
-    family: str, link_set: LinkSet, settings: FitSettings, recipes: registry.Grid, seed: int, progress: bool
-) -> Tuning:
-    """A recipe that cannot be fitted is passed over with a warning."""
-    links, split, negatives = _validation(family, link_set, settings, seed)
-    sets = fitted_sets(split.train, negatives, seed, 1)
-    judge = resolve_metric(settings.metric, registry.likelihood(settings), links)
+def _try_grid(
+    family: str, recipes: Grid, sets: Sequence[Data], split: Split, judge: Metric, progress: bool
+) -> list[Record]:
+    """The score of each recipe, averaged over sets of negatives; one that cannot be fitted has none, and a warning."""
     records: list[Record] = []
     for index, (text, recipe) in enumerate(tqdm(recipes, desc="choose", disable=not progress)):
-        record = {"place": index, "text": text, **_try(recipe, sets, split, judge)}
-        if record["failure"]:
-            message = f"{family}: {text} is passed over: {record['failure']}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
-        records.append(record)
-    return Tuning(best_setting(family, records), records)
-
-
-def _validation(
-    family: str, link_set: LinkSet, settings: FitSettings, seed: int
-) -> tuple[PositiveUnlabelled, Split, NegativeSets | None]:
-    """The links, how they are split, and how negatives are drawn for the training part."""
-    links = link_set.links(settings.whole_weight)
-    split = make_splits(links, settings.split, 1, settings.validation_share, seed)[0]
-    return links, split, settings.negatives(settings.validation_sets) if takes_negatives(family) else None
-
-
-def _try(recipe: registry.Recipe, sets: Sequence[Data], split: Split, judge: Metric) -> Record:
-    """The score of a recipe, averaged over sets of negatives; without one if it cannot be fitted."""
-    began, score, failure = time.perf_counter(), None, ""
-    try:
-        score = judge(AveragedRanker([recipe.fit(data) for data in sets]), split.train, split.held_out)
-    except ConvergenceError as error:  # this setting is out of the running, the others are not
-        failure = " ".join(str(error).split())
-    return {
-        "score": score and score.value,
-        "standard_error": score and score.standard_error,
-        "seconds": time.perf_counter() - began,
-        "failure": failure,
-    }
+        began, score, failure = time.perf_counter(), None, ""
+        try:
+            score = judge(AveragedRanker([recipe.fit(data) for data in sets]), split.train, split.held_out)
+        except ConvergenceError as error:
+            failure = " ".join(str(error).split())
+            warnings.warn(f"{family}: {text} is passed over: {failure}", RuntimeWarning, stacklevel=2)
+        records.append(
+            {
+                "place": index,
+                "text": text,
+                "score": score and score.value,
+                "standard_error": score and score.standard_error,
+                "seconds": time.perf_counter() - began,
+                "failure": failure,
+            }
+        )
+    return records
 
 
 def best_setting(family: str, records: Sequence[Record]) -> Setting:
     """The best of all that was tried; of equal ones the strongest penalty, or the first of a grid."""
     if has_path(family):
         best = max(records, key=lambda record: (record["score"], record["strength"], record["trace_share"]))
-        return path_setting(family, best["trace_share"], best["strength"], best["score"])
+        return _path_setting(family, best["trace_share"], best["strength"], best["score"])
     fitted = [record for record in records if not record.get("failure")]
     if not fitted:
         raise ConvergenceError(f"{family}: none of {len(records)} settings could be fitted; {records[-1]['failure']}")
@@ -182,33 +269,19 @@ def best_setting(family: str, records: Sequence[Record]) -> Setting:
     return Setting(family, best["text"], best["score"], index=best["place"])
 
 
-def path_setting(family: str, trace_share: float, strength: float, score: float = math.nan) -> Setting:
-    """A point of a path."""
+def _path_setting(family: str, trace_share: float, strength: float, score: float = math.nan) -> Setting:
     text = f"trace_share {trace_share:g}, strength {strength:.4g}"
     return Setting(family, text, score, trace_share=trace_share, strength=strength)
 
 
 def fit(
-    settings: FitSettings,
-    link_set: LinkSet,
-    setting: Setting,
-    sets: Sequence[Data],
-    seed: int,
-    progress: bool = False,
+    settings: FitSettings, link_set: LinkSet, setting: Setting, sets: Sequence[Data], seed: int, progress: bool = False
 ) -> list[Ranker]:
-    """The model at a setting, fitted to each set of data; a path is walked from its strongest penalty, as when tuned.
-
-    :param sets: links, or links with sampled negatives.
-    :param seed: of recipes that start at random.
-    """
+    """The model at a setting, fitted to each set of data; a path is walked from its strongest penalty as when tuned."""
     shown = tqdm(sets, desc="fit", unit="fit", disable=not progress)
     if not has_path(setting.family):
-        recipe = registry.grid(setting.family, settings, link_set, seed)[setting.index][1]
+        recipe = grid(setting.family, settings, link_set, seed)[setting.index][1]
         return [recipe.fit(data) for data in shown]
-    path = registry.trace_recipe(settings, link_set, setting.trace_share, setting.family, sets[0])
+    path = trace_recipe(settings, link_set, setting.trace_share, setting.family, sets[0])
     strengths = [strength for strength in settings.path if strength >= setting.strength]
-    rankers: list[Ranker] = []
-    for data in shown:
-        *_, last = path.path(data, strengths)
-        rankers.append(last.posterior)
-    return rankers
+    return [list(path.path(data, strengths))[-1].posterior for data in shown]

@@ -1,6 +1,7 @@
 """The commands as they are meant to be used, on small tables."""
 
 import csv
+import inspect
 import io
 import os
 import signal
@@ -12,10 +13,14 @@ import warnings
 import pytest
 
 import mvgp
-from mvgp.prioritise.cli import entry
+from mvgp.prioritise.baselines import BASELINE_NAMES
+from mvgp.prioritise.cli import commands, entry
 from mvgp.prioritise.cli import streams as notes
 from mvgp.prioritise.ranking.rows import HEADER
-from mvgp.prioritise.studies import load_study
+from mvgp.prioritise.studies import Study, load_study
+from mvgp.prioritise.tables.reader import MAX_BYTES
+from mvgp.prioritise.tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, SPLITS, TOP
+from mvgp.prioritise.tuning.tune import MODELS
 from tests.prioritise.cli.runner import command
 from tests.prioritise.cli.tables import N, inputs, write_tables
 
@@ -46,6 +51,38 @@ def test_version_and_help(capsysbinary):
         assert found.code == 0
         assert "Usage" in found.out
         assert found.err == ""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["rank", "--help"], ["rank", "--magic"], ["study", "--folds", "x"]])
+def test_help_and_mistakes_in_options_import_nothing_heavy(arguments):
+    code = (
+        "import sys\nfrom mvgp.prioritise.cli.entry import run\nrun(sys.argv[1:])\n"
+        "print({'torch', 'gpytorch', 'pandas', 'matplotlib', 'scipy', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_the_options_state_the_defaults_of_the_library():
+    """They are written out, so that help needs nothing of the library."""
+    given = {name: option.default for name, option in inspect.signature(commands.study).parameters.items()}
+    study = Study()
+    for name in ("folds", "run_folds", "lowest", "metric", "subsample", "within_rows", "top", "title", "seed"):
+        assert given[name] == getattr(study, name)
+    assert given["negatives"] == study.negative_sets
+    assert SPLITS[given["split"]] == study.split
+    assert given["models"] == ",".join(study.models)
+    assert given["strengths"] == str(study.strengths)
+    assert tuple(map(float, given["trace_shares"].split(","))) == study.trace_shares
+    assert given["calibration_rows"] == study.calibration_rows
+    assert given["candidate_rows"] == study.candidate_rows
+    assert f"{commands.OWN_MODELS}, {commands.BASELINES}" == ", ".join(MODELS)
+    assert ", ".join(BASELINE_NAMES) == commands.BASELINES
+    rank = inspect.signature(commands.rank).parameters
+    assert rank["model"].default == DEFAULT_MODEL
+    assert f"[default: {OF_ONE_LIST['negative_sets']}]" in rank["negatives"].annotation
+    assert (commands.TOP, commands.MAX_MIB * 2**20) == (TOP, MAX_BYTES)
 
 
 def test_rank_shows_a_table_for_each_row(tables, capsysbinary):
@@ -153,14 +190,14 @@ def test_an_interrupt_ends_in_one_line_and_130(tables, tmp_path, capsysbinary, m
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mvgp.prioritise.cli.commands.run_study", interrupted)
+    monkeypatch.setattr("mvgp.prioritise.studies.run.run_study", interrupted)
     found = command(
         capsysbinary, "study", *inputs(tables), "--out", tmp_path / "s", "--models", "popularity", "--quiet"
     )
     assert found.code == 130
     assert found.err.startswith("mvgp: interrupted; finished units are kept in ")
     assert found.err.count("\n") == 1
-    monkeypatch.setattr("mvgp.prioritise.cli.commands.fit_prioritiser", interrupted)
+    monkeypatch.setattr("mvgp.prioritise.ranking.prioritiser.fit_prioritiser", interrupted)
     given = ["rank", *inputs(tables), "--quiet", "--out", tmp_path / "out.tsv"]
     found = command(capsysbinary, *given)
     assert (found.code, found.err) == (130, "mvgp: interrupted\n")

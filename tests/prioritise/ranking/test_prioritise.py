@@ -10,7 +10,7 @@ from mvgp.metrics import ranking_scores
 from mvgp.prioritise import MODELS, fit_prioritiser, load_prioritiser, prioritise
 from mvgp.prioritise.baselines import Popularity
 from mvgp.prioritise.ranking.rows import HEADER
-from mvgp.prioritise.tuning import registry
+from mvgp.prioritise.tuning import tune
 from mvgp.storage import Budget
 from tests.prioritise.ranking.examples import LINKS, M, N
 
@@ -200,11 +200,11 @@ class Diverging:
 
 
 def test_a_setting_that_cannot_be_fitted_is_passed_over_and_told(monkeypatch):
-    original = registry.grid
-    monkeypatch.setattr(registry, "grid", lambda *given: [("bad", Diverging()), *original(*given)])
+    original = tune.grid
+    monkeypatch.setattr(tune, "grid", lambda *given: [("bad", Diverging()), *original(*given)])
     with pytest.warns(RuntimeWarning, match="popularity: bad is passed over: NaN after 3 steps"):
         assert fit_prioritiser(LINKS, model="popularity").setting == "Popularity()"
-    monkeypatch.setattr(registry, "grid", lambda *given: [("bad", Diverging()), ("worse", Diverging())])
+    monkeypatch.setattr(tune, "grid", lambda *given: [("bad", Diverging()), ("worse", Diverging())])
     with (
         pytest.warns(RuntimeWarning),
         pytest.raises(ConvergenceError, match="popularity: none of 2 settings could be fitted"),
@@ -220,7 +220,7 @@ def test_every_validation_set_counts(monkeypatch):
             fitted.append(data)
             return Popularity().fit(LINKS.links())
 
-    monkeypatch.setattr(registry, "grid", lambda *given: [("one", Counting()), ("two", Counting())])
+    monkeypatch.setattr(tune, "grid", lambda *given: [("one", Counting()), ("two", Counting())])
     fit_prioritiser(LINKS, model="full", negatives=1, validation_sets=3)
     assert len(fitted) == 2 * 3 + 1
 
@@ -235,7 +235,7 @@ def test_validation_can_hold_out_rows(model, monkeypatch):
         seen.append(set(positives.rows.tolist()) & set(exclude.rows.tolist()))
         return real(scores, positives, exclude=exclude, **options)
 
-    monkeypatch.setattr("mvgp.hyperparameters.scoring.ranking_scores", spy)
+    monkeypatch.setattr("mvgp.hyperparameters.records.ranking_scores", spy)
     fit_prioritiser(LINKS, model=model, split="new", strengths=2, lowest=0.1)
     assert seen
     assert not any(seen)

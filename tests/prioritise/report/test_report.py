@@ -11,7 +11,7 @@ from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.prioritise.report import write_report
 from mvgp.prioritise.report.figures import Figure
-from mvgp.prioritise.report.markup import embedded_json
+from mvgp.prioritise.report.page import embedded_json
 from mvgp.prioritise.studies import Study, run_study
 from mvgp.prioritise.tables import LinkSet
 from tests import randomness

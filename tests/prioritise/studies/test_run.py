@@ -13,12 +13,11 @@ from mvgp.kernels import Graph
 from mvgp.metrics import compare, ranking_scores
 from mvgp.prioritise.report import write_report
 from mvgp.prioritise.studies import Study, StudyError, load_study, run_study
-from mvgp.prioritise.studies.directory import StudyDirectory
+from mvgp.prioritise.studies.directory import StudyDirectory, unit_seed
 from mvgp.prioritise.studies.tables import to_text
-from mvgp.prioritise.studies.units import Workload, unit_seed
-from mvgp.prioritise.studies.work import binned, in_top
+from mvgp.prioritise.studies.work import Workload, binned, in_top
 from mvgp.prioritise.tables import LinkSet
-from mvgp.prioritise.tuning import registry, tune
+from mvgp.prioritise.tuning import tune
 from tests.prioritise.studies.planted import M, N, planted_links, small_study, tables_of, tiny_study
 
 LINKS = planted_links()
@@ -41,7 +40,7 @@ def by_hand(study, fold, share):
     """Choice, refits and average of one model, from the parts of mvgp.hyperparameters."""
     links = LINKS.links(study.whole_weight)
     split = split_pairs(links, folds=study.folds, seed=study.seed)[fold]
-    model = registry.trace_recipe(study, LINKS, share)
+    model = tune.trace_recipe(study, LINKS, share)
     choice = choose(
         model,
         split.train,
@@ -189,7 +188,7 @@ def test_choices_and_fits_never_see_the_test_fold(tmp_path, monkeypatch, split):
 
     fold, original_choice, original_fit = [], tune.choose, tune.fit
     monkeypatch.setattr(tune, "choose", lambda m, d, **o: (spy(d, "choice"), original_choice(m, d, **o))[1])
-    original_grid = registry.grid
+    original_grid = tune.grid
 
     def grid(model, study, link_set, seed):
         spy(link_set.links(), "grid")
@@ -201,7 +200,7 @@ def test_choices_and_fits_never_see_the_test_fold(tmp_path, monkeypatch, split):
         spy(positive, "fit")
         return original_fit(study, link_set, setting, sets, seed)
 
-    monkeypatch.setattr(registry, "grid", grid)
+    monkeypatch.setattr(tune, "grid", grid)
     monkeypatch.setattr(tune, "fit", fit)
     original = Workload.choices
 
@@ -381,15 +380,15 @@ class Diverging:
 
 
 def test_a_setting_that_cannot_be_fitted_is_passed_over(tmp_path, monkeypatch):
-    original = registry.grid
-    monkeypatch.setattr(registry, "grid", lambda *given: [("bad", Diverging()), *original(*given)])
+    original = tune.grid
+    monkeypatch.setattr(tune, "grid", lambda *given: [("bad", Diverging()), *original(*given)])
     found = run_study(LINKS, tiny_study(models=("popularity",)), tmp_path / "a", progress=False)
     tried = found.tables["grids"]
     assert [entry["failure"] for entry in tried] == ["NaN after 3 steps", ""]
     assert [entry["chosen"] for entry in tried] == [0, 1]
     assert math.isnan(tried[0]["score"])
     write_report(tmp_path / "a")
-    monkeypatch.setattr(registry, "grid", lambda *given: [("bad", Diverging()), ("worse", Diverging())])
+    monkeypatch.setattr(tune, "grid", lambda *given: [("bad", Diverging()), ("worse", Diverging())])
     with pytest.raises(StudyError, match="popularity: none of 2 settings could be fitted; NaN after 3 steps"):
         run_study(LINKS, tiny_study(models=("popularity",)), tmp_path / "b", progress=False)
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mvgp.errors import InputError, StorageError
+from mvgp.prioritise.studies import directory as unit_files
 from mvgp.prioritise.studies import tables as tsv
-from mvgp.prioritise.studies import units as unit_files
-from mvgp.prioritise.studies.units import STAGES, Outcome, Unit, unit_seed
+from mvgp.prioritise.studies.directory import STAGES, Outcome, Unit, unit_seed
 
 UNIT = Unit("fit", "sampled_1_0.5", 2, 1)
 OUTCOME = Outcome(UNIT, {"scores": np.arange(12, dtype=np.float32).reshape(3, 4)}, {"rank": 3, "gap": float("nan")})

@@ -8,19 +8,20 @@ from mvgp.errors import ConvergenceError
 from mvgp.prioritise import demo, fit_prioritiser, prioritise
 from mvgp.prioritise.baselines import BASELINE_NAMES
 from mvgp.prioritise.studies import Study
-from mvgp.prioritise.tuning.registry import (
+from mvgp.prioritise.tuning.settings import DEFAULT_MODEL, TOP, FitSettings
+from mvgp.prioritise.tuning.tune import (
     CALIBRATED,
     MODELS,
     REGISTRY,
     SAMPLED,
     WITH_POSTERIOR,
+    best_setting,
     family_of,
     grid,
     has_path,
     takes_negatives,
+    tune,
 )
-from mvgp.prioritise.tuning.settings import DEFAULT_MODEL, TOP, FitSettings
-from mvgp.prioritise.tuning.tune import best_setting, tune
 from tests.prioritise.studies.planted import planted_links
 
 LINKS = planted_links()
