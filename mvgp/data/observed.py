@@ -36,9 +36,9 @@ class ObservedMatrix:
     r"""T observed entries :math:`r_{mn}` of an M x N matrix; each pair at most once.
 
     The entries are checked, sorted row by row, and never change afterwards. There may be none: a posterior is then the
-    prior. A weight ``w`` says that an entry was measured with noise variance :math:`\sigma^2 / w`. Values and weights may require gradients, which the marginal
-    likelihoods of :mod:`mvgp.hyperparameters` carry. A fit, whose posterior is constant, refuses such data; give it
-    :meth:`detach`.
+    prior. A weight ``w`` says that an entry was measured with noise variance :math:`\sigma^2 / w`. Values and weights
+    may require gradients, which the marginal likelihoods of :mod:`mvgp.hyperparameters` carry. A fit, whose posterior
+    is constant, refuses such data; give it :meth:`detach`.
 
     :param rows: (T,) row of each entry, in [0, M).
     :param cols: (T,) column of each entry, in [0, N).
@@ -186,15 +186,18 @@ class ObservedMatrix:
         constant = copy.copy(self)
         weights = None if self.weights is None else self.weights.detach()
         spread, log_weights = self._spread.detach(), self._log_weights.detach()
-        constant.__dict__.update(
-            values=self.values.detach(), weights=weights, _spread=spread, _log_weights=log_weights
-        )
+        constant.__dict__.update(values=self.values.detach(), weights=weights, _spread=spread, _log_weights=log_weights)
         return constant
 
     @property
     def num_measurements(self) -> int:
         """How many measurements there are: T and those that were merged."""
         return int(self.num_replicates.sum())
+
+    @property
+    def replicate_spread(self) -> float:
+        """The sum of w (r - mean)^2 over the measurements of each pair; 0 unless some were merged."""
+        return float(self._spread.sum())
 
     def replicate_log_prob(self, noise: Tensor) -> Tensor:
         r"""() what the measurements of one pair say about each other: 0 unless some were merged.
@@ -233,8 +236,10 @@ class ObservedMatrix:
         if self.weights is not None or more.weights is not None:
             both = torch.cat([torch.ones_like(d.values) if d.weights is None else d.weights for d in (self, more)])
         options: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names, "weights": both}
-        parts = [torch.cat([getattr(self, part), getattr(more, part)]) for part in ("rows", "cols", "values")]
-        result = ObservedMatrix(*parts, self.shape, replicates="merge", **options)
+        rows, cols = torch.cat([self.rows, more.rows]), torch.cat([self.cols, more.cols])
+        result = ObservedMatrix(
+            rows, cols, torch.cat([self.values, more.values]), self.shape, replicates="merge", **options
+        )
         counts, spread, logs = result.num_replicates, result._spread, result._log_weights
         for part in (self, more):  # what was merged before counts as well
             where = cell_slots(part.rows, part.cols, result.rows, result.cols, self.shape[1])
@@ -254,7 +259,7 @@ class ObservedMatrix:
         kept = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
         kept[slots] = False
         weights = None if self.weights is None else self.weights[kept]
-        names = {"row_names": self.row_names, "col_names": self.col_names}
+        names: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names}
         parts = (self.rows[kept], self.cols[kept], self.values[kept])
         result = ObservedMatrix(*parts, self.shape, weights=weights, replicates=self.replicates, **names)
         for name in ("num_replicates", "_spread", "_log_weights"):
@@ -279,7 +284,7 @@ class ObservedMatrix:
 
     def with_values(self, values: Any) -> ObservedMatrix:
         """The same entries with other ``values`` (T,), given in this object's sorted order, each one measurement."""
-        names = {"row_names": self.row_names, "col_names": self.col_names}
+        names: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names}
         return ObservedMatrix(self.rows, self.cols, values, self.shape, weights=self.weights, **names)
 
     def __len__(self) -> int:
@@ -293,9 +298,7 @@ class ObservedMatrix:
         return f"ObservedMatrix({self.shape[0]} x {self.shape[1]}, {len(self)} observed ({share:.1%}){how})"
 
 
-def _merged(
-    values: Tensor, weights: Tensor | None, slot: Tensor, count: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _merged(values: Tensor, weights: Tensor | None, slot: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(D,) each: means, summed weights, and the two sums of :meth:`ObservedMatrix.replicate_log_prob`.
 
     :param slot: (T,) the entry that each measurement goes into.

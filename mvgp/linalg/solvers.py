@@ -76,7 +76,7 @@ class CholeskySolver:
     def __init__(self, op: PairLinearOperator, noise: Tensor) -> None:
         self.matrix = op.to_dense()
         self.matrix.diagonal().add_(noise)
-        self._smallest_noise = float(noise.min())
+        self._smallest_noise = float(noise.min()) if len(noise) else 0.0
         self._is_accurate: bool | None = None  # whether halves from ``chol`` are; measured when first needed
         chol, info = torch.linalg.cholesky_ex(self.matrix)
         # a matrix that is positive definite in double precision only: the best factor that single precision has
@@ -201,11 +201,11 @@ class ConjugateGradientSolver:
         """The preconditioner, an approximate inverse; None if there is none."""
         return self.preconditioner
 
-    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
+    def solve(self, rhs: Tensor, tolerance: float, start: Tensor | None = None) -> Solution:
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual, from ``start`` if there is one."""
         most, conditioner = self.max_iterations, self.preconditioner
         return conjugate_gradients(
-            self.times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner
+            self.times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner, start=start
         )
 
 

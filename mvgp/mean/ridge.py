@@ -56,7 +56,7 @@ def solve_ridge(
     l2 = check_positive(l2, "l2")
     if start is not None:
         check_instance(start, "start", RidgeSolution, "a RidgeSolution")
-    product = _kernel_product(problem)
+    product = kernel_product(problem)
     # how good the answer is, is for the duality gap to say
     accuracy = min(tolerance, 1e-6) if problem.dtype == torch.float64 else 1e-5
     solution = _linear_system(problem, l2, accuracy)
@@ -85,7 +85,7 @@ def solve_ridge(
     return RidgeSolution(now, psi, certificate)
 
 
-def _kernel_product(problem: MeanProblem) -> Callable[[Tensor], Tensor]:
+def kernel_product(problem: MeanProblem) -> Callable[[Tensor], Tensor]:
     """K_TT times (T,)."""
     pattern = problem.pattern
     if isinstance(pattern, CompleteRows):

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..checks import check_choice, check_flag, check_iterations, check_tolerance
+from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, long_dot, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.complete_rows import CompleteRowsSystem
-from ..linalg.solvers import Method
+from ..linalg.conjugate_gradients import Solution
+from ..linalg.pairs import CompleteRows, cell_slots
+from ..linalg.solvers import CholeskySolver, Method, SpectralSolver
 from ..mean.problem import SpectralElasticNet
-from ..posteriors.covariance import ConditionalCovariance, condition, kernel_operators
+from ..posteriors.covariance import ConditionalCovariance, PosteriorCovariance, condition, kernel_operators, unscaled
 from ..posteriors.explain import Duals
+from ..posteriors.fantasies import Fantasies
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
+from ..posteriors.updates import Fit, moved_coefficients, updated_covariance
 from ..priors.matrix_gp import MatrixGP
+from ..tensor_checks import check_cells, check_matrix
 from .trace_gp import Recipe, known_links, trace_posterior, trace_problem
+from .updates import moved_solution, remembered
 
 
 class FullGP(Recipe):
@@ -73,9 +83,20 @@ class FullGP(Recipe):
         On whole lists (``PositiveUnlabelled``) every cell of a list is observed, a link with value 1 and an unlabelled
         cell with value 0 and its weight; see :mod:`mvgp.linalg.complete_rows` for how that is solved.
         """
+        posterior = self._fit_to(data, None)
+        assert posterior._fit is not None
+        posterior._fit = replace(posterior._fit, model=remembered(self, posterior.prior))
+        return posterior
+
+    def _update(self, posterior: FullPosterior, data: Data) -> FullPosterior:
+        """From the solver and the coefficients of the old posterior."""
+        return self._fit_to(data, posterior)
+
+    def _fit_to(self, data: Data, before: FullPosterior | None) -> FullPosterior:
+        """The posterior; ``before`` is given other data, under the same prior."""
         noise = self._noise_for(data)
         is_gaussian = isinstance(self.likelihood, GaussianLikelihood)
-        posterior = self._gaussian(data, noise) if is_gaussian else self._ranking(data, noise)
+        posterior = self._gaussian(data, noise, before) if is_gaussian else self._ranking(data, noise, before)
         posterior._noise = float(noise)
         return posterior
 
@@ -83,12 +104,19 @@ class FullGP(Recipe):
         return self.tolerance or (single if self.prior.dtype == torch.float32 else double)
 
     @torch.no_grad()
-    def _gaussian(self, data: Data, noise: Tensor) -> FullPosterior:
+    def _gaussian(self, data: Data, noise: Tensor, before: FullPosterior | None) -> FullPosterior:
         r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
-        prior, tolerance = self.prior.snapshot(), self._tolerance(1e-5, 1e-8)
+        tolerance = self._tolerance(1e-5, 1e-8)
         options: dict[str, Any] = {"method": self.method, "max_iterations": self.max_iterations, "strict": self.strict}
-        ops = kernel_operators(prior, data)
-        conditional = condition(ops, data, noise, tolerance=tolerance, **options)
+        prior = self.prior.snapshot() if before is None else before.prior
+        ops = kernel_operators(prior, data) if before is None else before._ops
+        conditional: PosteriorCovariance = condition(ops, data, noise, tolerance=tolerance, **options)
+        start, system = None, None
+        if before is not None:
+            conditional = updated_covariance(before.conditional, conditional)
+            assert isinstance(before.coefficients, SparseCoefficients)
+            pattern = data.pattern.to(ops[0].device)
+            start = moved_coefficients(before.coefficients.pattern, before.coefficients.values, pattern)
         if isinstance(data, PositiveUnlabelled):
             loss = data_loss(self.likelihood, data, prior.mean_module)
             assert isinstance(loss, WholeListSquaredLoss)
@@ -97,33 +125,112 @@ class FullGP(Recipe):
             rows, cols, values, _ = observed_parts(data, prior.mean_module)
             target = values - prior.mean_module(rows, cols)
         if isinstance(data, PositiveUnlabelled) and self.method == "auto":
-            chosen, links = data.pattern.chosen.to(target.device), data.positions.to(target.device)
-            system = CompleteRowsSystem(*ops, chosen, float(noise) / data.weight, links, float(noise))
-            solution = system.solve(target.view(system.shape), tolerance, self.max_iterations)
+            system = _whole_lists(ops, data, float(noise), before)
+            near = None if start is None else start.view(system.shape)
+            solution = system.solve(target.view(system.shape), tolerance, self.max_iterations, near)
         elif isinstance(conditional, ConditionalCovariance):
-            solution = conditional.solver.solve(target.unsqueeze(1), tolerance)
+            solution = _solve(conditional, target.unsqueeze(1), tolerance, start)
         else:
             raise InputError(f"method: whole lists of {len(data.pattern):,} cells need 'auto', got {self.method!r}")
         alpha = solution.checked(strict=self.strict).value.reshape(-1)
         coefficients = SparseCoefficients(data.pattern.to(target.device), alpha)
-        scale = long_dot(target, alpha) / max(len(alpha), 1)
+        square, count = long_dot(target, alpha), len(alpha)
+        if isinstance(data, ObservedMatrix):
+            square, count = square + data.replicate_spread / float(noise), data.num_measurements
+        scale = square / count if count else 1.0
         posterior = FullPosterior(
             prior, ops, coefficients, conditional, solve_report=solution.solve_report, evidence_scale=scale
         )
         posterior._duals = Duals(coefficients.pattern, alpha, known_links(data))
+        posterior._fit = Fit(data, self, system)
         return posterior
 
-    def _ranking(self, data: Data, noise: Tensor) -> FullPosterior:
+    @torch.no_grad()
+    def _fantasies(self, posterior: FullPosterior, rows: Any, cols: Any, values: Any, weights: Any) -> Fantasies:
+        r"""By linearity: :math:`\alpha(v) = \alpha(v_0) + A^{-1} E (v - v_0)` with E the unit vectors of new pairs."""
+        fit = posterior._fit
+        if (
+            fit is None
+            or not isinstance(self.likelihood, GaussianLikelihood)
+            or isinstance(fit.data, PositiveUnlabelled)
+        ):
+            return super()._fantasies(posterior, rows, cols, values, weights)
+        many = check_matrix(values, "values", self.prior.dtype, shape="(S, k)")  # (S, k)
+        order = torch.argsort(_keys(rows, cols, fit.data.shape))
+        if len(order) != many.shape[1]:
+            raise InputError(f"values: expected {len(order)} for each fantasy, one of each pair, got {many.shape[1]}")
+        more = ObservedMatrix(rows, cols, many[0], fit.data.shape, weights=weights)
+        first: FullPosterior = posterior.condition(more)
+        assert first._fit is not None
+        assert isinstance(first.coefficients, SparseCoefficients)
+        data, tolerance = first._fit.data, self._tolerance(1e-5, 1e-8)
+        assert isinstance(data, ObservedMatrix)
+        new = cell_slots(more.rows, more.cols, data.rows, data.cols, data.shape[1]).to(first.device)  # (k,)
+        off = (many - many[0])[:, order].to(first.device)  # (S, k)
+        conditional, pattern = unscaled(first.conditional)[0], first.coefficients.pattern
+        assert isinstance(conditional, ConditionalCovariance)
+        few = off.shape[1] <= off.shape[0]
+        unit = off.new_zeros(len(data), off.shape[1] if few else off.shape[0])
+        unit[new] = torch.eye(off.shape[1], dtype=off.dtype, device=off.device) if few else off.mT
+        steps = _solve(conditional, unit, tolerance, None).checked(strict=self.strict).value
+        alphas = first.coefficients.values.unsqueeze(1) + (steps @ off.mT if few else steps)  # (T, S)
+
+        def make(number: int) -> FullPosterior:
+            other, changed = copy.copy(first), data.values.clone()
+            changed[new.to(changed.device)] += off[number].to(changed)
+            given = data.with_values(changed)
+            target = given.values.to(off) - first.prior.mean_module(
+                given.rows.to(off.device), given.cols.to(off.device)
+            )
+            alpha = alphas[:, number].contiguous()
+            other.coefficients, other._duals = SparseCoefficients(pattern, alpha), Duals(pattern, alpha)
+            other._evidence_scale, other._fit = long_dot(target, alpha) / len(given), Fit(given, self)
+            return other
+
+        return Fantasies(first, conditional, alphas, make)
+
+    def _ranking(self, data: Data, noise: Tensor, before: FullPosterior | None) -> FullPosterior:
         """The posterior without a trace norm, lam the noise."""
+        tolerance, prior = self._tolerance(1e-5, 1e-8), self.prior if before is None else before.prior
+        setup = trace_problem(prior, data, self.likelihood, noise, tolerance=tolerance, before=before)
+        with torch.no_grad():
+            start = None if before is None or setup.flat else moved_solution(before, setup.problem)
         fit = trace_posterior(
-            trace_problem(self.prior, data, self.likelihood, noise, tolerance=self._tolerance(1e-5, 1e-8)),
+            setup,
             SpectralElasticNet(float(noise), 0.0),
             solver="proximal",
             tolerance=self._tolerance(1e-3, 1e-4),
             max_iterations=self.max_iterations,
             strict=self.strict,
+            start=start,
         )
         evidence: dict[str, Any] = {"certificate": fit.certificate, "evidence_scale": fit.evidence_scale}
         posterior = FullPosterior(fit.prior, fit._ops, fit.coefficients, fit.conditional, **evidence)
-        posterior._duals = fit._duals
+        posterior._duals, posterior._fit = fit._duals, Fit(data, self)
         return posterior
+
+
+def _solve(conditional: ConditionalCovariance, rhs: Tensor, tolerance: float, start: Tensor | None) -> Solution:
+    """By the solver of the covariance, from ``start`` (T,) unless it is direct."""
+    solver = conditional.solver
+    if start is None or isinstance(solver, CholeskySolver | SpectralSolver):
+        return solver.solve(rhs, tolerance)
+    return solver.solve(rhs, tolerance, start.unsqueeze(1))
+
+
+def _whole_lists(
+    ops: tuple[LinearOperator, LinearOperator], data: PositiveUnlabelled, noise: float, before: FullPosterior | None
+) -> CompleteRowsSystem:
+    """The system of whole lists, with the eigenpairs of an old one on the same rows."""
+    chosen, links = data.pattern.chosen.to(ops[0].device), data.positions.to(ops[0].device)
+    if before is not None and before._fit is not None and before._fit.system is not None:
+        pattern = before._fit.data.pattern
+        if isinstance(pattern, CompleteRows) and torch.equal(pattern.chosen, data.pattern.chosen):
+            return before._fit.system.with_special(links)
+    return CompleteRowsSystem(*ops, chosen, noise / data.weight, links, noise)
+
+
+def _keys(rows: Any, cols: Any, shape: tuple[int, int]) -> Tensor:
+    """(k,): the cells' numbers, row by row."""
+    row, col = check_cells(rows, cols, shape)
+    return row * shape[1] + col

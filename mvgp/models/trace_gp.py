@@ -50,11 +50,14 @@ from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
 from ..posteriors.explain import Duals
-from ..posteriors.gaussian import TracePosterior
+from ..posteriors.fantasies import Fantasies
+from ..posteriors.gaussian import GaussianPosterior, TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
+from ..posteriors.updates import Fit, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..tensor_checks import check_list
+from .updates import moved_solution, remembered
 
 Solver = Literal["proximal", "dense", "hybrid"]
 MAX_STRENGTHS = 10**6  # of a path
@@ -84,6 +87,13 @@ class Recipe(gpytorch.Module):
         """The prior at pairs (``rows``, ``cols``)."""
         return self.prior(rows, cols)
 
+    def _fantasies(self, posterior: Any, rows: Any, cols: Any, values: Any, weights: Any) -> Fantasies:
+        raise InputError(
+            f"fantasise: FullGP with a GaussianLikelihood on an ObservedMatrix has it, whose means are linear in the "
+            f"values, got a posterior of {type(self).__name__} with {type(self.likelihood).__name__} on "
+            f"{type(posterior._fit.data).__name__}; use condition for one vector of values at a time"
+        )
+
     def _noise_for(self, data: Any) -> Tensor:
         """() noise variance of an observation with weight 1, once ``data`` is known to be data."""
         check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
@@ -109,7 +119,7 @@ class TraceProblem:
     lam_max: float  # largest singular value of the loss's gradient at B = 0
     noise: float  # variance of an observation with weight 1
     known: Tensor | None  # which cells of whole lists are links
-    flat: bool = False  # whether the prior has no variance at any observed cell, so that B = 0 is best
+    flat: bool = False  # whether nothing is observed, or only where the prior has no variance, so that B = 0 is best
 
 
 @torch.no_grad()
@@ -122,16 +132,22 @@ def trace_problem(
     tolerance: float,
     row_bias: float | None = None,
     col_bias: float | None = None,
+    before: GaussianPosterior | None = None,
 ) -> TraceProblem:
-    """The loss of the likelihood on the data, and the covariance; the biases are optimised out of the loss."""
-    prior = prior.snapshot()
-    ops = kernel_operators(prior, data)
-    conditional = condition(ops, data, noise, tolerance=tolerance)
+    """The loss of the likelihood on the data, and the covariance; the biases are optimised out of the loss.
+
+    :param before: a posterior given other data under the same prior, which is a snapshot then; its kernels serve again.
+    """
+    prior = prior.snapshot() if before is None else prior
+    ops = kernel_operators(prior, data) if before is None else before._ops
+    conditional: PosteriorCovariance = condition(ops, data, noise, tolerance=tolerance)
+    if before is not None:
+        conditional = updated_covariance(before.conditional, conditional)
     loss = data_loss(likelihood, data, prior.mean_module, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
-    lam_max = largest_value(problem, gradient)
-    flat = lam_max == 0 and bool((gradient != 0).any())
+    lam_max = largest_value(problem, gradient) if len(gradient) else 0.0
+    flat = len(gradient) == 0 or (lam_max == 0 and bool((gradient != 0).any()))
     return TraceProblem(prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat)
 
 
@@ -144,11 +160,11 @@ def trace_posterior(
     tolerance: float,
     max_iterations: int,
     strict: bool,
-    start: TracePosterior | None = None,
+    start: MeanSolution | RidgeSolution | None = None,
 ) -> TracePosterior:
     """The mean by a solver, and the posterior; a certificate that misses its tolerance warns, or raises if strict."""
     problem, prior = setup.problem, setup.prior
-    solution = _solve(setup, penalty, solver, tolerance, max_iterations, start.solution if start else None)
+    solution = _solve(setup, penalty, solver, tolerance, max_iterations, start)
     advice = "allow more iterations, loosen the tolerance, use float64, or approach this strength along a path"
     warn_or_raise(solution.certificate, "the mean", advice, strict=strict, stacklevel=5)  # where fit is called
     if isinstance(problem.loss, BiasedSquaredLoss):
@@ -311,7 +327,18 @@ class TraceGP(Recipe):
         _check_start(start, "start")
         setup = self._setup(data)
         penalty = self.penalty or self._penalty(setup, self.strength)
-        return self._posterior(setup, penalty, start)
+        posterior = self._posterior(setup, penalty, start.solution if start else None)
+        posterior._fit = Fit(data, remembered(self, setup.prior))
+        return posterior
+
+    @torch.no_grad()
+    def _update(self, posterior: TracePosterior, data: Data) -> TracePosterior:
+        """From the old mean, with the same penalty."""
+        setup = self._setup(data, posterior)
+        start = None if setup.flat else moved_solution(posterior, setup.problem)
+        updated = self._posterior(setup, posterior.penalty, start)
+        updated._fit = Fit(data, self)
+        return updated
 
     def path(
         self,
@@ -341,24 +368,32 @@ class TraceGP(Recipe):
         last = after.posterior if after else None
         _check_start(last, "after")
         setup = self._setup(data)
+        fit = Fit(data, remembered(self, setup.prior))
         for strength in tqdm(chosen, desc="path", disable=not progress):
-            last = self._posterior(setup, self._penalty(setup, strength), last)
+            last = self._posterior(setup, self._penalty(setup, strength), last.solution if last else None)
+            last._fit = fit
             yield PathPoint(strength, last)
             if max_rank is not None and last.rank > max_rank:
                 return
 
-    def _setup(self, data: Data) -> TraceProblem:
+    def _setup(self, data: Data, before: TracePosterior | None = None) -> TraceProblem:
         """The loss of the likelihood on the data, and the covariance."""
         noise, tolerance = self._noise_for(data), 1e-8 if self.prior.dtype == torch.float64 else 1e-5
         biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
-        return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
+        return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, before=before, **biases)
 
     def _penalty(self, setup: TraceProblem, strength: float) -> SpectralElasticNet:
+        if len(setup.problem.pattern) == 0:
+            raise InputError(
+                "no observations: lam_max, which strength is relative to, is 0; give penalty=SpectralElasticNet(...)"
+            )
         if setup.lam_max == 0 and not setup.flat:
             raise InputError("the data equal the prior mean (and biases) exactly: there is nothing to fit")
         return SpectralElasticNet(strength * setup.lam_max, self.trace_share)
 
-    def _posterior(self, setup: TraceProblem, penalty: Penalty, start: TracePosterior | None) -> TracePosterior:
+    def _posterior(
+        self, setup: TraceProblem, penalty: Penalty, start: MeanSolution | RidgeSolution | None
+    ) -> TracePosterior:
         """The mean by the solver, and the posterior."""
         return trace_posterior(
             setup,

@@ -163,8 +163,11 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         return dense if dense.requires_grad else (dense + dense.mT) / 2
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """(num_samples, Q) joint samples by Matheron's rule."""
-        return self.conditional.sample(self.query, check_samples(num_samples, self.shape[-1]))
+        """(num_samples, ..., Q) joint samples by Matheron's rule."""
+        batch = self.batch_shape
+        count = check_samples(num_samples, self.shape[:-1].numel())
+        drawn = self.conditional.sample(self.query, count * batch.numel())
+        return drawn.view(count, *batch, self.shape[-1])
 
 
 class ScaledCovariance:

@@ -42,9 +42,10 @@ from .explain import Duals, Explanation, explain_cell
 from .query import LINE_BATCH, AxisQuery, Coefficients, Query, pair_means, row_scores
 from .ranks import Joint, RankQueries
 from .system import VarianceMethod
+from .updates import NewObservations
 
 
-class GaussianPosterior(RankQueries):
+class GaussianPosterior(RankQueries, NewObservations):
     r"""A Gaussian process over the matrix: mean :math:`b + k_M A k_N^T`, covariance S of equation (3).
 
     Cells are given by their row and column, (Q,) each. For kernels with inputs, ``row_inputs`` and ``col_inputs`` ask
@@ -69,7 +70,8 @@ class GaussianPosterior(RankQueries):
     ) -> None:
         learnable = any(values.requires_grad for values in (*prior.parameters(), *prior.buffers()))
         self.prior = prior.snapshot() if learnable else prior
-        self._ops = tuple(op.detach() if op.requires_grad else op for op in ops)
+        row_op, col_op = (op.detach() if op.requires_grad else op for op in ops)
+        self._ops: tuple[LinearOperator, LinearOperator] = (row_op, col_op)
         self.coefficients, self.conditional = coefficients, conditional
 
     @property
