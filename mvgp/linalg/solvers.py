@@ -54,7 +54,7 @@ def make_solver(
         raise InputError(f"method='spectral' needs at most {most} rows and columns, got {pairs.active_shape}")
     if method == "spectral" or (method == "auto" and closed_form and small):
         return SpectralSolver(op, *_both_eigenpairs(op, limits), noise)
-    if method == "cholesky" or (method == "auto" and len(pairs) <= limits.cholesky):
+    if method == "cholesky" or len(pairs) == 0 or (method == "auto" and len(pairs) <= limits.cholesky):
         return CholeskySolver(op, each)
 
     row_low, row_high = spectral_bounds(row_op)

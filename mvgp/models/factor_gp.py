@@ -108,11 +108,11 @@ class FactorGP(Recipe):
         scale = (size / self.rank**0.5) ** 0.5 / max(factored.sizes) ** 0.25
         generator = torch.Generator().manual_seed(self.seed)
         starts = [factored.random(self.rank, scale, generator) for _ in range(self.restarts)]
-        if len(data.pattern) == 0:  # then 0 is best
-            starts = [(starts[0][0][:, :0], starts[0][1][:, :0])]
-        elif before is not None and before.rank:
+        if before is not None and before.rank:
             starts = [_next_to(before, factored, starts[0])]
-        solutions = []
+        solutions: list[tuple[float, Tensor, Tensor]] = []
+        if len(data.pattern) == 0:  # then 0 is best
+            solutions, starts = [(0.0, starts[0][0][:, :0], starts[0][1][:, :0])], []
         for start in starts:
             x, z, value, _ = factored.minimise(*start, float(noise), 0.0, max_iterations=self.max_iterations)
             solutions.append((value, x, z))

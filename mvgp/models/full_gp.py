@@ -205,8 +205,13 @@ class FullGP(Recipe):
             start=start,
         )
         evidence: dict[str, Any] = {"certificate": fit.certificate, "evidence_scale": fit.evidence_scale}
-        posterior = FullPosterior(fit.prior, fit._ops, fit.coefficients, fit.conditional, **evidence)
-        posterior._duals, posterior._fit = fit._duals, Fit(data, self)
+        coefficients, duals = fit.coefficients, fit._duals
+        if setup.flat:  # the mean is 0: a coefficient of each pair, as everywhere else
+            nothing = torch.zeros(len(setup.problem.pattern), dtype=prior.dtype, device=noise.device)
+            coefficients = SparseCoefficients(setup.problem.pattern, nothing)
+            duals = Duals(setup.problem.pattern, nothing, setup.known)
+        posterior = FullPosterior(fit.prior, fit._ops, coefficients, fit.conditional, **evidence)
+        posterior._duals, posterior._fit = duals, Fit(data, self)
         return posterior
 
 

@@ -120,6 +120,8 @@ class TraceProblem:
     noise: float  # variance of an observation with weight 1
     known: Tensor | None  # which cells of whole lists are links
     flat: bool = False  # whether nothing is observed, or only where the prior has no variance, so that B = 0 is best
+    spread: float = 0.0  # of measurements that were merged, over the noise
+    measurements: int = 0
 
 
 @torch.no_grad()
@@ -148,7 +150,10 @@ def trace_problem(
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
     lam_max = largest_value(problem, gradient) if len(gradient) else 0.0
     flat = len(gradient) == 0 or (lam_max == 0 and bool((gradient != 0).any()))
-    return TraceProblem(prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat)
+    spread, count = 0.0, len(gradient)
+    if isinstance(data, ObservedMatrix):
+        spread, count = data.replicate_spread / float(noise), data.num_measurements
+    return TraceProblem(prior, conditional, problem, lam_max, float(noise), known_links(data), flat, spread, count)
 
 
 @torch.no_grad()
@@ -190,7 +195,9 @@ def trace_posterior(
         mean_factors=mean,
         solution=solution,
         # what is left of the data plus the squared Hilbert norm of the mean, for each observed cell
-        evidence_scale=(2 * float(loss) / setup.noise + square) / max(len(problem.pattern), 1),
+        evidence_scale=(
+            (2 * float(loss) / setup.noise + square + setup.spread) / setup.measurements if setup.measurements else 1.0
+        ),
     )
     posterior._noise, posterior._duals = setup.noise, duals
     return posterior

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import gpytorch
 import torch
@@ -282,6 +282,8 @@ def pair_variance(
     """
     accuracy = None if accuracy is None else check_positive(accuracy, "accuracy")
     prior = query.prior_variance()
+    if len(system.pairs) == 0 and method in get_args(VarianceMethod):
+        return prior.clone()
     chosen = _cheapest(system, len(query), accuracy) if method == "auto" else method
     if chosen == "spectral":
         return torch.minimum(_spectral(system, query).clamp_min(0), prior)

