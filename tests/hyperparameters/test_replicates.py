@@ -36,7 +36,7 @@ def test_the_marginal_likelihood_is_that_of_all_measurements():
     likelihood = gaussian(0.3)
     found = log_marginal(prior, likelihood, data).value
     noise = likelihood.noise.reshape(())
-    covariance = whole[cell][:, cell] + noise * torch.eye(len(cell))
+    covariance = whole[cell][:, cell] + noise * torch.eye(len(cell), dtype=torch.float64)
     expected = torch.distributions.MultivariateNormal(torch.zeros_like(values), covariance).log_prob(values)
     assert found.item() == pytest.approx(expected.item(), rel=1e-9)
     raw = likelihood.noise_covar.raw_noise
@@ -63,7 +63,7 @@ def test_the_scale_of_largest_evidence_is_that_of_all_measurements():
     prior, whole, cell, values, data = problem(40)
     likelihood = gaussian(0.3)
     noise = likelihood.noise.item()
-    covariance = whole[cell][:, cell] + noise * torch.eye(len(cell))
+    covariance = whole[cell][:, cell] + noise * torch.eye(len(cell), dtype=torch.float64)
     expected = float(values @ torch.linalg.solve(covariance, values)) / len(values)
     assert mvgp.FullGP(prior, likelihood).fit(data).evidence_scale == pytest.approx(expected, rel=1e-8)
     ridge = mvgp.TraceGP(prior, likelihood, penalty=mvgp.SpectralElasticNet(noise, 0.0), tolerance=1e-12).fit(data)
