@@ -69,6 +69,11 @@ class CompleteRowsSystem:
         self._special = special if differs else None
         self.special_noise = noise if special_noise is None else special_noise
 
+    @property
+    def short_side(self) -> int:
+        """The side whose eigenpairs are used."""
+        return int(self._short.shape[-1])
+
     @cached_property
     def _eigenpairs(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues (S,) and eigenvectors (S, S) of the short side's kernel, all of them."""

@@ -101,8 +101,16 @@ class UpdatedSolver:
             out = out - y @ torch.cholesky_solve(out[self._removed], chol)
         return out[self.slots]
 
-    def solve(self, rhs: Tensor, tolerance: float, start: Tensor | None = None) -> Solution:
-        """(T', C) answers with the measured residual, from ``start`` (T', C) if there is one."""
+    def solve(self, rhs: Tensor, tolerance: float, start: Tensor | None = None, left: Tensor | None = None) -> Solution:
+        """(T', C) answers with the measured residual, from ``start`` (T', C) if there is one.
+
+        :param left: (T, C) the residual of the base's own solution, where that is what ``start`` holds, with 0 at the
+            new pairs.
+        """
+        known = None
+        if start is not None and left is not None and not len(self._removed):
+            old, _ = self._wide(start).split(list(self.border.shape))
+            known = torch.cat([left, self._wide(rhs)[len(left) :] - self.border.mT @ old])[self.slots]
         solution = conjugate_gradients(
             self.times,
             rhs,
@@ -110,10 +118,12 @@ class UpdatedSolver:
             max_iterations=self.max_iterations,
             preconditioner=self.inverse,
             start=start,
+            start_residual=known,
         )
         report = solution.solve_report
         iterations = report.iterations if self.method == "cg" else 0
-        return Solution(solution.value, SolveReport(self.method, report.residual, tolerance, iterations))
+        report = SolveReport(self.method, report.residual, tolerance, iterations)
+        return Solution(solution.value, report, solution.residual)
 
     # What a dense factor offers ---------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.conjugate_gradients import Solution
 from ..linalg.pairs import CompleteRows, cell_slots
 from ..linalg.solvers import CholeskySolver, Method, SpectralSolver
+from ..linalg.updates import UpdatedSolver
 from ..mean.problem import SpectralElasticNet
 from ..posteriors.covariance import ConditionalCovariance, PosteriorCovariance, condition, kernel_operators, unscaled
 from ..posteriors.explain import Duals
@@ -32,6 +33,8 @@ from ..priors.matrix_gp import MatrixGP
 from ..tensor_checks import check_cells, check_matrix
 from .trace_gp import Recipe, known_links, trace_posterior, trace_problem
 from .updates import moved_solution, remembered
+
+MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists
 
 
 class FullGP(Recipe):
@@ -84,8 +87,8 @@ class FullGP(Recipe):
         cell with value 0 and its weight; see :mod:`mvgp.linalg.complete_rows` for how that is solved.
         """
         posterior = self._fit_to(data, None)
-        assert posterior._fit is not None
-        posterior._fit = replace(posterior._fit, model=remembered(self, posterior.prior))
+        model = remembered(self, posterior.prior)
+        posterior._fit = Fit(data, model) if posterior._fit is None else replace(posterior._fit, model=model)
         return posterior
 
     def _update(self, posterior: FullPosterior, data: Data) -> FullPosterior:
@@ -129,7 +132,8 @@ class FullGP(Recipe):
             near = None if start is None else start.view(system.shape)
             solution = system.solve(target.view(system.shape), tolerance, self.max_iterations, near)
         elif isinstance(conditional, ConditionalCovariance):
-            solution = _solve(conditional, target.unsqueeze(1), tolerance, start)
+            left = None if before is None or before._fit is None else before._fit.residual
+            solution = _solve(conditional, target.unsqueeze(1), tolerance, start, left)
         else:
             raise InputError(f"method: whole lists of {len(data.pattern):,} cells need 'auto', got {self.method!r}")
         alpha = solution.checked(strict=self.strict).value.reshape(-1)
@@ -142,7 +146,9 @@ class FullGP(Recipe):
             prior, ops, coefficients, conditional, solve_report=solution.solve_report, evidence_scale=scale
         )
         posterior._duals = Duals(coefficients.pattern, alpha, known_links(data))
-        posterior._fit = Fit(data, self, system)
+        keep = system is not None and system.short_side <= MOST_KEPT
+        left = None if solution.residual is None else solution.residual.squeeze(1)
+        posterior._fit = Fit(data, self, system if keep else None, left)
         return posterior
 
     @torch.no_grad()
@@ -172,7 +178,7 @@ class FullGP(Recipe):
         few = off.shape[1] <= off.shape[0]
         unit = off.new_zeros(len(data), off.shape[1] if few else off.shape[0])
         unit[new] = torch.eye(off.shape[1], dtype=off.dtype, device=off.device) if few else off.mT
-        steps = _solve(conditional, unit, tolerance, None).checked(strict=self.strict).value
+        steps = _solve(conditional, unit, tolerance).checked(strict=self.strict).value
         alphas = first.coefficients.values.unsqueeze(1) + (steps @ off.mT if few else steps)  # (T, S)
 
         def make(number: int) -> FullPosterior:
@@ -215,11 +221,19 @@ class FullGP(Recipe):
         return posterior
 
 
-def _solve(conditional: ConditionalCovariance, rhs: Tensor, tolerance: float, start: Tensor | None) -> Solution:
-    """By the solver of the covariance, from ``start`` (T,) unless it is direct."""
+def _solve(
+    conditional: ConditionalCovariance,
+    rhs: Tensor,
+    tolerance: float,
+    start: Tensor | None = None,
+    left: Tensor | None = None,
+) -> Solution:
+    """By the solver of the covariance, from ``start`` (T,) unless it is direct; ``left``: the old system's residual."""
     solver = conditional.solver
     if start is None or isinstance(solver, CholeskySolver | SpectralSolver):
         return solver.solve(rhs, tolerance)
+    if isinstance(solver, UpdatedSolver) and left is not None:
+        return solver.solve(rhs, tolerance, start.unsqueeze(1), left.unsqueeze(1))
     return solver.solve(rhs, tolerance, start.unsqueeze(1))
 
 

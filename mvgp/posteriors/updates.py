@@ -35,12 +35,17 @@ class Fit:
 
     :param data: that it is given.
     :param model: the recipe with its settings and hyperparameters as they were.
-    :param system: the linear system of whole lists, for its eigenpairs; None elsewhere.
+    :param residual: (T,) what the coefficients of the mean leave of their linear system, where that is known.
+    :param system: the linear system of whole lists, for its eigenpairs; None elsewhere, and in copies.
     """
 
     data: ObservedMatrix | PositiveUnlabelled
     model: Updatable
     system: CompleteRowsSystem | None = None
+    residual: Tensor | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fit, (self.data, self.model, None, self.residual)  # the system can be made again
 
 
 class NewObservations:
