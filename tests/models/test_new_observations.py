@@ -169,6 +169,22 @@ def test_hyperparameters_are_those_of_the_fit():
     assert_equal(posterior.condition(observed(which[30:])), expected)
 
 
+@pytest.mark.parametrize("method", ["cholesky", "cg"])
+def test_single_precision(method):
+    which = cells(60)
+    prior = make_prior().to(torch.float32)
+    model = mvgp.FullGP(prior, gaussian(), method=method)
+    posterior = model.fit(observed(which[:50]))
+    posterior.variance([0], [0])
+    for found, expected in (
+        (posterior.condition(observed(which[50:])), model.fit(observed(which))),
+        (posterior.retract(observed(which[:10])), model.fit(observed(which[10:50]))),
+    ):
+        assert found.scores().dtype == torch.float32
+        torch.testing.assert_close(found.scores(), expected.scores(), atol=1e-3, rtol=0)
+        torch.testing.assert_close(found.variance(*all_cells()), expected.variance(*all_cells()), atol=1e-3, rtol=0)
+
+
 def test_the_scale_stays():
     model, which = mvgp.FullGP(make_prior(), gaussian()), cells(40)
     posterior = model.fit(observed(which[:30])).rescaled(4.0)
