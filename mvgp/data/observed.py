@@ -6,15 +6,15 @@ import copy
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import real, shown
+from ..checks import check_choice, check_instance, real, shown
 from ..errors import InputError
-from ..linalg.pairs import Pattern, sort_cells
+from ..linalg.pairs import Pattern, cell_slots, sort_cells
 from ..tensor_checks import (
     EXACT,
     as_reals,
@@ -27,6 +27,7 @@ from ..tensor_checks import (
     check_weights,
 )
 
+Replicates = Literal["error", "merge"]
 Entries = tuple[Tensor, Tensor, Tensor, tuple[int, int]]  # rows, columns and values, (T,) each, and the shape
 
 
@@ -34,16 +35,19 @@ Entries = tuple[Tensor, Tensor, Tensor, tuple[int, int]]  # rows, columns and va
 class ObservedMatrix:
     r"""T observed entries :math:`r_{mn}` of an M x N matrix; each pair at most once.
 
-    The entries are checked, sorted row by row, and never change afterwards. A weight ``w`` says that an entry was
-    measured with noise variance :math:`\sigma^2 / w`. Values and weights may require gradients, which the marginal
-    likelihoods of :mod:`mvgp.hyperparameters` carry. A fit, whose posterior is constant, refuses such data; give it
-    :meth:`detach`.
+    The entries are checked, sorted row by row, and never change afterwards. There may be none: a posterior is then the
+    prior. A weight ``w`` says that an entry was measured with noise variance :math:`\sigma^2 / w`. Values and weights
+    may require gradients, which the marginal likelihoods of :mod:`mvgp.hyperparameters` carry. A fit, whose posterior
+    is constant, refuses such data; give it :meth:`detach`.
 
     :param rows: (T,) row of each entry, in [0, M).
     :param cols: (T,) column of each entry, in [0, N).
     :param values: (T,) finite numbers. Whole numbers become float64.
     :param shape: (M, N).
     :param weights: (T,) positive numbers; all 1 when left out.
+    :param replicates: what becomes of a pair that is given several times: ``error``, or ``merge`` into one entry, the
+        mean weighted by precision with the sum of the weights. Under Gaussian noise that loses nothing: what the
+        measurements of a pair say about each other, :meth:`replicate_log_prob`, does not depend on the matrix.
     :param row_names: M distinct names, optional.
     :param col_names: N distinct names, optional.
 
@@ -52,6 +56,8 @@ class ObservedMatrix:
         >>> data = mvgp.ObservedMatrix([0, 2], [1, 0], [0.5, -1.0], shape=(3, 2))
         >>> len(data), data.shape
         (2, (3, 2))
+        >>> mvgp.ObservedMatrix([0, 0], [1, 1], [0.5, 1.5], shape=(3, 2), replicates="merge").values.tolist()
+        [1.0]
 
     """
 
@@ -60,6 +66,10 @@ class ObservedMatrix:
     values: Tensor
     weights: Tensor | None
     shape: tuple[int, int]
+    replicates: Replicates
+    num_replicates: Tensor  # (T,) measurements of each entry
+    _spread: Tensor  # (T,) sum of w (r - mean)^2 over the measurements of each entry
+    _log_weights: Tensor  # (T,) sum of log w over the measurements of each entry, less the log of its own weight
     row_names: tuple[str, ...] | None
     col_names: tuple[str, ...] | None
 
@@ -71,15 +81,23 @@ class ObservedMatrix:
         shape: tuple[int, int],
         *,
         weights: Any = None,
+        replicates: Replicates = "error",
         row_names: Any = None,
         col_names: Any = None,
     ) -> None:
         shape = check_shape(shape)
         row, col = check_cells(rows, cols, shape)  # (T,) each
-        if len(row) == 0:
-            raise InputError(f"no observations: expected at least one entry of the {shape[0]} x {shape[1]} matrix")
         number = check_values(values, len(row), "values", keep_gradient=True)
         weight = None if weights is None else check_weights(weights, len(row), number.dtype, keep_gradient=True)
+        check_choice(replicates, "replicates", ("error", "merge"))
+        counts, spread, log_weights = torch.ones_like(row), number.new_zeros(len(row)), number.new_zeros(len(row))
+        if replicates == "merge":
+            key, slot, counts = torch.unique(row * shape[1] + col, return_inverse=True, return_counts=True)
+            if len(key) < len(row):
+                number, weight, spread, log_weights = _merged(number, weight, slot, len(key))
+                row, col = key // shape[1], key % shape[1]
+            else:
+                counts = torch.ones_like(row)
         row, col, order = sort_cells(row, col, shape[1])
         self.__dict__.update(  # it is frozen from here on
             rows=row,
@@ -87,6 +105,10 @@ class ObservedMatrix:
             values=number[order],
             weights=None if weight is None else weight[order],
             shape=shape,
+            replicates=replicates,
+            num_replicates=counts[order],
+            _spread=spread[order],
+            _log_weights=log_weights[order],
             row_names=check_names(row_names, shape[0], "row_names"),
             col_names=check_names(col_names, shape[1], "col_names"),
             _reordered=bool((order.diff() < 0).any()),  # whether the entries came in another order
@@ -164,8 +186,86 @@ class ObservedMatrix:
         """The same entries as constants."""
         constant = copy.copy(self)
         weights = None if self.weights is None else self.weights.detach()
-        constant.__dict__.update(values=self.values.detach(), weights=weights)
+        spread, log_weights = self._spread.detach(), self._log_weights.detach()
+        constant.__dict__.update(values=self.values.detach(), weights=weights, _spread=spread, _log_weights=log_weights)
         return constant
+
+    @property
+    def num_measurements(self) -> int:
+        """How many measurements there are: T and those that were merged."""
+        return int(self.num_replicates.sum())
+
+    @property
+    def replicate_spread(self) -> float:
+        """The sum of w (r - mean)^2 over the measurements of each pair; 0 unless some were merged."""
+        return float(self._spread.sum())
+
+    def replicate_log_prob(self, noise: Tensor) -> Tensor:
+        r"""() what the measurements of one pair say about each other: 0 unless some were merged.
+
+        For measurements :math:`r_j` with weights :math:`w_j`, their mean :math:`\bar r` and W the sum of weights,
+
+        .. math:: \prod_j N(r_j; z, \sigma^2 / w_j) = N(\bar r; z, \sigma^2 / W) \cdot c, \quad
+            \log c = -\tfrac12 \Big( (n - 1) \log 2 \pi \sigma^2 - \sum_j \log w_j + \log W
+            + \sum_j w_j (r_j - \bar r)^2 / \sigma^2 \Big).
+
+        It does not depend on the matrix, but it does on the noise, so a marginal likelihood has it.
+
+        :param noise: () noise variance of a measurement with weight 1.
+        """
+        more = self.num_measurements - len(self)
+        spread, logs = self._spread.to(noise).sum(), self._log_weights.to(noise).sum()
+        return -0.5 * (more * (2 * torch.pi * noise).log() - logs + spread / noise)
+
+    def joined(self, more: ObservedMatrix) -> ObservedMatrix:
+        """These entries and ``more``; a pair that is in both is an error, unless ``more`` merges replicates."""
+        check_instance(more, "more", ObservedMatrix, "mvgp.ObservedMatrix")
+        if more.shape != self.shape:
+            raise InputError(f"more: expected shape {self.shape} as in the data, got {more.shape}")
+        for name in ("row_names", "col_names"):
+            if getattr(more, name) not in (None, getattr(self, name)):
+                raise InputError(f"more.{name}: expected those of the data, got others")
+        slots = cell_slots(more.rows, more.cols, self.rows, self.cols, self.shape[1])
+        known = (slots >= 0).nonzero().squeeze(1)
+        if len(known) and more.replicates != "merge":
+            at = int(known[0])
+            raise InputError(
+                f"more: pair {(int(more.rows[at]), int(more.cols[at]))} is observed already; retract it first, or give "
+                "more replicates='merge' to take both measurements"
+            )
+        both = None
+        if self.weights is not None or more.weights is not None:
+            both = torch.cat([torch.ones_like(d.values) if d.weights is None else d.weights for d in (self, more)])
+        options: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names, "weights": both}
+        rows, cols = torch.cat([self.rows, more.rows]), torch.cat([self.cols, more.cols])
+        result = ObservedMatrix(
+            rows, cols, torch.cat([self.values, more.values]), self.shape, replicates="merge", **options
+        )
+        counts, spread, logs = result.num_replicates, result._spread, result._log_weights
+        for part in (self, more):  # what was merged before counts as well
+            where = cell_slots(part.rows, part.cols, result.rows, result.cols, self.shape[1])
+            counts = counts.index_add(0, where, part.num_replicates - 1)
+            spread, logs = spread.index_add(0, where, part._spread), logs.index_add(0, where, part._log_weights)
+        replicates = "merge" if "merge" in (self.replicates, more.replicates) else "error"
+        result.__dict__.update(num_replicates=counts, _spread=spread, _log_weights=logs, replicates=replicates)
+        return result
+
+    def without(self, rows: Any, cols: Any) -> ObservedMatrix:
+        """All entries but the pairs (``rows``, ``cols``), (k,) each, which have to be observed."""
+        row, col = check_cells(rows, cols, self.shape)
+        slots = cell_slots(row, col, self.rows, self.cols, self.shape[1])
+        if bool((slots < 0).any()):
+            at = int((slots < 0).nonzero()[0])
+            raise InputError(f"pairs: expected observed pairs, got {(int(row[at]), int(col[at]))}, which is not")
+        kept = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
+        kept[slots] = False
+        weights = None if self.weights is None else self.weights[kept]
+        names: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names}
+        parts = (self.rows[kept], self.cols[kept], self.values[kept])
+        result = ObservedMatrix(*parts, self.shape, weights=weights, replicates=self.replicates, **names)
+        for name in ("num_replicates", "_spread", "_log_weights"):
+            result.__dict__[name] = getattr(self, name)[kept]
+        return result
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -184,8 +284,8 @@ class ObservedMatrix:
         return dense
 
     def with_values(self, values: Any) -> ObservedMatrix:
-        """The same entries with other ``values`` (T,), given in this object's sorted order."""
-        names = {"row_names": self.row_names, "col_names": self.col_names}
+        """The same entries with other ``values`` (T,), given in this object's sorted order, each one measurement."""
+        names: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names}
         return ObservedMatrix(self.rows, self.cols, values, self.shape, weights=self.weights, **names)
 
     def __len__(self) -> int:
@@ -193,8 +293,23 @@ class ObservedMatrix:
 
     def __repr__(self) -> str:
         share = len(self) / (self.shape[0] * self.shape[1])
-        weighted = ", weighted" if self.weights is not None else ""
-        return f"ObservedMatrix({self.shape[0]} x {self.shape[1]}, {len(self)} observed ({share:.1%}){weighted})"
+        how = ", weighted" if self.weights is not None else ""
+        if self.num_measurements > len(self):
+            how += f", merged from {self.num_measurements} measurements"
+        return f"ObservedMatrix({self.shape[0]} x {self.shape[1]}, {len(self)} observed ({share:.1%}){how})"
+
+
+def _merged(values: Tensor, weights: Tensor | None, slot: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(D,) each: means, summed weights, and the two sums of :meth:`ObservedMatrix.replicate_log_prob`.
+
+    :param slot: (T,) the entry that each measurement goes into.
+    :param count: D.
+    """
+    each, zero = torch.ones_like(values) if weights is None else weights, values.new_zeros(count)
+    total = zero.index_add(0, slot, each)
+    mean = zero.index_add(0, slot, each * values) / total
+    spread = zero.index_add(0, slot, each * (values - mean[slot]).square())
+    return mean, total, spread, zero.index_add(0, slot, each.log()) - total.log()
 
 
 def _dense(matrix: Any) -> tuple[Tensor, Tensor]:

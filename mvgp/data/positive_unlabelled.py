@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, check_part
+from ..checks import check_choice, check_instance, check_part
 from ..errors import InputError
-from ..linalg.pairs import CompleteRows, sort_cells
+from ..linalg.pairs import CompleteRows, cell_slots, sort_cells
 from ..tensor_checks import check_cells, check_index, check_names, check_shape
 
 
@@ -65,6 +65,40 @@ class PositiveUnlabelled:
         size = f"{self.shape[0]} x {self.shape[1]}"
         every = ", every row has a list" if self.lists == "all" else ""
         return f"PositiveUnlabelled({len(self)} positives of {size}, weight {self.weight:g}{every})"
+
+    def joined(self, more: PositiveUnlabelled) -> PositiveUnlabelled:
+        """These links and ``more``, of the same lists; a link that is in both is an error."""
+        check_instance(more, "more", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
+        for name in ("shape", "weight", "lists"):
+            if getattr(more, name) != getattr(self, name):
+                raise InputError(
+                    f"more.{name}: expected {getattr(self, name)} as in the data, got {getattr(more, name)}"
+                )
+        for name in ("row_names", "col_names"):
+            if getattr(more, name) not in (None, getattr(self, name)):
+                raise InputError(f"more.{name}: expected those of the data, got others")
+        slots = cell_slots(more.rows, more.cols, self.rows, self.cols, self.shape[1])
+        if bool((slots >= 0).any()):
+            at = int((slots >= 0).nonzero()[0])
+            raise InputError(f"more: link {(int(more.rows[at]), int(more.cols[at]))} is known already")
+        return self._with_links(torch.cat([self.rows, more.rows]), torch.cat([self.cols, more.cols]))
+
+    def without(self, rows: Any, cols: Any) -> PositiveUnlabelled:
+        """All links but the pairs (``rows``, ``cols``), (k,) each, which have to be known."""
+        row, col = check_cells(rows, cols, self.shape)
+        slots = cell_slots(row, col, self.rows, self.cols, self.shape[1])
+        if bool((slots < 0).any()):
+            at = int((slots < 0).nonzero()[0])
+            raise InputError(f"pairs: expected known links, got {(int(row[at]), int(col[at]))}, which is none")
+        kept = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
+        kept[slots] = False
+        if not bool(kept.any()):
+            raise InputError("pairs: expected some links to be left, got all of them")
+        return self._with_links(self.rows[kept], self.cols[kept])
+
+    def _with_links(self, rows: Tensor, cols: Tensor) -> PositiveUnlabelled:
+        names = {"row_names": self.row_names, "col_names": self.col_names}
+        return PositiveUnlabelled(rows, cols, self.shape, self.weight, lists=self.lists, **names)
 
     @cached_property
     def pattern(self) -> CompleteRows:

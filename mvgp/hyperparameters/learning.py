@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,8 +75,12 @@ def learn(
             f"errors: standard errors are offered for up to {max_errors} parameters, "
             f"there are {len(vector.get())}; pass errors=False"
         )
+
+    def replicates() -> Tensor:
+        return data.replicate_log_prob(likelihood.noise.reshape(-1)[0])
+
     objective = Objective(
-        vector, lambda: mll(prior(data.rows, data.cols), data.values, weights=data.weights) * len(data)
+        vector, lambda: mll(prior(data.rows, data.cols), data.values, weights=data.weights) * len(data) + replicates()
     )
     for turn in range(TURNS):
         first_step = FIRST if turn == 0 else AGAIN
@@ -85,7 +89,7 @@ def learn(
         if mll.last.method != "probes" or (turn > 0 and fields["converged"]):
             break
         mll.refresh()
-    last = mll.last
+    last = replace(mll.last, value=mll.last.value + replicates().detach())
     bars = _standard_errors(objective) if errors else {}
     result = Learned(**fields | {"evaluations": objective.evaluations}, standard_errors=bars, log_marginal=last)
     result.warn_unless_converged("allow more steps, or begin elsewhere")

@@ -100,7 +100,7 @@ def _inverse_diagonal(conditional: ConditionalCovariance, which: Tensor | None) 
         everything = conditional.pairs.gather(grid.unsqueeze(0)).squeeze(1)
         everything = everything if whole else (1 - everything) / solver.noise
     elif conditional.has_dense or (which is None and count <= conditional.limits.dense):
-        everything = torch.cholesky_inverse(conditional.dense.chol).diagonal()
+        everything = conditional.dense.inverse_diagonal()
     elif which is None:
         raise SizeError(
             f"leave-one-out for all entries is offered up to {conditional.limits.dense:,} observed pairs, there are "

@@ -52,14 +52,17 @@ def log_marginal(
 
     :param prior: the matrix-variate prior, or a sum of such terms.
     :param likelihood: gpytorch's ``GaussianLikelihood``.
-    :param data: T observed pairs.
+    :param data: T observed pairs. Where replicates were merged, the density is that of all measurements:
+        ``data.replicate_log_prob(noise)`` is added to the value.
     :param options: ``method``, ``tolerance`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
     check_problem(prior, data)
     settings = MarginalSettings(**options)
     joint = prior(data.rows, data.cols)
-    noise = noise_of(likelihood, joint.loc, data.weights, pair_terms(joint.lazy_covariance_matrix)[0].left)
-    return pair_log_marginal(joint.lazy_covariance_matrix, data.values.to(joint.loc) - joint.loc, noise, settings)
+    pairs = pair_terms(joint.lazy_covariance_matrix)[0].left
+    noise = noise_of(likelihood, joint.loc, data.weights, pairs)
+    result = pair_log_marginal(joint.lazy_covariance_matrix, data.values.to(joint.loc) - joint.loc, noise, settings)
+    return replace(result, value=result.value + data.replicate_log_prob(noise_of(likelihood, joint.loc, None, pairs)))
 
 
 def check_problem(prior: Any, data: Any) -> None:
@@ -68,6 +71,8 @@ def check_problem(prior: Any, data: Any) -> None:
     check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     if data.shape != prior.shape:
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
+    if len(data) == 0:
+        raise InputError("data: a marginal likelihood needs observations, got none; the posterior is the prior")
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,8 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
     def forward(self, function_dist: MultivariateNormal, target: Any, weights: Any = None, **_: Any) -> Tensor:
         """(): for ``prior(rows, cols)`` and the values (T,) observed there.
 
-        :param weights: (T,) positive; an entry has noise variance noise / weight.
+        :param weights: (T,) positive; an entry has noise variance noise / weight. Of data with merged replicates, what
+            ``data.replicate_log_prob(noise)`` says about the noise is not in it; ``learn`` and ``log_marginal`` add it.
         """
         covariance = getattr(function_dist, "lazy_covariance_matrix", None)
         if not isinstance(function_dist, MultivariateNormal) or not is_pair_covariance(covariance):

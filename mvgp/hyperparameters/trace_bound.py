@@ -10,9 +10,8 @@ nothing here sees) and :math:`B = G_M^T A G_N`,
 
 from __future__ import annotations
 
-import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -105,6 +104,8 @@ def trace_bound(
     rest = pair_log_marginal(
         PairLinearOperator(row_op, col_op, pairs), torch.zeros_like(psi), noise, MarginalSettings(**options)
     )
+    if not ranking:
+        rest = replace(rest, value=rest.value + data.replicate_log_prob(one_noise))
     value = with_gradients(rest.value - 0.5 * (misfit + norm), [(moving, torch.ones_like(moving))])
     return TraceBound(value, rest.standard_error, misfit, norm, float(mean.values.double().sum()), rest.log_det)
 
@@ -222,10 +223,10 @@ class FittedBound:
         noise = likelihood.noise.detach().to(prior.dtype).reshape(())
         weighted = likelihood.weighted(data) if isinstance(likelihood, AxisNoiseGaussianLikelihood) else data
         problem = trace_problem(prior, weighted, likelihood, noise, row_bias=None, col_bias=None, tolerance=1e-8)
-        start = copy.copy(self.posterior)
-        if start is not None:
-            assert isinstance(start.solution, MeanSolution)
-            start.solution = carried_over(start.solution, problem.problem)
+        start = None
+        if self.posterior is not None:
+            assert isinstance(self.posterior.solution, MeanSolution)
+            start = carried_over(self.posterior.solution, problem.problem)
         penalty = SpectralElasticNet.from_noise(float(noise), self.mu)
         self.posterior = trace_posterior(problem, penalty, solver="proximal", start=start, **self.solver)
         self.bound = trace_bound(prior, likelihood, data, self.posterior, **self.options)

@@ -136,7 +136,7 @@ class AxisNoiseGaussianLikelihood(GaussianLikelihood):
         weights = (1 / self.factors(data.rows, data.cols)).to(data.values)
         if data.weights is not None:
             weights = weights * data.weights
-        names = {"row_names": data.row_names, "col_names": data.col_names}
+        names: dict[str, Any] = {"row_names": data.row_names, "col_names": data.col_names}
         return ObservedMatrix(data.rows, data.cols, data.values, data.shape, weights=weights, **names)
 
     def _shaped_noise_covar(

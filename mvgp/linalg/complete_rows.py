@@ -17,6 +17,7 @@ Some cells may have another noise (known links beside unlabelled cells). They ar
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import cached_property
 
@@ -73,6 +74,11 @@ class CompleteRowsSystem:
         self._special = special if differs else None
         self.special_noise = noise if special_noise is None else special_noise
 
+    @property
+    def short_side(self) -> int:
+        """The side whose eigenpairs are used."""
+        return int(self._short.shape[-1])
+
     @cached_property
     def _eigenpairs(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues (S,) and eigenvectors (S, S) of the short side's kernel, all of them."""
@@ -122,18 +128,33 @@ class CompleteRowsSystem:
         rows, cols = (self._long, self._short) if self._flipped else (self._short, self._long)
         return rows.diagonal().unsqueeze(1) * cols.diagonal()
 
-    def solve(self, rhs: Tensor, tolerance: float, max_iterations: int = 1000) -> Solution:
-        """X (R, N) with (K + D) X = B (R, N), with the measured residual; refined while that helps."""
+    def with_special(self, special: Tensor) -> CompleteRowsSystem:
+        """The same system with other special cells (P,); it shares the eigenpairs."""
+        other = copy.copy(self)
+        for name in ("_special_cells", "_pattern"):
+            other.__dict__.pop(name, None)
+        other._special = special if len(special) > 0 and self.special_noise != self.noise else None
+        return other
+
+    def solve(self, rhs: Tensor, tolerance: float, max_iterations: int = 1000, start: Tensor | None = None) -> Solution:
+        """X (R, N) with (K + D) X = B (R, N), with the measured residual; refined while that helps.
+
+        :param start: (R, N) to begin from; 0 when left out.
+        """
         scale = float(rhs.norm())
         if scale == 0:
             return Solution(torch.zeros_like(rhs), SolveReport("complete rows", 0.0, tolerance, 0))
-        value, iterations = self._inverse_times(rhs, tolerance, max_iterations)
+        if start is None:
+            value, iterations = self._inverse_times(rhs, tolerance, max_iterations)
+        else:
+            value, iterations = start, 0
         left = rhs - self.times(value)
         residual = float(left.norm()) / scale
         for _ in range(REFINEMENTS):
             if residual <= tolerance or not residual < float("inf"):
                 break
-            step, used = self._inverse_times(left, tolerance, max_iterations)
+            # what is left is small already, and needs fewer digits of its own
+            step, used = self._inverse_times(left, min(0.3 * tolerance / residual, 0.1), max_iterations)
             step += value
             left = rhs - self.times(step)
             reached, iterations = float(left.norm()) / scale, iterations + used

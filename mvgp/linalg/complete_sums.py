@@ -265,13 +265,16 @@ class RowsSumSystem(CompleteRowsSystem):
                 distinct.append((axis, vectors))
         return MainEffects(self, distinct) if distinct else None
 
-    def solve(self, rhs: Tensor, tolerance: float, max_iterations: int = 1000) -> Solution:
-        """X (R, N) with (K + D) X = B (R, N), with the measured residual.
+    def solve(self, rhs: Tensor, tolerance: float, max_iterations: int = 1000, start: Tensor | None = None) -> Solution:
+        """X (R, N) with (K + D) X = B (R, N), with the measured residual, from ``start`` (R, N) if it is given.
 
         Large systems run in single precision, to a rough tolerance, and again from the true residual.
         """
         scale, value, left, iterations = float(rhs.norm()), torch.zeros_like(rhs), rhs, 0
         residual = 1.0 if scale > 0 else 0.0
+        if start is not None and scale > 0:
+            value, left = start, rhs - self.times(start)
+            residual = float(left.norm()) / scale
         rough = rhs.dtype == torch.float64 and rhs.numel() >= SINGLE_FROM
         for _ in range(ROUNDS):
             if residual <= tolerance or iterations >= max_iterations:

@@ -51,10 +51,12 @@ class Solution:
 
     :param value: (T, C).
     :param solve_report: how well it solves the system.
+    :param residual: (T, C) what it leaves of the right-hand sides; None where that was not kept.
     """
 
     value: Tensor
     solve_report: SolveReport
+    residual: Tensor | None = None
 
     def checked(self, *, strict: bool = True) -> Solution:
         """Itself; a missed tolerance raises :class:`~mvgp.errors.ConvergenceError`, or warns if not ``strict``."""
@@ -73,7 +75,14 @@ class Solution:
 
 
 def conjugate_gradients(
-    matmul: Map, rhs: Tensor, *, tolerance: float, max_iterations: int = 1000, preconditioner: Map | None = None
+    matmul: Map,
+    rhs: Tensor,
+    *,
+    tolerance: float,
+    max_iterations: int = 1000,
+    preconditioner: Map | None = None,
+    start: Tensor | None = None,
+    start_residual: Tensor | None = None,
 ) -> Solution:
     """Solve A x = b for a positive definite A.
 
@@ -85,6 +94,8 @@ def conjugate_gradients(
     :param tolerance: on ||b - A x|| / ||b||, for each column.
     :param max_iterations: products with A.
     :param preconditioner: maps (T, C) to an approximation of A^-1 times it.
+    :param start: (T, C) to begin from; 0 when left out.
+    :param start_residual: (T, C) b - A start, where that is known; it saves a product.
     :return: (T, C) with a report; the caller decides whether a miss is an error.
 
     Example:
@@ -102,9 +113,10 @@ def conjugate_gradients(
     tolerance, max_iterations = check_tolerance(tolerance), check_whole_number(max_iterations, "max_iterations", 0)
     scale = rhs.norm(dim=0)  # (C,)
     safe = torch.where(scale > 0, scale, torch.ones_like(scale))
-    answer = torch.zeros_like(rhs)
-    residual = rhs.clone()
-    products = 0
+    answer, residual, products = torch.zeros_like(rhs), rhs.clone(), 0
+    if start is not None:
+        answer = check_float_tensor(start, "start", tuple(rhs.shape), rhs, finite=True).clone()
+        residual, products = (rhs - matmul(answer), 1) if start_residual is None else (start_residual.clone(), 0)
     relative = residual.norm(dim=0) / safe
     for _ in range(RESTARTS):
         open_ = (relative > tolerance).nonzero().squeeze(1)
@@ -119,7 +131,7 @@ def conjugate_gradients(
         if (relative[open_] > 0.5 * before[open_]).all():
             break  # rounding, not the number of iterations, is what stands in the way
     worst = float(relative.max()) if relative.numel() else 0.0
-    return Solution(answer, SolveReport("cg", worst, tolerance, products))
+    return Solution(answer, SolveReport("cg", worst, tolerance, products), residual)
 
 
 def _run(

@@ -378,3 +378,12 @@ def sort_cells(rows: Tensor, cols: Tensor, num_cols: int) -> tuple[Tensor, Tenso
         first, second = sorted((int(order[at]), int(order[at + 1])))
         raise InputError(f"duplicate pair {pair}: entry {second} repeats entry {first}; observe each pair once")
     return rows[order], cols[order], order
+
+
+def cell_slots(rows: Tensor, cols: Tensor, among_rows: Tensor, among_cols: Tensor, num_cols: int) -> Tensor:
+    """(Q,): where each cell is among row-major sorted cells (T,), -1 for one that is not there."""
+    key, among = rows * num_cols + cols, among_rows * num_cols + among_cols
+    if len(among) == 0:
+        return torch.full_like(key, -1)
+    at = torch.searchsorted(among, key).clamp_max(len(among) - 1)
+    return torch.where(among[at] == key, at, -1)

@@ -54,7 +54,7 @@ def make_solver(
         raise InputError(f"method='spectral' needs at most {most} rows and columns, got {pairs.active_shape}")
     if method == "spectral" or (method == "auto" and closed_form and small):
         return SpectralSolver(op, *factor_eigenpairs(op, limits), noise)
-    if method == "cholesky" or (method == "auto" and len(pairs) <= limits.cholesky):
+    if method == "cholesky" or len(pairs) == 0 or (method == "auto" and len(pairs) <= limits.cholesky):
         return CholeskySolver(op, each)
 
     row_low, row_high = spectral_bounds(row_op)
@@ -76,7 +76,7 @@ class CholeskySolver:
     def __init__(self, op: LinearOperator, noise: Tensor) -> None:
         self.matrix = op.to_dense()
         self.matrix.diagonal().add_(noise)
-        self._smallest_noise = float(noise.min())
+        self._smallest_noise = float(noise.min()) if len(noise) else 0.0
         self._is_accurate: bool | None = None  # whether halves from ``chol`` are; measured when first needed
         chol, info = torch.linalg.cholesky_ex(self.matrix)
         # a matrix that is positive definite in double precision only: the best factor that single precision has
@@ -94,12 +94,24 @@ class CholeskySolver:
             )
         return chol
 
+    def times(self, x: Tensor) -> Tensor:
+        """(T, C): K_TT + D times (T, C)."""
+        return self.matrix @ x
+
+    def inverse(self, rhs: Tensor) -> Tensor:
+        """(T, C): the inverse of K_TT + D times (T, C), up to rounding."""
+        return torch.cholesky_solve(rhs, self.chol)
+
+    def inverse_diagonal(self) -> Tensor:
+        """(T,): the diagonal of (K_TT + D)^-1."""
+        return torch.cholesky_inverse(self.chol).diagonal()
+
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """(T, C) answers for (T, C) right-hand sides, with the measured residual.
 
         One that misses its tolerance is refined, and in single precision computed once more in double precision.
         """
-        value, residual = refine(lambda b: torch.cholesky_solve(b, self.chol), self.matrix.matmul, rhs, tolerance)
+        value, residual = refine(self.inverse, self.times, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
             wide, chol = self.matrix.double(), self._double_chol
             precise, _ = refine(lambda b: torch.cholesky_solve(b, chol), wide.matmul, rhs.double(), tolerance)
@@ -152,12 +164,12 @@ class SpectralSolver:
         pairs = eigenpairs(row, "row kernel"), eigenpairs(col, "column kernel")
         return SpectralSolver(PairLinearOperator(row, col, local), *pairs, self.noise.double())
 
-    def _times(self, value: Tensor) -> Tensor:
-        """(T, C): (K_TT + D) times (T, C)."""
+    def times(self, value: Tensor) -> Tensor:
+        """(T, C): K_TT + D times (T, C)."""
         return self.op._matmul(value) + self.noise * value
 
-    def _inverse_times(self, rhs: Tensor) -> Tensor:
-        """(T, C): from the eigenpairs."""
+    def inverse(self, rhs: Tensor) -> Tensor:
+        """(T, C): the inverse of K_TT + D times (T, C), up to rounding, from the eigenpairs."""
         u, v = self.row_vectors, self.col_vectors
         grid = self.pairs.scatter(rhs)  # (C, M, N)
         inner = u.mT @ grid @ v  # (C, R, S)
@@ -168,11 +180,11 @@ class SpectralSolver:
 
     def solve(self, rhs: Tensor, tolerance: float) -> Solution:
         """(T, C) answers for (T, C) right-hand sides; see :meth:`CholeskySolver.solve`."""
-        value, residual = refine(self._inverse_times, self._times, rhs, tolerance)
+        value, residual = refine(self.inverse, self.times, rhs, tolerance)
         if residual > tolerance and rhs.dtype == torch.float32:
             wide = self._double
-            precise, _ = refine(wide._inverse_times, wide._times, rhs.double(), tolerance)
-            value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide._times(x.double()), rhs.double())
+            precise, _ = refine(wide.inverse, wide.times, rhs.double(), tolerance)
+            value, residual = _better(precise.to(rhs.dtype), value, lambda x: wide.times(x.double()), rhs.double())
         return Solution(value, SolveReport(self.method, residual, tolerance))
 
 
@@ -187,14 +199,21 @@ class ConjugateGradientSolver:
         self.op, self.noise = op, noise.unsqueeze(1)  # (T, 1)
         self.preconditioner, self.max_iterations = preconditioner, max_iterations
 
-    def solve(self, rhs: Tensor, tolerance: float) -> Solution:
-        """(T, C) answers for (T, C) right-hand sides, with the measured residual."""
+    def times(self, x: Tensor) -> Tensor:
+        """(T, C): K_TT + D times (T, C)."""
+        return self.op._matmul(x) + self.noise * x
 
-        def times(x: Tensor) -> Tensor:
-            return self.op._matmul(x) + self.noise * x
+    @property
+    def inverse(self) -> Map | None:
+        """The preconditioner, an approximate inverse; None if there is none."""
+        return self.preconditioner
 
+    def solve(self, rhs: Tensor, tolerance: float, start: Tensor | None = None) -> Solution:
+        """(T, C) answers for (T, C) right-hand sides, with the measured residual, from ``start`` if there is one."""
         most, conditioner = self.max_iterations, self.preconditioner
-        return conjugate_gradients(times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner)
+        return conjugate_gradients(
+            self.times, rhs, tolerance=tolerance, max_iterations=most, preconditioner=conditioner, start=start
+        )
 
 
 Solver = CholeskySolver | SpectralSolver | ConjugateGradientSolver

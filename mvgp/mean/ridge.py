@@ -67,7 +67,7 @@ def solve_ridge(
     l2 = check_positive(l2, "l2")
     if start is not None:
         check_instance(start, "start", RidgeSolution, "a RidgeSolution")
-    product = _kernel_product(problems)
+    product = kernel_product(problems)
     # how good the answer is, is for the duality gap to say
     accuracy = min(tolerance, 1e-6) if problem.dtype == torch.float64 else 1e-5
     solution = _linear_system(problems, l2, accuracy)
@@ -96,7 +96,7 @@ def solve_ridge(
     return RidgeSolution(now, psi, certificate)
 
 
-def _kernel_product(problems: Sequence[MeanProblem]) -> Callable[[Tensor], Tensor]:
+def kernel_product(problems: Sequence[MeanProblem]) -> Callable[[Tensor], Tensor]:
     """K_TT times (T,)."""
     pattern, terms = problems[0].pattern, _terms(problems)
     if isinstance(pattern, CompleteRows):

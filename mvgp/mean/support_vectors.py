@@ -68,18 +68,27 @@ class _Point:
 
 @torch.no_grad()
 def solve_squared_hinge(
-    op: PairLinearOperator, labels: Tensor, costs: Tensor, *, tolerance: float, max_iterations: int = 100
+    op: PairLinearOperator,
+    labels: Tensor,
+    costs: Tensor,
+    *,
+    tolerance: float,
+    max_iterations: int = 100,
+    start: Tensor | None = None,
 ) -> HingeSolution:
     """The minimum, up to a relative duality gap of ``tolerance``; the caller decides whether a miss is an error.
 
     :param op: K (T, T).
     :param labels: (T,) y, +1 or -1, both present.
     :param costs: (T,) c, positive.
+    :param start: (T,) coefficients of a neighbouring problem; smaller costs come first when left out.
     """
     zero, taken = torch.zeros_like(labels), 0
     now = _Point(zero, zero, best_bias(zero, labels, costs))
     highest = float((costs * op._diagonal()).max())
     stages = math.ceil(math.log(max(highest / EASY_COST, 1.0), COST_FACTOR))
+    if start is not None:
+        now, stages = _Point(start, op._matmul(start), 0.0), 0
     for stage in range(stages, -1, -1):
         share = COST_FACTOR**-stage
         goal = tolerance if stage == 0 else max(tolerance, STAGE_TOLERANCE)

@@ -23,13 +23,19 @@ from ..posteriors.covariance import (
 )
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
+from ..posteriors.updates import Fit
 from ..priors.matrix_gp import MatrixGP
 from .recipe import Recipe
 from .trace_gp import known_links, low_rank_duals
+from .updates import remembered
 
 TOO_LONG = (
     f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "
     "lists; its mean is available at any size, for variances use FullGP or TraceGP"
+)
+NOTHING = (
+    "the covariance of a factor GP is linearised at its mean, which is 0 without observations, and says nothing there; "
+    "for variances use FullGP or TraceGP"
 )
 
 
@@ -74,30 +80,41 @@ class FactorGP(Recipe):
 
     def fit(self, data: Data) -> FactorPosterior:
         """The best of several maxima a posteriori."""
-        noise = self._noise_for(data)
-        return self._fit(self._weighted(data), noise)
+        posterior = self._maximise(self._weighted(data), self._noise_for(data), None)
+        posterior._fit = Fit(data, remembered(self, posterior.prior))
+        return posterior
+
+    def _update(self, posterior: FactorPosterior, data: Data) -> FactorPosterior:
+        """The maximum next to the old one, which is the only start; from scratch if the old mean is 0."""
+        updated = self._maximise(self._weighted(data), self._noise_for(data), posterior)
+        updated._fit = Fit(data, self)
+        return updated
 
     @torch.no_grad()
-    def _fit(self, data: Data, noise: Tensor) -> FactorPosterior:
+    def _maximise(self, data: Data, noise: Tensor, before: FactorPosterior | None) -> FactorPosterior:
         r"""Equation (7) times noise / 2.
 
         :math:`\tfrac12 \sum w (r - u \cdot v)^2 + \tfrac{\sigma^2}{2} (\|X\|^2 + \|Z\|^2)` in whitened factors. At
         sufficient rank its global optimum is that of the trace norm with lam = noise and alpha = 1.
         """
-        prior = self.prior.snapshot()
-        ops = kernel_operators(prior, data)
+        prior = self.prior.snapshot() if before is None else before.prior
+        ops = kernel_operators(prior, data) if before is None else before._ops
         conditional = condition(ops, data, noise, tolerance=1e-8)
         loss = data_loss(self.likelihood, data, prior.mean_module)
         factored = FactoredProblem(MeanProblem(*ops, data.pattern.to(noise.device), loss))
         size = 1.0  # of the targets: links are 1 on whole lists
-        if isinstance(data, ObservedMatrix):
+        if isinstance(data, ObservedMatrix) and len(data):
             rows, cols, values, _ = observed_parts(data, prior.mean_module)
             size = float((values - prior.mean_module(rows, cols)).square().mean().sqrt().clamp_min(1e-6))
         scale = (size / self.rank**0.5) ** 0.5 / max(factored.sizes) ** 0.25
         generator = torch.Generator().manual_seed(self.seed)
-        solutions = []
-        for _ in range(self.restarts):
-            start = factored.random(self.rank, scale, generator)
+        starts = [factored.random(self.rank, scale, generator) for _ in range(self.restarts)]
+        if before is not None and before.rank:
+            starts = [_next_to(before, factored, starts[0])]
+        solutions: list[tuple[float, Tensor, Tensor]] = []
+        if len(data.pattern) == 0:  # then 0 is best
+            solutions, starts = [(0.0, starts[0][0][:, :0], starts[0][1][:, :0])], []
+        for start in starts:
             x, z, value, _ = factored.minimise(*start, float(noise), 0.0, max_iterations=self.max_iterations)
             solutions.append((value, x, z))
         solutions.sort(key=lambda solution: solution[0])
@@ -106,6 +123,8 @@ class FactorGP(Recipe):
         laplace: PosteriorCovariance
         if isinstance(conditional, WholeListCovariance):
             laplace = NoCovariance(conditional.pairs, TOO_LONG, SizeError)
+        elif len(conditional.pairs) == 0:
+            laplace = NoCovariance(conditional.pairs, NOTHING)
         else:
             laplace = LaplaceCovariance(
                 factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), conditional.pairs, conditional.noise
@@ -120,3 +139,14 @@ class FactorGP(Recipe):
         posterior._duals = low_rank_duals(factored.problem, mean, -at.gradient, penalty, known_links(data))
         self._tell_noise(posterior, float(noise))
         return posterior
+
+
+def _next_to(before: FactorPosterior, factored: FactoredProblem, other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Balanced factors of the old mean, and small random ones for the ranks it does not use."""
+    assert isinstance(before.coefficients, LowRankCoefficients)
+    of_rows = factored.row_root.mT._matmul(before.coefficients.left)  # G_M^T A G_N is B
+    of_cols = factored.col_root.mT._matmul(before.coefficients.right)
+    u, s, v = svd_of_product(of_rows, of_cols)
+    spare = 0.01 * s[-1:].sqrt() / torch.stack([part.square().mean().sqrt() for part in other]).max()
+    x, z = (torch.cat([old * s.sqrt(), spare * new[:, len(s) :]], 1) for old, new in zip((u, v), other, strict=True))
+    return x, z

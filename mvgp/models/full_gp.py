@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,23 +11,35 @@ from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 
 from ..checks import check_choice, check_flag, check_iterations, check_tolerance
+from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, long_dot, observed_parts
 from ..likelihoods.pointwise import is_pointwise
+from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.complete_sums import make_rows_system
-from ..linalg.solvers import Method
-from ..mean.problem import MeanProblem, SpectralElasticNet, warn_or_raise
-from ..mean.ridge import solve_ridge
-from ..posteriors.covariance import ConditionalCovariance, condition, prior_terms
+from ..linalg.conjugate_gradients import Solution
+from ..linalg.pairs import CompleteRows, cell_slots
+from ..linalg.solvers import CholeskySolver, Method, SpectralSolver
+from ..linalg.sums import Terms
+from ..linalg.updates import UpdatedSolver
+from ..mean.problem import Certificate, MeanProblem, SpectralElasticNet, warn_or_raise
+from ..mean.ridge import RidgeSolution, kernel_product, solve_ridge
+from ..posteriors.covariance import ConditionalCovariance, PosteriorCovariance, condition, prior_terms, unscaled
 from ..posteriors.explain import Duals
+from ..posteriors.fantasies import Fantasies
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
+from ..posteriors.updates import Fit, moved_coefficients, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
+from ..tensor_checks import check_cells, check_matrix
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit
 from .recipe import Recipe
 from .trace_gp import known_links, trace_posterior, trace_problem
+from .updates import moved_solution, remembered
+
+MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists
 
 
 class FullGP(Recipe):
@@ -85,13 +99,26 @@ class FullGP(Recipe):
         On whole lists (``PositiveUnlabelled``) every cell of a list is observed, a link with value 1 and an unlabelled
         cell with value 0 and its weight; see :mod:`mvgp.linalg.complete_rows` for how that is solved.
         """
+        posterior = self._fit_to(data, None)
+        model = remembered(self, posterior.prior)
+        posterior._fit = Fit(data, model) if posterior._fit is None else replace(posterior._fit, model=model)
+        return posterior
+
+    def _update(self, posterior: FullPosterior, data: Data) -> FullPosterior:
+        """From the solver and the coefficients of the old posterior."""
+        return self._fit_to(data, posterior)
+
+    def _fit_to(self, data: Data, before: FullPosterior | None) -> FullPosterior:
+        """The posterior; ``before`` is given other data, under the same prior."""
         noise = self._noise_for(data)
         if is_pointwise(self.likelihood):
             return self._pointwise(data)
-        data = self._weighted(data)
+        weighted = self._weighted(data)
         is_gaussian = isinstance(self.likelihood, _GaussianLikelihoodBase)
-        posterior = self._gaussian(data, noise) if is_gaussian else self._ranking(data, noise)
+        posterior = self._gaussian(weighted, noise, before) if is_gaussian else self._ranking(weighted, noise, before)
         self._tell_noise(posterior, float(noise))
+        if posterior._fit is not None:
+            posterior._fit = replace(posterior._fit, data=data)  # as they were given, without the noise as weights
         return posterior
 
     def _pointwise(self, data: Data) -> FullPosterior:
@@ -113,18 +140,26 @@ class FullGP(Recipe):
         posterior = FullPosterior(fit.prior, fit.ops, coefficients, fit.conditional(sites))
         posterior.likelihood, posterior.sites = fit.likelihood, sites
         posterior._duals = Duals(coefficients.pattern, sites.coefficients, known_links(data))
+        posterior._fit = Fit(data, self)
         return posterior
 
     def _tolerance(self, single: float, double: float) -> float:
         return self.tolerance or (single if self.prior.dtype == torch.float32 else double)
 
     @torch.no_grad()
-    def _gaussian(self, data: Data, noise: Tensor) -> FullPosterior:
+    def _gaussian(self, data: Data, noise: Tensor, before: FullPosterior | None) -> FullPosterior:
         r"""Equations (2) and (3): :math:`\psi = b + K_{*T} \alpha`, :math:`(K_{TT} + D) \alpha = r - b_T`."""
-        prior, tolerance = self.prior.snapshot(), self._tolerance(1e-5, 1e-8)
+        tolerance = self._tolerance(1e-5, 1e-8)
         options: dict[str, Any] = {"method": self.method, "max_iterations": self.max_iterations, "strict": self.strict}
-        ops = prior_terms(prior, data)
-        conditional = condition(ops, data, noise, tolerance=tolerance, **options)
+        prior = self.prior.snapshot() if before is None else before.prior
+        ops = prior_terms(prior, data) if before is None else before._terms
+        conditional: PosteriorCovariance = condition(ops, data, noise, tolerance=tolerance, **options)
+        start, system = None, None
+        if before is not None:
+            conditional = updated_covariance(before.conditional, conditional)
+            assert isinstance(before.coefficients, SparseCoefficients)
+            pattern = data.pattern.to(ops[0][0].device)
+            start = moved_coefficients(before.coefficients.pattern, before.coefficients.values, pattern)
         if isinstance(data, PositiveUnlabelled):
             loss = data_loss(self.likelihood, data, prior.mean_module)
             assert isinstance(loss, WholeListSquaredLoss)
@@ -133,51 +168,113 @@ class FullGP(Recipe):
             rows, cols, values, _ = observed_parts(data, prior.mean_module)
             target = values - prior.mean_module(rows, cols)
         if isinstance(data, PositiveUnlabelled) and self.method == "auto":
-            chosen, links = data.pattern.chosen.to(target.device), data.positions.to(target.device)
-            system = make_rows_system(ops, chosen, float(noise) / data.weight, links, float(noise))
-            solution = system.solve(target.view(system.shape), tolerance, self.max_iterations)
+            system = _whole_lists(ops, data, float(noise), before)
+            near = None if start is None else start.view(system.shape)
+            solution = system.solve(target.view(system.shape), tolerance, self.max_iterations, near)
         elif isinstance(conditional, ConditionalCovariance):
-            solution = conditional.solver.solve(target.unsqueeze(1), tolerance)
+            left = None if before is None or before._fit is None else before._fit.residual
+            solution = _solve(conditional, target.unsqueeze(1), tolerance, start, left)
         else:
             raise InputError(f"method: whole lists of {len(data.pattern):,} cells need 'auto', got {self.method!r}")
         alpha = solution.checked(strict=self.strict).value.reshape(-1)
         coefficients = SparseCoefficients(data.pattern.to(target.device), alpha)
-        scale = long_dot(target, alpha) / max(len(alpha), 1)
+        square, count = long_dot(target, alpha), len(alpha)
+        if isinstance(data, ObservedMatrix):
+            square, count = square + data.replicate_spread / float(noise), data.num_measurements
+        scale = square / count if count else 1.0
         posterior = FullPosterior(
             prior, ops, coefficients, conditional, solve_report=solution.solve_report, evidence_scale=scale
         )
         posterior._duals = Duals(coefficients.pattern, alpha, known_links(data))
+        keep = type(system) is CompleteRowsSystem and system.short_side <= MOST_KEPT
+        left = None if solution.residual is None else solution.residual.squeeze(1)
+        posterior._fit = Fit(data, self, system if keep else None, left)
         return posterior
 
-    def _ranking(self, data: Data, noise: Tensor) -> FullPosterior:
+    @torch.no_grad()
+    def _fantasies(self, posterior: FullPosterior, rows: Any, cols: Any, values: Any, weights: Any) -> Fantasies:
+        r"""By linearity: :math:`\alpha(v) = \alpha(v_0) + A^{-1} E (v - v_0)` with E the unit vectors of new pairs."""
+        fit = posterior._fit
+        if (
+            fit is None
+            or not isinstance(self.likelihood, _GaussianLikelihoodBase)
+            or isinstance(fit.data, PositiveUnlabelled)
+        ):
+            return super()._fantasies(posterior, rows, cols, values, weights)
+        many = check_matrix(values, "values", self.prior.dtype, shape="(S, k)")  # (S, k)
+        order = torch.argsort(_keys(rows, cols, fit.data.shape))
+        if len(order) != many.shape[1]:
+            raise InputError(f"values: expected {len(order)} for each fantasy, one of each pair, got {many.shape[1]}")
+        more = ObservedMatrix(rows, cols, many[0], fit.data.shape, weights=weights)
+        first: FullPosterior = posterior.condition(more)
+        assert first._fit is not None
+        assert isinstance(first.coefficients, SparseCoefficients)
+        data, tolerance = first._fit.data, self._tolerance(1e-5, 1e-8)
+        assert isinstance(data, ObservedMatrix)
+        new = cell_slots(more.rows, more.cols, data.rows, data.cols, data.shape[1]).to(first.device)  # (k,)
+        off = (many - many[0])[:, order].to(first.device)  # (S, k)
+        conditional, pattern = unscaled(first.conditional)[0], first.coefficients.pattern
+        assert isinstance(conditional, ConditionalCovariance)
+        few = off.shape[1] <= off.shape[0]
+        unit = off.new_zeros(len(data), off.shape[1] if few else off.shape[0])
+        unit[new] = torch.eye(off.shape[1], dtype=off.dtype, device=off.device) if few else off.mT
+        steps = _solve(conditional, unit, tolerance).checked(strict=self.strict).value
+        alphas = first.coefficients.values.unsqueeze(1) + (steps @ off.mT if few else steps)  # (T, S)
+
+        def make(number: int) -> FullPosterior:
+            other, changed = copy.copy(first), data.values.clone()
+            changed[new.to(changed.device)] += off[number].to(changed)
+            given = data.with_values(changed)
+            target = given.values.to(off) - first.prior.mean_module(
+                given.rows.to(off.device), given.cols.to(off.device)
+            )
+            alpha = alphas[:, number].contiguous()
+            other.coefficients, other._duals = SparseCoefficients(pattern, alpha), Duals(pattern, alpha)
+            other._evidence_scale, other._fit = long_dot(target, alpha) / len(given), Fit(given, self)
+            return other
+
+        return Fantasies(first, conditional, alphas, make)
+
+    def _ranking(self, data: Data, noise: Tensor, before: FullPosterior | None) -> FullPosterior:
         """The posterior without a trace norm, lam the noise."""
         if len(self.prior.terms) > 1:
-            return self._sum_ranking(data, noise)
+            return self._sum_ranking(data, noise, before)
+        tolerance, prior = self._tolerance(1e-5, 1e-8), self.prior if before is None else before.prior
+        setup = trace_problem(prior, data, self.likelihood, noise, tolerance=tolerance, before=before)
+        with torch.no_grad():
+            start = None if before is None or setup.flat else moved_solution(before, setup.problem)
         fit = trace_posterior(
-            trace_problem(self.prior, data, self.likelihood, noise, tolerance=self._tolerance(1e-5, 1e-8)),
+            setup,
             SpectralElasticNet(float(noise), 0.0),
             solver="proximal",
             tolerance=self._tolerance(1e-3, 1e-4),
             max_iterations=self.max_iterations,
             strict=self.strict,
+            start=start,
         )
         evidence: dict[str, Any] = {"certificate": fit.certificate, "evidence_scale": fit.evidence_scale}
-        posterior = FullPosterior(fit.prior, fit._terms, fit.coefficients, fit.conditional, **evidence)
-        posterior._duals = fit._duals
+        coefficients, duals = fit.coefficients, fit._duals
+        if setup.flat:  # the mean is 0: a coefficient of each pair, as everywhere else
+            nothing = torch.zeros(len(setup.problem.pattern), dtype=prior.dtype, device=noise.device)
+            coefficients = SparseCoefficients(setup.problem.pattern, nothing)
+            duals = Duals(setup.problem.pattern, nothing, setup.known)
+        posterior = FullPosterior(fit.prior, fit._terms, coefficients, fit.conditional, **evidence)
+        posterior._duals, posterior._fit = duals, Fit(data, self)
         return posterior
 
     @torch.no_grad()
-    def _sum_ranking(self, data: Data, noise: Tensor) -> FullPosterior:
+    def _sum_ranking(self, data: Data, noise: Tensor, before: FullPosterior | None) -> FullPosterior:
         """The same for a sum of terms: one dual coefficient for each pair serves all of them."""
         prior, tolerance = self.prior.snapshot(), self._tolerance(1e-3, 1e-4)
         terms = prior_terms(prior, data)
         loss, pattern = data_loss(self.likelihood, data, prior.mean_module), data.pattern.to(terms[0][0].device)
-        solution = solve_ridge(
-            [MeanProblem(*ops, pattern, loss) for ops in terms],
-            float(noise),
-            tolerance=tolerance,
-            max_iterations=self.max_iterations,
-        )
+        problems = [MeanProblem(*ops, pattern, loss) for ops in terms]
+        start = None
+        if before is not None and isinstance(before.coefficients, SparseCoefficients):
+            moved = moved_coefficients(before.coefficients.pattern, before.coefficients.values, pattern)
+            start = RidgeSolution(moved, kernel_product(problems)(moved), Certificate(0.0, 0.0, 1.0, 0, 0, "start"))
+        limit = self.max_iterations
+        solution = solve_ridge(problems, float(noise), tolerance=tolerance, max_iterations=limit, start=start)
         advice = "allow more iterations, loosen the tolerance, or use float64"
         warn_or_raise(solution.certificate, "the mean", advice, strict=self.strict, stacklevel=5)  # where fit is called
         alpha, square = solution.coefficients, long_dot(solution.coefficients, solution.psi)
@@ -190,5 +287,40 @@ class FullGP(Recipe):
             certificate=solution.certificate,
             evidence_scale=(left + square) / max(len(alpha), 1),
         )
-        posterior._duals = Duals(pattern, alpha, known_links(data))
+        posterior._duals, posterior._fit = Duals(pattern, alpha, known_links(data)), Fit(data, self)
         return posterior
+
+
+def _solve(
+    conditional: ConditionalCovariance,
+    rhs: Tensor,
+    tolerance: float,
+    start: Tensor | None = None,
+    left: Tensor | None = None,
+) -> Solution:
+    """By the solver of the covariance, from ``start`` (T,) unless it is direct; ``left``: the old system's residual."""
+    solver = conditional.solver
+    if start is None or isinstance(solver, CholeskySolver | SpectralSolver):
+        return solver.solve(rhs, tolerance)
+    if isinstance(solver, UpdatedSolver) and left is not None:
+        return solver.solve(rhs, tolerance, start.unsqueeze(1), left.unsqueeze(1))
+    return solver.solve(rhs, tolerance, start.unsqueeze(1))
+
+
+def _whole_lists(
+    terms: Terms, data: PositiveUnlabelled, noise: float, before: FullPosterior | None
+) -> CompleteRowsSystem:
+    """The system of whole lists, with the eigenpairs of an old one on the same rows."""
+    device = terms[0][0].device
+    chosen, links = data.pattern.chosen.to(device), data.positions.to(device)
+    if before is not None and before._fit is not None and before._fit.system is not None:
+        pattern = before._fit.data.pattern
+        if isinstance(pattern, CompleteRows) and torch.equal(pattern.chosen, data.pattern.chosen):
+            return before._fit.system.with_special(links)
+    return make_rows_system(terms, chosen, noise / data.weight, links, noise)
+
+
+def _keys(rows: Any, cols: Any, shape: tuple[int, int]) -> Tensor:
+    """(k,): the cells' numbers, row by row."""
+    row, col = check_cells(rows, cols, shape)
+    return row * shape[1] + col

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Literal
 
 import gpytorch
@@ -29,11 +30,14 @@ from ..mean.problem import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
 from ..posteriors.covariance import NoCovariance, kernel_operators
 from ..posteriors.explain import Duals
+from ..posteriors.fantasies import Fantasies
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import SparseCoefficients
+from ..posteriors.updates import Fit, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
 from .trace_gp import known_links
+from .updates import remembered
 
 SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (
@@ -142,13 +146,25 @@ class PairwiseSVM(gpytorch.Module):
         """
         refuse_gradient(data, "data")
         self.prior.refuse_gradients()
-        return self._fit(data)
+        prior = self.prior.snapshot()
+        ranker = self._train(data, prior, None)
+        ranker._fit = Fit(data, remembered(self, prior))
+        return ranker
+
+    def _update(self, posterior: PairRanker, data: Data) -> PairRanker:
+        """From the old coefficients; scikit-learn's solver takes none, and starts over."""
+        refuse_gradient(data, "data")
+        ranker = self._train(data, self.prior, posterior)
+        ranker._fit = Fit(data, self)
+        return ranker
+
+    def _fantasies(self, posterior: Any, rows: Any, cols: Any, values: Any, weights: Any) -> Fantasies:
+        raise InputError("fantasise: a support vector machine takes labels; use condition")
 
     @torch.no_grad()
-    def _fit(self, data: Data) -> PairRanker:
-        prior = self.prior.snapshot()
+    def _train(self, data: Data, prior: MatrixGP, before: PairRanker | None) -> PairRanker:
         labels, weights = self._labels(data)
-        ops = kernel_operators(prior, data)
+        ops = kernel_operators(prior, data) if before is None else before._ops
         pattern = data.pattern.to(labels.device)
         pairs = PairIndex(pattern.rows, pattern.cols, data.shape)
         op, costs = PairLinearOperator(*ops, pairs), self.cost * weights
@@ -156,10 +172,16 @@ class PairwiseSVM(gpytorch.Module):
         if self.solver == "svc" or (self.solver == "auto" and len(pairs) <= self.dense_limit):
             solution = solve_hinge(op, labels, costs, tolerance=tolerance)
         else:
-            solution = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=self.max_iterations)
+            start = None
+            if before is not None and isinstance(before.coefficients, SparseCoefficients):
+                start = moved_coefficients(before.coefficients.pattern, before.coefficients.values, pattern)
+            most = self.max_iterations
+            solution = solve_squared_hinge(op, labels, costs, tolerance=tolerance, max_iterations=most, start=start)
         advice = "allow more iterations, loosen the tolerance, lower the cost, or use float64"
         # a warning names the line where fit is called
         warn_or_raise(solution.certificate, "the machine", advice, strict=self.strict, stacklevel=4)
+        prior = copy.copy(prior)  # the kernels are shared, the mean is its own
+        prior._modules = dict(prior._modules)
         prior.mean_module = ConstantMean(solution.bias, dtype=prior.dtype).to(labels.device).requires_grad_(False)
         coefficients = SparseCoefficients(pattern, solution.coefficients)
         ranker = PairRanker(prior, ops, coefficients, pairs, bias=solution.bias, certificate=solution.certificate)
@@ -188,6 +210,8 @@ class PairwiseSVM(gpytorch.Module):
             labels = data.values.to(like)
             weights = torch.ones_like(labels) if data.weights is None else data.weights.to(like)
         positive = labels > 0
+        if len(labels) == 0:
+            raise InputError("data: a support vector machine needs labels of both classes, got no observations")
         if positive.all() or not positive.any():
             raise InputError(f"data: expected labels of both classes, got {len(labels)} times {labels[0].item():+.0f}")
         if self.positive_weight == "balanced":

@@ -19,6 +19,7 @@ from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
 from ..likelihoods.losses import check_gaussian
 from ..likelihoods.pointwise import is_pointwise
 from ..likelihoods.ranking import RankingLikelihood
+from ..posteriors.fantasies import Fantasies
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import refuse_where
@@ -54,6 +55,13 @@ class Recipe(gpytorch.Module):
     def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
         """The prior at pairs (``rows``, ``cols``)."""
         return self.prior(rows, cols)
+
+    def _fantasies(self, posterior: Any, rows: Any, cols: Any, values: Any, weights: Any) -> Fantasies:
+        raise InputError(
+            f"fantasise: FullGP with a GaussianLikelihood on an ObservedMatrix has it, whose means are linear in the "
+            f"values, got a posterior of {type(self).__name__} with {type(self.likelihood).__name__} on "
+            f"{type(posterior._fit.data).__name__}; use condition for one vector of values at a time"
+        )
 
     def _noise_for(self, data: Any) -> Tensor:
         """() noise variance of an observation with weight 1, once ``data`` is known to be data."""

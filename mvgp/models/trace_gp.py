@@ -25,6 +25,7 @@ from ..checks import (
     check_whole_number,
     whole,
 )
+from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, long_dot
@@ -48,8 +49,9 @@ from ..mean.sites import newton_mean
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
 from ..posteriors.explain import Duals
-from ..posteriors.gaussian import TracePosterior
+from ..posteriors.gaussian import GaussianPosterior, TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
+from ..posteriors.updates import Fit, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
@@ -57,6 +59,7 @@ from ..tensor_checks import check_list
 from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
 from .recipe import Recipe, constant_copy
 from .trace_sum import SumProblem, TermPenalties, sum_posterior, sum_problem
+from .updates import moved_solution, remembered
 
 Solver = Literal["proximal", "dense", "hybrid"]
 MAX_STRENGTHS = 10**6  # of a path
@@ -72,7 +75,9 @@ class TraceProblem:
     lam_max: float  # largest singular value of the loss's gradient at B = 0
     noise: float  # variance of an observation with weight 1
     known: Tensor | None  # which cells of whole lists are links
-    flat: bool = False  # whether the prior has no variance at any observed cell, so that B = 0 is best
+    flat: bool = False  # whether nothing is observed, or only where the prior has no variance, so that B = 0 is best
+    spread: float = 0.0  # of measurements that were merged, over the noise
+    measurements: int = 0
     pointwise: PointwiseFit | None = (
         None  # under a pointwise likelihood, where loss and covariance depend on each other
     )
@@ -85,7 +90,9 @@ def pointwise_problem(fit: PointwiseFit, known: Tensor | None) -> TraceProblem:
     """Under a pointwise likelihood: the loss and the covariance at the prior mean, to begin with."""
     problem, conditional = fit.first_problem, fit.conditional(fit.at_prior_mean)
     flat = fit.lam_max == 0 and bool((problem.loss(torch.zeros_like(fit.sites.offset)).gradient != 0).any())
-    return TraceProblem(fit.prior, conditional, problem, fit.lam_max, 1.0, known, flat, fit, fit.likelihood)
+    count = len(problem.pattern)
+    setup = TraceProblem(fit.prior, conditional, problem, fit.lam_max, 1.0, known, flat, measurements=count)
+    return replace(setup, pointwise=fit, likelihood=fit.likelihood)
 
 
 @torch.no_grad()
@@ -98,17 +105,26 @@ def trace_problem(
     tolerance: float,
     row_bias: float | None = None,
     col_bias: float | None = None,
+    before: GaussianPosterior | None = None,
 ) -> TraceProblem:
-    """The loss of the likelihood on the data, and the covariance; the biases are optimised out of the loss."""
-    prior = prior.snapshot()
-    ops = kernel_operators(prior, data)
-    conditional = condition(ops, data, noise, tolerance=tolerance)
+    """The loss of the likelihood on the data, and the covariance; the biases are optimised out of the loss.
+
+    :param before: a posterior given other data under the same prior, which is a snapshot then; its kernels serve again.
+    """
+    prior = prior.snapshot() if before is None else prior
+    ops = kernel_operators(prior, data) if before is None else before._ops
+    conditional: PosteriorCovariance = condition(ops, data, noise, tolerance=tolerance)
+    if before is not None:
+        conditional = updated_covariance(before.conditional, conditional)
     loss = data_loss(likelihood, data, prior.mean_module, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient
-    lam_max = largest_value(problem, gradient)
-    flat = lam_max == 0 and bool((gradient != 0).any())
-    setup = TraceProblem(prior, conditional, problem, lam_max, float(noise), known_links(data), flat=flat)
+    lam_max = largest_value(problem, gradient) if len(gradient) else 0.0
+    flat = len(gradient) == 0 or (lam_max == 0 and bool((gradient != 0).any()))
+    spread, count = 0.0, len(gradient)
+    if isinstance(data, ObservedMatrix):
+        spread, count = data.replicate_spread / float(noise), data.num_measurements
+    setup = TraceProblem(prior, conditional, problem, lam_max, float(noise), known_links(data), flat, spread, count)
     if isinstance(likelihood, _GaussianLikelihoodBase):
         return replace(setup, likelihood=constant_copy(likelihood, prior))
     return setup if isinstance(likelihood, RankingLikelihood) else replace(setup, own=likelihood)
@@ -123,11 +139,12 @@ def trace_posterior(
     tolerance: float,
     max_iterations: int,
     strict: bool,
-    start: TracePosterior | None = None,
+    start: MeanSolution | RidgeSolution | None = None,
 ) -> TracePosterior:
     """The mean by a solver, and the posterior; a certificate that misses its tolerance warns, or raises if strict."""
     problem, prior, conditional, sites = setup.problem, setup.prior, setup.conditional, None
-    before = start.solution if start else None
+    before = start.solution if isinstance(start, TracePosterior) else start
+    old_sites = start.sites if isinstance(start, TracePosterior) else None
     if setup.pointwise is None:
         solution = _solve(setup, penalty, solver, tolerance, max_iterations, before)
     else:
@@ -136,7 +153,7 @@ def trace_posterior(
             penalty,
             lambda problem, at: _solve(replace(setup, problem=problem), penalty, solver, tolerance, max_iterations, at),
             tolerance=1e-8 if problem.dtype == torch.float64 else 1e-4,
-            start=PenalisedFit(before, start.sites) if start and before and start.sites else None,
+            start=PenalisedFit(before, old_sites) if before and old_sites else None,
         )
         solution, sites = penalised.solution, penalised.sites
         conditional = fit.conditional(sites)
@@ -168,7 +185,9 @@ def trace_posterior(
         mean_factors=mean,
         solution=solution,
         # what is left of the data plus the squared Hilbert norm of the mean, for each observed cell
-        evidence_scale=(2 * float(loss) / setup.noise + square) / max(len(problem.pattern), 1),
+        evidence_scale=(
+            (2 * float(loss) / setup.noise + square + setup.spread) / setup.measurements if setup.measurements else 1.0
+        ),
     )
     posterior._noise, posterior._duals = setup.noise if sites is None else None, duals
     posterior.likelihood, posterior.sites = setup.likelihood, sites
@@ -329,7 +348,22 @@ class TraceGP(Recipe):
     def fit(self, data: Data, *, start: TracePosterior | None = None) -> TracePosterior:
         """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
         _check_start(start, "start")
-        return self._posterior(self._setup(data), None, start)
+        setup = self._setup(data)
+        posterior = self._posterior(setup, self._chosen(setup, None), start)
+        posterior._fit = Fit(data, remembered(self, setup.prior))
+        return posterior
+
+    @torch.no_grad()
+    def _update(self, posterior: TracePosterior, data: Data) -> TracePosterior:
+        """From the old mean, with the same penalty; a sum of terms and a pointwise likelihood begin anew."""
+        setup = self._setup(data, posterior)
+        start = None
+        if isinstance(setup, TraceProblem) and setup.pointwise is None and not setup.flat:
+            start = moved_solution(posterior, setup.problem)
+        penalty = getattr(posterior, "penalties" if isinstance(setup, SumProblem) else "penalty")
+        updated = self._posterior(setup, penalty, start)
+        updated._fit = Fit(data, self)
+        return updated
 
     def path(
         self,
@@ -360,13 +394,15 @@ class TraceGP(Recipe):
         last = after.posterior if after else None
         _check_start(last, "after")
         setup = self._setup(data)
+        fit = Fit(data, remembered(self, setup.prior))
         for strength in tqdm(chosen, desc="path", disable=not progress):
-            last = self._posterior(setup, strength, last)
+            last = self._posterior(setup, self._chosen(setup, strength), last)
+            last._fit = fit
             yield PathPoint(strength, last)
             if max_rank is not None and last.rank > max_rank:
                 return
 
-    def _setup(self, data: Data) -> TraceProblem | SumProblem:
+    def _setup(self, data: Data, before: TracePosterior | None = None) -> TraceProblem | SumProblem:
         """The loss of the likelihood on the data, and the covariance."""
         noise, tolerance = self._noise_for(data), 1e-8 if self.prior.dtype == torch.float64 else 1e-5
         if is_pointwise(self.likelihood):
@@ -376,17 +412,24 @@ class TraceGP(Recipe):
         if isinstance(self.prior, SumGP):
             return sum_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance)
         biases = {"row_bias": self.row_bias, "col_bias": self.col_bias}
-        return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, **biases)
+        return trace_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance, before=before, **biases)
 
     def _penalty(self, setup: TraceProblem, strength: float) -> SpectralElasticNet:
+        if len(setup.problem.pattern) == 0:
+            raise InputError(
+                "no observations: lam_max, which strength is relative to, is 0; give penalty=SpectralElasticNet(...)"
+            )
         if setup.lam_max == 0 and not setup.flat:
             raise InputError("the data equal the prior mean (and biases) exactly: there is nothing to fit")
         return SpectralElasticNet(strength * setup.lam_max, self.trace_share)
 
     def _posterior(
-        self, setup: TraceProblem | SumProblem, strength: float | None, start: TracePosterior | None
+        self,
+        setup: TraceProblem | SumProblem,
+        penalty: Any,
+        start: TracePosterior | MeanSolution | RidgeSolution | None,
     ) -> TracePosterior:
-        """The mean by the solver, and the posterior; ``strength`` is that of a path, None for the model's own."""
+        """The mean by the solver, and the posterior; ``penalty`` is one for each term of a sum."""
         options: dict[str, Any] = {
             "tolerance": self.tolerance or (1e-4 if self.prior.dtype == torch.float64 else 1e-3),
             "max_iterations": self.max_iterations,
@@ -394,16 +437,20 @@ class TraceGP(Recipe):
             "start": start,
         }
         if isinstance(setup, SumProblem):
-            assert self.term_penalties is not None
-            posterior: TracePosterior = sum_posterior(setup, self.term_penalties.at(setup, strength), **options)
-            self._tell_noise(posterior, setup.noise)
-            return posterior
-        chosen = self.penalty if strength is None else None
-        penalty: Any = chosen or self._penalty(setup, self.strength if strength is None else strength)
-        posterior = trace_posterior(setup, penalty, solver=self.solver, **options)
+            posterior: TracePosterior = sum_posterior(setup, penalty, **options)
+        else:
+            posterior = trace_posterior(setup, penalty, solver=self.solver, **options)
         if posterior.sites is None:
             self._tell_noise(posterior, setup.noise)
         return posterior
+
+    def _chosen(self, setup: TraceProblem | SumProblem, strength: float | None) -> Any:
+        """The penalty, or those of the terms; ``strength`` is that of a path, None for the model's own."""
+        if isinstance(setup, SumProblem):
+            assert self.term_penalties is not None
+            return self.term_penalties.at(setup, strength)
+        own = self.penalty if strength is None else None
+        return own or self._penalty(setup, self.strength if strength is None else strength)
 
 
 def _check_start(start: TracePosterior | None, name: str) -> None:

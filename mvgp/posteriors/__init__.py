@@ -2,7 +2,16 @@
 
 from .all_cells import VarianceEstimate
 from .factor import FactorPosterior
+from .fantasies import Fantasies
 from .gaussian import FullPosterior, GaussianPosterior, TracePosterior
 from .ranks import Joint
 
-__all__ = ["FactorPosterior", "FullPosterior", "GaussianPosterior", "Joint", "TracePosterior", "VarianceEstimate"]
+__all__ = [
+    "FactorPosterior",
+    "Fantasies",
+    "FullPosterior",
+    "GaussianPosterior",
+    "Joint",
+    "TracePosterior",
+    "VarianceEstimate",
+]

@@ -179,9 +179,12 @@ class PosteriorCovarianceLinearOperator(LinearOperator):
         return dense if dense.requires_grad else (dense + dense.mT) / 2
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """(num_samples, Q) joint samples by Matheron's rule."""
+        """(num_samples, ..., Q) joint samples by Matheron's rule."""
+        batch = self.batch_shape
+        count = check_samples(num_samples, self.shape[:-1].numel())
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.requires_grad):
-            return self.conditional.sample(self.query, check_samples(num_samples, self.shape[-1]))
+            drawn = self.conditional.sample(self.query, count * batch.numel())
+        return drawn.view(count, *batch, self.shape[-1])
 
 
 class ScaledCovariance:

@@ -14,7 +14,7 @@ from ..errors import InputError, SizeError
 from ..linalg.pairs import PairIndex
 from .covariance import PosteriorCovariance
 from .gaussian import GaussianPosterior
-from .query import Query
+from .query import LowRankCoefficients, Query
 from .ranks import Joint
 from .system import VarianceMethod
 
@@ -119,5 +119,7 @@ class FactorPosterior(GaussianPosterior):
     def factors(self) -> tuple[Tensor, Tensor]:
         """(M, R) and (N, R): their product is the mean, up to the prior mean."""
         covariance = self.conditional
-        assert isinstance(covariance, LaplaceCovariance)
+        if not isinstance(covariance, LaplaceCovariance):
+            assert isinstance(self.coefficients, LowRankCoefficients)
+            return self._ops[0]._matmul(self.coefficients.left), self._ops[1]._matmul(self.coefficients.right)
         return covariance.row_root._matmul(covariance.x), covariance.col_root._matmul(covariance.z)

@@ -47,11 +47,12 @@ from .query import LINE_BATCH, Coefficients, Query, pair_means
 from .ranks import Joint, RankQueries
 from .sums import TermMean, make_query
 from .system import VarianceMethod
+from .updates import NewObservations
 
 _carried = gradient_of("row_inputs", "col_inputs")
 
 
-class GaussianPosterior(RankQueries):
+class GaussianPosterior(RankQueries, NewObservations):
     r"""A Gaussian process over the matrix: mean :math:`b + k_M A k_N^T`, covariance S of equation (3).
 
     Cells are given by their rows and columns, which broadcast: (Q,) and (Q,), 3 and (Q,), or (R, 1) and (C,) for R x C

@@ -63,9 +63,11 @@ def joint_covariance(system: ObservedSystem, query: Query) -> Joint:
     working = torch.float32 if len(query) >= SINGLE_FROM else system.noise.dtype
     matrix = _prior(query, working)
     size = float(matrix.diagonal().amax()) if len(matrix) else 0.0
-    half = matrix.new_empty(len(system.pairs), len(query))  # H (T, Q)
+    half = matrix.new_empty(0, len(query))  # H (T, Q), or a few more rows
     for where, rhs in right_sides(system, query, FACTOR_BATCH):
-        half[:, where] = system.half_solve(rhs).to(working)
+        part = system.half_solve(rhs).to(working)
+        half = half if len(half) == len(part) else half.new_empty(len(part), len(query))
+        half[:, where] = part
     matrix.addmm_(half.mT, half, alpha=-1)
     return Joint(matrix, len(system.pairs), size)
 

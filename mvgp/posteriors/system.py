@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import gpytorch
 import torch
@@ -43,6 +43,7 @@ from ..linalg.sums import (
     shared_source,
     sum_bounds,
 )
+from ..linalg.updates import UpdatedSolver
 from .query import Query
 
 VarianceMethod = Literal["auto", "spectral", "cholesky", "cg", "bounded", "cached"]
@@ -50,6 +51,8 @@ BATCH_BYTES = 8 * 2**20  # of one batch of right-hand sides; larger ones leave t
 SMALLEST_BATCH = 16  # right-hand sides, in any case
 FACTOR_BATCH = 1024  # right-hand sides of a dense factor, which is read once for all of them
 EXPECTED_ITERATIONS = 10  # of conjugate gradients, for the choice of a method
+MOST_EDITS = 0.25  # pairs that came or went since a solver was made, as a share of all, up to which it is updated
+MOST_UPDATES = 16  # times it is updated before one is made anew
 
 
 class ObservedSystem:
@@ -102,7 +105,7 @@ class ObservedSystem:
         return pair_covariance(self.terms, self.pairs)
 
     @cached_property
-    def dense(self) -> CholeskySolver:
+    def dense(self) -> CholeskySolver | UpdatedSolver:
         """A dense factor of K_TT + D, whatever else the solver is; for few observations."""
         if self._solver_is_dense and isinstance(self.solver, CholeskySolver):
             return self.solver
@@ -161,7 +164,7 @@ class ObservedSystem:
     def inverse_diagonal(self) -> Tensor:
         """(T,): the diagonal of (K_TT + D)^-1 given a dense factor, the inverse of its diagonal otherwise."""
         if self.has_dense:
-            return torch.cholesky_inverse(self.dense.chol).diagonal()
+            return self.dense.inverse_diagonal()
         return 1 / self.diagonal
 
     def restricted(self, which: Tensor) -> Self:
@@ -172,6 +175,40 @@ class ObservedSystem:
     def with_noise(self, noise: Tensor) -> Self:
         """The system with other noise variances, (T,)."""
         return self._similar(self.terms, self.pairs, noise, self.tolerance)
+
+    def updated(self, pairs: PairIndex, noise: Tensor, slots: Tensor) -> Self:
+        """The system of other ``pairs``, most of them these, by the solver and the factor that this one has made.
+
+        :param pairs: the T' pairs.
+        :param noise: () or (T',).
+        :param slots: (T',) where each is among the T pairs of this system; T and above for the new ones.
+        """
+        complete = noise.dim() == 0 and len(pairs) == pairs.shape[0] * pairs.shape[1]
+        method: Method = "auto" if self._method == "spectral" and not complete else self._method
+        most, strict, limits = self.max_iterations, self.strict, self.limits
+        options: dict[str, Any] = {"method": method, "max_iterations": most, "strict": strict, "limits": limits}
+        other = type(self)(self.terms, pairs, noise, tolerance=self.tolerance, **options)
+        count, is_new = len(self.pairs), slots >= len(self.pairs)
+        new = pairs[is_new]
+        edits = len(new) + count - int((~is_new).sum())
+        border, corner = None, None
+        if complete and method == "auto":
+            return other  # the closed form is best
+        for name in ("solver", "dense"):  # the same object, where the solver is dense
+            base: Solver | None = self.__dict__.get(name)
+            if base is None or name in other.__dict__:
+                continue
+            if getattr(base, "depth", 0) >= MOST_UPDATES or edits + getattr(base, "edits", 0) > MOST_EDITS * count:
+                continue
+            if border is None or corner is None:
+                border = pair_covariance(self.terms, self.pairs, new).to_dense()  # (T, k)
+                corner = pair_covariance(self.terms, new).to_dense()
+                corner.diagonal().add_(noise[is_new] if noise.dim() else noise)
+            found = UpdatedSolver(base, border, corner, slots, max_iterations=self.max_iterations)
+            other.__dict__[name] = found
+            if found.is_dense:
+                other.__dict__["dense"] = found
+        return other
 
     @cached_property
     def single(self) -> Self:
@@ -260,6 +297,8 @@ def pair_variance(
     """
     accuracy = None if accuracy is None else check_positive(accuracy, "accuracy")
     prior = query.prior_variance()
+    if len(system.pairs) == 0 and method in get_args(VarianceMethod):
+        return prior.clone()
     chosen = _cheapest(system, query, accuracy) if method == "auto" else method
     if query.carries_gradient and chosen in ("bounded", "cached"):
         raise InputError(f"method: {chosen!r} has bounds without gradients; for inputs that require one use 'auto'")

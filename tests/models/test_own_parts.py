@@ -98,6 +98,68 @@ def test_an_own_part_is_used(kind, data):
     assert float((plain.scores() - wanted.scores()).abs().max()) > 0.01  # and it makes a difference
 
 
+def full_fit(likelihood, data):
+    return mvgp.FullGP(prior(), likelihood, tolerance=1e-10, max_iterations=20_000).fit(data)
+
+
+def factor_fit(likelihood, data):
+    """At full rank, so that the optimum is the trace norm's."""
+    return mvgp.FactorGP(prior(), likelihood, rank=5, max_iterations=5000).fit(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [LINKS, LABELS], ids=["whole lists", "labels"])
+@pytest.mark.parametrize("kind", OWN)
+def test_the_other_models_use_an_own_part_as_well(kind, data):
+    own, same = OWN[kind]
+    plain = BipartiteRankingLikelihood(margin=1.0)
+    found, expected, other = (full_fit(likelihood, data) for likelihood in (own(), same, plain))
+    assert found.certificate.converged
+    assert found.certificate.primal == pytest.approx(expected.certificate.primal, rel=1e-8)
+    torch.testing.assert_close(found.scores(), expected.scores(), atol=1e-3, rtol=0)
+    assert float((other.scores() - expected.scores()).abs().max()) > 0.01  # and it makes a difference
+    objectives = [factor_fit(likelihood, data).objective for likelihood in (own(), same, plain)]
+    assert objectives[0] == pytest.approx(objectives[1], rel=1e-5)
+    assert objectives[2] > 1.5 * objectives[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lists", ["linked", "all"])
+@pytest.mark.parametrize("fit", [full_fit, factor_fit, trace_fit])
+def test_a_set_written_from_the_protocol_works_on_whole_lists(fit, lists):
+    """Positives at 1, the others at most 0: against the loss by hand, at the optimum of every model."""
+
+    class OneAndBelow:
+        supports_weights, shift_invariant = True, False
+
+        def projection(self, lists, weight=None):
+            positive = lists.cell_level[lists.cell] == 1
+            return lambda psi: torch.where(positive, torch.ones_like(psi), psi.clamp(max=0.0))
+
+    links = mvgp.PositiveUnlabelled(LINKS.rows, LINKS.cols, SHAPE, 0.3, lists=lists)
+    likelihood = BipartiteRankingLikelihood(target=OneAndBelow(), noise=0.2)
+    fitted = fit(likelihood, links)
+    scores = fitted.scores()[links.pattern.chosen].reshape(-1)
+    other = torch.ones_like(scores).index_fill(0, links.positions, 0.0)
+    loss = ((1 - other) * (scores - 1).square() + 0.3 * other * scores.clamp(min=0.0).square()).sum() / 2
+    if fit is factor_fit:
+        norm = torch.linalg.svdvals(torch.linalg.solve(root(0), fitted.scores()) @ torch.linalg.inv(root(1)).mT)
+        assert float(loss + 0.2 * norm.sum()) == pytest.approx(fitted.objective, rel=1e-6)
+        return
+    weight = 0.2 if fit is full_fit else None
+    b = torch.linalg.solve(root(0), fitted.scores()) @ torch.linalg.inv(root(1)).mT
+    penalty = (
+        weight / 2 * b.square().sum() if weight else 0.35 * torch.linalg.svdvals(b).sum() + 0.075 * b.square().sum()
+    )
+    assert float(loss + penalty) == pytest.approx(fitted.certificate.primal, rel=1e-6)
+    assert fitted.certificate.converged
+
+
+def root(axis):
+    covariance = (prior().row_axis, prior().col_axis)[axis].covariance().to_dense().detach()
+    return torch.linalg.cholesky(covariance)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [LINKS, LABELS], ids=["whole lists", "labels"])
 def test_own_lists_are_used(data):
