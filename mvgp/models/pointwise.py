@@ -18,7 +18,7 @@ from torch import Tensor
 from ..checks import check_choice
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
-from ..errors import InputError
+from ..errors import InputError, SizeError
 from ..likelihoods.densities import StudentDensity
 from ..likelihoods.losses import Data, Loss, SquaredLoss, long_dot, observed_parts
 from ..likelihoods.pointwise import PointwiseLoss, density_of
@@ -69,6 +69,11 @@ class PointwiseFit:
     ) -> None:
         check_choice(approximation, "approximation", APPROXIMATIONS)
         if isinstance(data, PositiveUnlabelled):
+            if data.num_cells > limits.listed_cells:
+                raise SizeError(
+                    "data: under a pointwise likelihood every cell of a list is an observation, offered up to "
+                    f"{limits.listed_cells:,} cells; there are {data.num_cells:,}: use a ranking likelihood, or sample"
+                )
             data = spelled_out(data)
         self.prior, self.data, self.approximation = prior.snapshot(), data, approximation
         self.likelihood = constant_copy(likelihood, self.prior)
