@@ -7,6 +7,7 @@ The covariance is that of a plain GP with noise :math:`1 / \Lambda_t` at each pa
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from torch import Tensor
 from ..checks import check_choice
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
-from ..errors import InputError
+from ..errors import ConvergenceError, InputError, SizeError
 from ..likelihoods.densities import StudentDensity
 from ..likelihoods.losses import Data, Loss, SquaredLoss, long_dot, observed_parts
 from ..likelihoods.pointwise import PointwiseLoss, density_of
@@ -69,6 +70,11 @@ class PointwiseFit:
     ) -> None:
         check_choice(approximation, "approximation", APPROXIMATIONS)
         if isinstance(data, PositiveUnlabelled):
+            if data.num_cells > limits.listed_cells:
+                raise SizeError(
+                    "data: under a pointwise likelihood every cell of a list is an observation, offered up to "
+                    f"{limits.listed_cells:,} cells; there are {data.num_cells:,}: use a ranking likelihood, or sample"
+                )
             data = spelled_out(data)
         self.prior, self.data, self.approximation = prior.snapshot(), data, approximation
         self.likelihood = constant_copy(likelihood, self.prior)
@@ -197,6 +203,16 @@ class PenalisedFit:
     sites: Sites
     rounds: int = 0
     settled: bool = False
+
+    def warn_or_raise(self, *, strict: bool, stacklevel: int) -> None:
+        """Not settling, or equations of the covariance that miss their tolerance, warn, or raise if ``strict``."""
+        self.sites.report.warn_or_raise(strict=strict, stacklevel=stacklevel + 1)
+        if self.settled:
+            return
+        message = f"mean and covariance did not settle in {self.rounds} rounds; loosen the tolerance, or use 'laplace'"
+        if strict:
+            raise ConvergenceError(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=stacklevel + 1)
 
 
 def own_covariance(

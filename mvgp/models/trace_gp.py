@@ -157,7 +157,7 @@ def trace_posterior(
         )
         solution, sites = penalised.solution, penalised.sites
         conditional = fit.conditional(sites)
-        sites.report.warn_or_raise(strict=strict, stacklevel=5)
+        penalised.warn_or_raise(strict=strict, stacklevel=5)
     if setup.own is not None:
         conditional = own_covariance(setup.own, problem.loss, conditional, setup.noise, solution.psi)
     advice = "allow more iterations, loosen the tolerance, use float64, or approach this strength along a path"

@@ -529,3 +529,12 @@ def test_a_factor_of_low_rank_is_the_dense_one(approximation):
     torch.testing.assert_close(found.psi, expected.psi, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(found.variance, expected.variance, atol=1e-6, rtol=1e-6)
     assert found.bound == pytest.approx(expected.bound, rel=1e-9)
+
+
+def test_rounds_that_do_not_settle_are_told(monkeypatch):
+    prior, data, _, _ = problem("probit")
+    monkeypatch.setattr("mvgp.models.pointwise.MAX_ROUNDS", 1)
+    with pytest.raises(ConvergenceError, match="did not settle"):
+        mvgp.TraceGP(prior, BernoulliLikelihood(), penalty=TRACE, strict=True).fit(data)
+    with pytest.warns(RuntimeWarning, match="did not settle"):
+        mvgp.TraceGP(prior, BernoulliLikelihood(), penalty=TRACE).fit(data)
