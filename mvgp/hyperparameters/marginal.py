@@ -237,8 +237,8 @@ def noise_of(
     check_gaussian(likelihood, "the marginal likelihood", axis_noise=pairs is not None)
     if isinstance(likelihood, AxisNoiseGaussianLikelihood) and pairs is not None:
         likelihood.check_shape(pairs.shape)
-    at = (None, None) if pairs is None else (pairs.rows, pairs.cols)
-    return entry_noise(likelihood, like, *at, weights)
+    rows, cols = (None, None) if pairs is None else (pairs.rows, pairs.cols)
+    return entry_noise(likelihood, like, rows, cols, weights)
 
 
 def choose_method(covariance: PairLinearOperator, noise: Tensor, method: MarginalMethod) -> MarginalMethod:
