@@ -248,12 +248,15 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         return result
 
 
-def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | None, pairs: PairIndex) -> Tensor:
-    """() noise variance, or (T,) noise of the pairs over their weights; differentiable."""
-    check_gaussian(likelihood, "the marginal likelihood", axis_noise=True)
-    if isinstance(likelihood, AxisNoiseGaussianLikelihood):
+def noise_of(
+    likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | None, pairs: PairIndex | None = None
+) -> Tensor:
+    """() noise variance, or (T,) noise over weight; differentiable. Noise of rows and columns needs the ``pairs``."""
+    check_gaussian(likelihood, "the marginal likelihood", axis_noise=pairs is not None)
+    if isinstance(likelihood, AxisNoiseGaussianLikelihood) and pairs is not None:
         likelihood.check_shape(pairs.shape)
-    return entry_noise(likelihood, like, pairs.rows, pairs.cols, weights)
+    rows, cols = (None, None) if pairs is None else (pairs.rows, pairs.cols)
+    return entry_noise(likelihood, like, rows, cols, weights)
 
 
 def choose_method(covariance: LinearOperator, noise: Tensor, method: MarginalMethod) -> MarginalMethod:

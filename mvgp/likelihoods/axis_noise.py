@@ -160,7 +160,7 @@ def _set_deviation_of(name: str) -> Any:
     return lambda module, values: module._set_deviation(name, values)
 
 
-def entry_noise(likelihood: Any, like: Tensor, rows: Tensor, cols: Tensor, weights: Tensor | None) -> Tensor:
+def entry_noise(likelihood: Any, like: Tensor, rows: Any, cols: Any, weights: Tensor | None) -> Tensor:
     """() noise variance, or (T,) those of pairs, over their weights; differentiable.
 
     :param likelihood: with a property ``noise``, one number; or with a noise of each row and column.
