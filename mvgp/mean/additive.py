@@ -47,7 +47,7 @@ MAX_STALLED = 4  # confirmations that their bounds, not the iterate, keep from t
 STALLED_SHARE = 0.3  # of the gap that a confirmation waits for, after each of those
 ROUGH_TOLERANCE = 1e-2  # relative duality gap of the rough solution in single precision that comes first
 SOLVE_ACCURACY = 0.1  # relative residual of the ridge terms' system in a step, where it is iterated
-SMALL_PULL = 0.1  # share of the last move of psi; ridge terms that are off by less are put right only once in a step
+SMALL_PULL = 0.5  # share of the last move of psi; ridge terms that are off by less are put right only once in a step
 
 REQUIRES = {"loss": ("__call__", "curvature", "quadratic_bound")}
 
@@ -387,7 +387,7 @@ class _Certifier:
         dual_of, values = self._dual_of(point), self._leading(point, taken)
         first = self._certificate(point, dual_of(values), taken, None)
         due = self.confirm and first.relative_gap <= self.tolerance * STALLED_SHARE**self.stalled
-        return self.confirmed(point, taken) if due else first
+        return self._confirmed(point, taken, dual_of, values) if due else first
 
     def is_done(self, certificate: Certificate) -> bool:
         """Whether the gap is closed, and confirmed if it is to be; or cannot be confirmed."""
@@ -400,7 +400,11 @@ class _Certifier:
 
     def confirmed(self, point: _Point, taken: int) -> Certificate:
         """From values that are not too small, up to the stated probability."""
-        dual_of, values = self._dual_of(point), self._leading(point, taken)
+        return self._confirmed(point, taken, self._dual_of(point), self._leading(point, taken))
+
+    def _confirmed(
+        self, point: _Point, taken: int, dual_of: Callable[[Sequence[Tensor]], float], values: list[Tensor]
+    ) -> Certificate:
         estimate, goal = dual_of(values), point.objective * (1 - self.tolerance)
         for at, (term, own) in enumerate(zip(self.sum.terms.values(), point.traced, strict=True)):
 
