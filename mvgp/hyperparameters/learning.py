@@ -22,6 +22,7 @@ from ..checks import check_flag, check_instance, check_iterations, check_toleran
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from .marginal import LogMarginal, MatrixMarginalLogLikelihood, check_problem
 
 FIRST, AGAIN = 1.0, 0.02  # length of the first step in raw parameters
@@ -47,7 +48,7 @@ def learn(
     With probes L-BFGS runs again from where it ended, with the preconditioner of that point. P probes move the optimum
     by at most about :math:`1 / \sqrt{P}` of a standard error.
 
-    :param model: a :class:`mvgp.MatrixGP`, or a recipe that has one as ``prior``.
+    :param model: a :class:`mvgp.MatrixGP`, a sum of those, or a recipe that has one as ``prior``.
     :param likelihood: gpytorch's ``GaussianLikelihood``; it is brought to the prior's precision.
     :param data: the observed pairs.
     :param max_steps: of L-BFGS.
@@ -58,7 +59,8 @@ def learn(
     :param progress: show a progress bar.
     :param options: ``method``, ``probes``, ``seed`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
-    prior = check_instance(getattr(model, "prior", model), "model", MatrixGP, "mvgp.MatrixGP or a recipe with one")
+    kinds = (MatrixGP, SumGP)
+    prior = check_instance(getattr(model, "prior", model), "model", kinds, "mvgp.MatrixGP or a recipe with one")
     check_problem(prior, data)
     refuse_gradient(data, "data")
     prior.refuse_gradients()

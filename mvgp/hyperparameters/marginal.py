@@ -10,6 +10,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import MarginalLogLikelihood
+from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance, check_whole_number
@@ -18,24 +19,35 @@ from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
 from ..likelihoods.losses import check_gaussian
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from ..linalg.cost import DEFAULT_LIMITS
-from ..linalg.pair_operator import PairLinearOperator
-from ..linalg.solvers import make_solver
+from ..linalg.sum_solvers import make_sum_solver
+from ..linalg.sums import (
+    Terms,
+    is_pair_covariance,
+    operators,
+    pair_covariance,
+    pair_terms,
+    shared_grid,
+    shared_source,
+)
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from ..tensor_checks import check_values, check_weights
-from .probes import PROBES, Reference, log_determinant, with_derivative
+from .probes import PROBES, Reference, log_determinant, with_derivative, with_gradients
 
 MarginalMethod = Literal["auto", "cholesky", "spectral", "probes"]
 SLACK = 2.0  # a reference is kept until this many times the iterations are needed that it needed at first
 GRACE = 10
 
 
-def log_marginal(prior: MatrixGP, likelihood: GaussianLikelihood, data: ObservedMatrix, **options: Any) -> LogMarginal:
+def log_marginal(
+    prior: MatrixGP | SumGP, likelihood: GaussianLikelihood, data: ObservedMatrix, **options: Any
+) -> LogMarginal:
     r"""The log marginal likelihood of ``data``, with its gradient.
 
     .. math:: \log p(r) = -\tfrac12 \left( \rho^T A^{-1} \rho + \log\det A + T \log 2\pi \right),
               \quad A = K_{TT} + D, \quad \rho = r - b_T
 
-    :param prior: the matrix-variate prior.
+    :param prior: the matrix-variate prior, or a sum of such terms.
     :param likelihood: gpytorch's ``GaussianLikelihood``.
     :param data: T observed pairs.
     :param options: ``method``, ``tolerance`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
@@ -49,7 +61,7 @@ def log_marginal(prior: MatrixGP, likelihood: GaussianLikelihood, data: Observed
 
 def check_problem(prior: Any, data: Any) -> None:
     """A prior, and observations of the same shape."""
-    check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+    check_instance(prior, "prior", (MatrixGP, SumGP), "mvgp.MatrixGP")
     check_instance(data, "data", ObservedMatrix, "mvgp.ObservedMatrix")
     if data.shape != prior.shape:
         raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
@@ -75,7 +87,7 @@ class MarginalSettings:
             if getattr(self, name) is not None:
                 check_tolerance(getattr(self, name), name)
 
-    def reference(self, covariance: PairLinearOperator, noise: Tensor) -> Reference:
+    def reference(self, covariance: LinearOperator, noise: Tensor) -> Reference:
         """The preconditioner and the probes of these very parameters; ``noise`` () or (T,)."""
         return Reference.build(covariance, noise.expand(covariance.shape[-1]), probes=self.probes, seed=self.seed)
 
@@ -116,9 +128,9 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
     parameters have moved far, or by :meth:`refresh`. ``last`` has the error bar.
 
     :param likelihood: gpytorch's ``GaussianLikelihood``.
-    :param prior: the matrix-variate prior.
+    :param prior: the matrix-variate prior, or a sum of such terms.
     :param method: ``cholesky``, exact, is taken up to 3,000 observed pairs; ``spectral``, exact, for complete grids
-        with equal noise; ``probes`` otherwise.
+        with equal noise (of a sum: if the terms share their eigenvectors); ``probes`` otherwise.
     :param tolerance: relative residual of the linear system; 1e-8 in double precision, 1e-5 in single.
     :param probe_tolerance: the same for the probes; 1e-6 and 1e-4.
     :param max_iterations: of conjugate gradients.
@@ -143,7 +155,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
     def __init__(
         self,
         likelihood: GaussianLikelihood,
-        prior: MatrixGP,
+        prior: MatrixGP | SumGP,
         *,
         method: MarginalMethod = "auto",
         tolerance: float | None = None,
@@ -152,7 +164,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         probes: int = PROBES,
         seed: int = 0,
     ) -> None:
-        check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
+        check_instance(prior, "prior", (MatrixGP, SumGP), "mvgp.MatrixGP")
         check_gaussian(likelihood, "the marginal likelihood")
         super().__init__(likelihood, prior)
         self.settings = MarginalSettings(method, tolerance, probe_tolerance, max_iterations, probes, seed)
@@ -177,7 +189,7 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         :param weights: (T,) positive; an entry has noise variance noise / weight.
         """
         covariance = getattr(function_dist, "lazy_covariance_matrix", None)
-        if not isinstance(function_dist, MultivariateNormal) or not isinstance(covariance, PairLinearOperator):
+        if not isinstance(function_dist, MultivariateNormal) or not is_pair_covariance(covariance):
             raise InputError(f"function_dist: expected prior(rows, cols), got {type(function_dist).__name__}")
         mean, count = function_dist.loc, len(function_dist.loc)
         values = check_values(target, count, "target", keep_gradient=True).to(mean)
@@ -194,11 +206,11 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
         logs = [prior.log_prob(closure(module)).sum() for module, prior, closure in once.values()]
         return sum(logs, self.model.mean_module.zero)  # a kernel that serves both axes counts once
 
-    def _evaluate(self, covariance: PairLinearOperator, residual: Tensor, noise: Tensor) -> LogMarginal:
+    def _evaluate(self, covariance: LinearOperator, residual: Tensor, noise: Tensor) -> LogMarginal:
         settings = replace(self.settings, method=choose_method(covariance, noise, self.settings.method))
         if settings.method != "probes":
             return pair_log_marginal(covariance, residual, noise, settings)
-        if self._reference is not None and self._reference.fits(covariance.left):
+        if self._reference is not None and self._reference.fits(pair_terms(covariance)[0].left):
             quick = replace(settings, max_iterations=self._limit)
             try:
                 return pair_log_marginal(covariance, residual, noise, quick, self._reference)
@@ -220,15 +232,18 @@ def noise_of(likelihood: GaussianLikelihood, like: Tensor, weights: Tensor | Non
     return noise[0] if weights is None else noise[0] / weights.to(like)
 
 
-def choose_method(covariance: PairLinearOperator, noise: Tensor, method: MarginalMethod) -> MarginalMethod:
+def choose_method(covariance: LinearOperator, noise: Tensor, method: MarginalMethod) -> MarginalMethod:
     """The exact method that fits the problem, or probes."""
-    pairs = covariance.left
+    terms = operators(covariance)
+    pairs = pair_terms(covariance)[0].left
     complete = noise.dim() == 0 and pairs.fills and pairs.active_shape == pairs.shape
     closed_form = complete and max(pairs.shape) <= DEFAULT_LIMITS.eigenpairs
+    closed_form = closed_form and (len(terms) == 1 or all(shared_source(side) for side in zip(*terms, strict=True)))
     if method == "spectral" and not closed_form:
         raise InputError(
             f"method='spectral' needs every cell observed, row by row, with equal weights, "
             f"and at most {DEFAULT_LIMITS.eigenpairs} rows and columns"
+            + ("; and terms that share their eigenvectors on both axes" if len(terms) > 1 else "")
         )
     if method != "auto":
         return method
@@ -238,7 +253,7 @@ def choose_method(covariance: PairLinearOperator, noise: Tensor, method: Margina
 
 
 def pair_log_marginal(
-    covariance: PairLinearOperator,
+    covariance: LinearOperator,
     residual: Tensor,
     noise: Tensor,
     settings: MarginalSettings,
@@ -257,7 +272,7 @@ def pair_log_marginal(
         return _complete(covariance, residual, noise, tolerance)
     # by conjugate gradients and probes; nothing of size T x T
     reference, noise = reference or settings.reference(covariance, noise), noise.expand(len(residual))
-    covariance = PairLinearOperator(covariance.row_op, covariance.col_op, covariance.left)
+    covariance = pair_covariance(operators(covariance), pair_terms(covariance)[0].left)
     needed = torch.is_grad_enabled() and any(t.requires_grad for t in (*covariance.representation(), noise, residual))
     fixed, each = covariance.detach(), noise.detach().unsqueeze(1)
     with torch.no_grad():
@@ -285,7 +300,7 @@ def pair_log_marginal(
     return LogMarginal(value, error, "probes", quadratic, log_det, solution.solve_report, report)
 
 
-def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
+def _dense(covariance: LinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
     """By a dense Cholesky factor, differentiated by torch."""
     matrix = covariance.to_dense() + torch.diag(noise.expand(len(residual)))
     chol, info = torch.linalg.cholesky_ex(matrix)
@@ -305,16 +320,36 @@ def _dense(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tole
     return LogMarginal(value, 0.0, "cholesky", float(quadratic.detach()), float(log_det.detach()), solve_report)
 
 
-def _complete(covariance: PairLinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
-    r"""By eigenvalues, :math:`\log\det A = \sum_{ij} \log(\lambda_i \omega_j + \sigma^2)`."""
-    fixed = covariance.detach()
+def _complete(covariance: LinearOperator, residual: Tensor, noise: Tensor, tolerance: float) -> LogMarginal:
+    r"""By eigenvalues, :math:`\log\det A = \sum_{ij} \log(\sum_q \lambda_{qi} \omega_{qj} + \sigma^2)`."""
+    terms, pairs = operators(covariance), pair_terms(covariance)[0].left
     with torch.no_grad():
-        solver = make_solver(fixed.row_op, fixed.col_op, fixed.left, noise.detach(), method="spectral")
+        solver = make_sum_solver(operators(covariance.detach()), pairs, noise.detach(), method="spectral")
         solution = solver.solve(residual.detach().unsqueeze(1), tolerance).checked()
-    row, col = (torch.linalg.eigvalsh(op.to_dense()) for op in (covariance.row_op, covariance.col_op))
-    log_det = (row.unsqueeze(1) * col + noise).log().sum()
+    if len(terms) == 1:
+        row, col = (torch.linalg.eigvalsh(op.to_dense()) for op in terms[0])
+        log_det = (row.unsqueeze(1) * col + noise).log().sum()
+    else:
+        log_det = _sum_log_det(terms, noise)
     alpha = solution.value  # (T, 1)
     quadratic = float(residual.detach() @ alpha.squeeze(1))
     plain = residual.new_tensor(-0.5 * (quadratic + len(residual) * math.log(2 * math.pi)))
     value = with_derivative(plain, covariance, residual, noise, alpha, None) - 0.5 * log_det
     return LogMarginal(value, 0.0, "spectral", quadratic, float(log_det.detach()), solution.solve_report)
+
+
+def _sum_log_det(terms: Terms, noise: Tensor) -> Tensor:
+    r"""() log det A of terms that share their eigenvectors.
+
+    With :math:`A = W V W^T` the derivative is :math:`\operatorname{tr} V^{-1} W^T dK\, W`, the change of the
+    eigenvalues with the eigenvectors held, even where the change does not keep them.
+    """
+    grid = shared_grid(terms, DEFAULT_LIMITS.eigenpairs)
+    assert grid is not None  # as choose_method saw to
+    rows, cols = grid.rows.values, grid.cols.values
+    with torch.no_grad():
+        spread = grid.eigenvalues() + noise  # (M, N) V
+        slope = 1 / spread
+        pieces = [(row, slope @ col) for row, col in zip(rows, cols, strict=True)]
+        pieces += [(col, slope.mT @ row) for row, col in zip(rows, cols, strict=True)]
+    return with_gradients(spread.log().sum(), [*pieces, (noise, slope.sum())])

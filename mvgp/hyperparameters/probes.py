@@ -11,6 +11,7 @@ keeps its coefficients, and the logarithm follows from them by quadrature.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,9 @@ from ..linalg import cost
 from ..linalg.conjugate_gradients import Solution, SolveReport
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import BLOCK, PairIndex
-from ..linalg.solvers import WoodburyPreconditioner, make_solver
+from ..linalg.solvers import Preconditioner
+from ..linalg.sum_solvers import make_sum_solver
+from ..linalg.sums import operators, pair_terms
 from ..tensor_checks import check_float_tensor, refuse_where
 
 DROP = 1e-9  # directions of a gradient with a smaller share than this are left out
@@ -36,7 +39,7 @@ STEPS = 32  # iterations that the size of a batch expects
 
 
 def log_determinant(
-    covariance: PairLinearOperator,
+    covariance: LinearOperator,
     noise: Tensor,
     reference: Reference,
     *,
@@ -58,7 +61,7 @@ def log_determinant(
     """
     check_noise(covariance, noise)
     check_instance(reference, "reference", Reference, "mvgp.hyperparameters.probes.Reference")
-    if not reference.fits(covariance.left):
+    if not reference.fits(pair_terms(covariance)[0].left):
         raise InputError("reference: expected one of the same pairs, got one of others")
     max_iterations = check_whole_number(max_iterations, "max_iterations")
     tolerance = check_positive(tolerance, "tolerance")
@@ -126,7 +129,7 @@ class Reference:
 
     pairs: PairIndex
     noise: Tensor
-    preconditioner: WoodburyPreconditioner | None
+    preconditioner: Preconditioner | None
     probes: Tensor
     log_det: Tensor
 
@@ -134,7 +137,7 @@ class Reference:
     @torch.no_grad()
     def build(
         cls,
-        covariance: PairLinearOperator,
+        covariance: LinearOperator,
         noise: Tensor,
         *,
         probes: int = PROBES,
@@ -150,19 +153,21 @@ class Reference:
         probes, seed = check_whole_number(probes, "probes", 2), check_seed(seed)  # an error bar needs 2
         check_noise(covariance, noise)
         check_memory(float(probes) * len(noise), "probes", f"{probes} vectors of {len(noise)} numbers each")
-        fixed, noise = covariance.detach(), noise.detach()
+        fixed, noise, pairs = covariance.detach(), noise.detach(), pair_terms(covariance)[0].left
         preconditioner = None
         if check_flag(precondition, "precondition"):
-            solver: Any = make_solver(fixed.row_op, fixed.col_op, fixed.left, noise, method="cg")
+            solver: Any = make_sum_solver(operators(fixed), pairs, noise, method="cg")
             preconditioner = solver.preconditioner
         generator = torch.Generator().manual_seed(seed)
+        if preconditioner is not None:
+            noise = preconditioner.noise.squeeze(1)  # a sum of terms counts by its diagonal what it leaves out
         below = noise.sqrt().unsqueeze(1) * _signs(len(noise), probes, generator, noise)
         log_det = noise.log().sum()
         if preconditioner is None or preconditioner.rank == 0:
-            return cls(fixed.left, noise, None, below, log_det)
+            return cls(pairs, noise, None, below, log_det)
         log_det = log_det + 2 * preconditioner.chol.diagonal().log().sum()
         above = preconditioner.up(_signs(preconditioner.rank, probes, generator, noise))
-        return cls(fixed.left, noise, preconditioner, above + below, log_det)
+        return cls(pairs, noise, preconditioner, above + below, log_det)
 
     def apply(self, dense: Tensor) -> Tensor:
         """(T, C): M^-1 times (T, C)."""
@@ -177,7 +182,7 @@ class Reference:
 
 def check_noise(covariance: Any, noise: Any) -> None:
     """K_TT of observed pairs, and (T,) positive noise."""
-    check_instance(covariance, "covariance", PairLinearOperator, "a PairLinearOperator")
+    pair_terms(check_instance(covariance, "covariance", LinearOperator, "a PairLinearOperator"))
     check_float_tensor(noise, "noise", (covariance.shape[-1],), like=covariance, finite=True)
     refuse_where(noise.detach() <= 0, noise.detach(), "noise", "a positive number")
 
@@ -308,7 +313,7 @@ def with_gradients(value: Tensor, pieces: Iterable[tuple[Tensor, Tensor | None]]
 
 def with_derivative(
     value: Tensor,
-    covariance: PairLinearOperator,
+    covariance: LinearOperator,
     residual: Tensor,
     noise: Tensor,
     alpha: Tensor,
@@ -328,7 +333,7 @@ def with_derivative(
 
 @torch.no_grad()
 def form_gradients(
-    covariance: PairLinearOperator,
+    covariance: LinearOperator,
     noise: Tensor,
     vectors: Tensor,
     weights: Tensor,
@@ -344,16 +349,23 @@ def form_gradients(
     K_TT is (T, T), the noise D () or (T,), ``vectors`` (T, C) the x_c, ``weights`` (C,) the w_c. Up to ``gram_side``
     rows and columns derivatives by kernel matrices are formed, and handled ``gram_columns`` at a time.
     """
-    tensors = covariance.representation()
     by_noise = (weights * vectors.square()).sum(1)  # (T,)
-    last = (noise, by_noise if noise.dim() else by_noise.sum())
+    of_terms = [_term_gradients(part, vectors, weights, gram_side, gram_columns) for part in pair_terms(covariance)]
+    return [*itertools.chain(*of_terms), (noise, by_noise if noise.dim() else by_noise.sum())]
+
+
+def _term_gradients(
+    covariance: PairLinearOperator, vectors: Tensor, weights: Tensor, gram_side: int, gram_columns: int
+) -> list[tuple[Tensor, Tensor | None]]:
+    """The gradient by each tensor of one term of K_TT; see :func:`form_gradients`."""
+    tensors = covariance.representation()
     if not any(tensor.requires_grad for tensor in tensors):
-        return [last]
+        return []
     product, (rows, cols) = covariance.product, covariance.left.active_shape
     if max(rows, cols) > gram_side or not (product.row.dense_fits and product.col.dense_fits):
         width = max(1, GRID_BYTES // (rows * cols * vectors.element_size()))
         batches = zip((weights * vectors).split(width, dim=1), vectors.split(width, dim=1), strict=True)
-        return [*zip(tensors, _total(covariance, batches), strict=True), last]
+        return list(zip(tensors, _total(covariance, batches), strict=True))
     by_row, by_col = vectors.new_zeros(rows, rows), vectors.new_zeros(cols, cols)
     for c in range(vectors.shape[1]):
         x, x_t = _scattered(covariance.left, vectors[:, c])
@@ -361,7 +373,7 @@ def form_gradients(
         by_col.add_(_product(x_t, _product(x_t, product.row.dense).mT), alpha=float(weights[c]))
     of_rows = _contracted(covariance.row_op, by_row, covariance.left.active_rows, gram_columns)
     of_cols = _contracted(covariance.col_op, by_col, covariance.left.active_cols, gram_columns)
-    return [*zip(tensors, (*of_rows, *of_cols), strict=True), last]
+    return list(zip(tensors, (*of_rows, *of_cols), strict=True))
 
 
 def _scattered(pairs: PairIndex, values: Tensor) -> tuple[Tensor, Tensor]:

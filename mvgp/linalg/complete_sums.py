@@ -111,7 +111,7 @@ class SharedRowsSystem(CompleteRowsSystem):
     def _basis(self) -> tuple[tuple[Tensor, ...], Tensor]:
         basis = shared_basis(self._shorts, self.limits.rows_eigenpairs)
         assert basis is not None  # what this class is for
-        return tuple(values.detach() for values in basis.values), basis.vectors
+        return tuple(values.detach().clamp_min(0) for values in basis.values), basis.vectors
 
     @property
     def _vectors(self) -> Tensor:
@@ -130,7 +130,7 @@ class SharedRowsSystem(CompleteRowsSystem):
         """(Q, L) eigenvalues and (L, L) eigenvectors of the long sides' kernels."""
         basis = shared_basis(self._longs, self.limits.rows_eigenpairs)
         assert basis is not None
-        return torch.stack(basis.values).detach(), basis.vectors
+        return torch.stack(basis.values).detach().clamp_min(0), basis.vectors
 
     def _shifted(self, rhs: Tensor, tolerance: float) -> Tensor:
         """(L, S): solutions of (sum_q lambda_qi K_Lq + noise) x_i = b_i, the columns of B (L, S)."""

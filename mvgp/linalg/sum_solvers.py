@@ -86,7 +86,7 @@ class SumSpectralSolver(SpectralSolver):
     def __init__(self, covariance: LinearOperator, grid: SharedGrid, noise: Tensor) -> None:
         self.op, self.noise, self.pairs = covariance, noise, pair_terms(covariance)[0].left
         self.row_vectors, self.col_vectors = grid.rows.vectors, grid.cols.vectors
-        self.products = grid.eigenvalues().detach()  # (M, N)
+        self.products = grid.eigenvalues().detach().clamp_min(0)  # (M, N)
 
     @cached_property
     def _double(self) -> SumSpectralSolver:
@@ -102,9 +102,9 @@ class StackedPreconditioner:
 
     With the largest products of eigenvalues of all terms, :math:`K_{TT} \approx F F^T + R`, where F (T, k) has the
     observed entries of :math:`\sqrt{\lambda_{qi} \omega_{qj}}\, u_{qi} v_{qj}^T` for the chosen (q, i, j) side by
-    side, and the rest counts by its diagonal R. Then Woodbury's identity inverts :math:`F F^T + R + D`. The terms' eigenvectors
-    need not be orthogonal to one another. Directions are taken until the next one is no larger than the rest is on
-    average (a kernel with a shift has such a rest), or than a tenth of the noise.
+    side, and the rest counts by its diagonal R. Then Woodbury's identity inverts :math:`F F^T + R + D`. The terms'
+    eigenvectors need not be orthogonal to one another. Directions are taken until the next one is no larger than the
+    rest is on average (a kernel with a shift has such a rest), or than half the noise.
 
     :param factors: eigenpairs of both kernels of each term, on the active rows and columns.
     :param diagonal: (T,) of K_TT.
@@ -121,7 +121,7 @@ class StackedPreconditioner:
         pairs: PairIndex,
         noise: Tensor,
         *,
-        cutoff: float = 0.1,
+        cutoff: float = 0.5,
         rest_cutoff: float = 1.5,
     ) -> None:
         self.pairs = pairs

@@ -56,14 +56,24 @@ def grid_covariance(terms: Terms) -> LinearOperator:
     return parts[0] if len(parts) == 1 else CovarianceSumLinearOperator(*parts)
 
 
+def is_pair_covariance(covariance: Any) -> bool:
+    """Whether it is the covariance of a list of cells, under one term or several."""
+    parts = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else (covariance,)
+    return all(isinstance(part, PairLinearOperator) for part in parts)
+
+
 def pair_terms(covariance: Any) -> tuple[PairLinearOperator, ...]:
     """The terms of the covariance of a list of cells, all on the same cells; an error for anything else."""
-    parts = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else (covariance,)
-    if not all(isinstance(part, PairLinearOperator) for part in parts):
+    if not is_pair_covariance(covariance):
         raise InputError(
             f"covariance: expected a PairLinearOperator or a sum of those, got {type(covariance).__name__}"
         )
-    return tuple(parts)
+    return tuple(covariance.linear_ops) if isinstance(covariance, SumLinearOperator) else (covariance,)
+
+
+def operators(covariance: LinearOperator) -> Terms:
+    """K_M and K_N of each term of the covariance of a list of cells."""
+    return tuple((part.row_op, part.col_op) for part in pair_terms(covariance))
 
 
 def product_seconds(covariance: LinearOperator) -> float:
@@ -95,7 +105,8 @@ class SharedBasis:
 def shared_basis(ops: Sequence[LinearOperator], most: int) -> SharedBasis | None:
     """The eigenvectors of covariances (N, N) that are functions of one matrix; None if they are not known to be.
 
-    The eigenvalues carry the gradients of the covariances, with the eigenvectors as constants.
+    The eigenvalues carry the gradients of the covariances, with the eigenvectors as constants; rounding may leave them
+    just below 0.
 
     :param most: N up to which they are computed.
     """
@@ -103,7 +114,7 @@ def shared_basis(ops: Sequence[LinearOperator], most: int) -> SharedBasis | None
     if source is None or ops[0].shape[-1] > most:
         return None
     vectors = source.eigenvectors(ops[0])
-    return SharedBasis(vectors, tuple(_eigenvalues(op, vectors).clamp_min(0) for op in ops))
+    return SharedBasis(vectors, tuple(_eigenvalues(op, vectors) for op in ops))
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,7 @@ class WholeListCovariance(PosteriorCovariance):
     ) -> None:
         self.terms, device = as_terms(ops), as_terms(ops)[0][0].device
         self.noise, self.weight, self.tolerance, self.limits = noise, data.weight, tolerance, limits
+        self.lists = data.lists
         self.pairs = PairIndex(data.rows.to(device), data.cols.to(device), data.shape)
         self._listed = data.pattern.chosen.to(device)  # (A,)
         self._positive = self.pairs.rows * data.shape[1] + self.pairs.cols  # (P,) ascending

@@ -1,6 +1,7 @@
 r"""Posteriors of sums of terms: the cells under each term, and the mean of each term.
 
-The mean of a term is :math:`\psi_q = b_q + k_{Mq} A_q k_{Nq}^T`. Everything a posterior asks of the prior at its cells is a sum over the terms.
+The mean of a term is :math:`\psi_q = b_q + k_{Mq} A_q k_{Nq}^T`. Everything a posterior asks of the prior at its
+cells is a sum over the terms.
 """
 
 from __future__ import annotations

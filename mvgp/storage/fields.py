@@ -115,6 +115,10 @@ class Fields:
         """The names of the parts."""
         return set(self._tree)
 
+    def holds(self, name: str) -> bool:
+        """Whether there is a part of that name, which not every file has."""
+        return name in self._tree
+
     def _wrong(self, name: str, expected: str, got: Any) -> StorageError:
         return StorageError(f"{self.where}.{name}: expected {expected}, got {got!r:.100}")
 
@@ -133,6 +137,10 @@ class Fields:
     def fields(self, name: str) -> Fields:
         """Named parts inside."""
         return Fields(self._get(name), f"{self.where}.{name}")
+
+    def optional_fields(self, name: str) -> Fields | None:
+        """Named parts inside, or None."""
+        return self.optional(name, Fields.fields)
 
     def each(self, name: str, read: Callable[[Fields, str], T]) -> list[T]:
         """A list, each item by a method of this class: ``parts.each("weights", Fields.positive)``."""

@@ -17,39 +17,46 @@ from ..checks import check_flag, check_instance, check_path
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError, StorageError
 from ..linalg.conjugate_gradients import SolveReport
-from ..linalg.pairs import PairIndex, Pattern
+from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.solvers import Method
 from ..linalg.spectra import root
+from ..linalg.sums import Terms
 from ..mean.low_rank import LowRank
 from ..mean.problem import Certificate, SpectralElasticNet, TraceBall
 from ..posteriors.covariance import ConditionalCovariance, NoCovariance, ScaledCovariance, WholeListCovariance
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.gaussian import FullPosterior, GaussianPosterior, TracePosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
+from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from .archive import Tree, read, wrap_storage_errors, write
 from .fields import Budget, Fields, Spending
-from .priors import describe_prior, restore_prior
+from .priors import describe_prior, prior_parts, restore_prior
 from .trial import Operators, align_factors, check_answers, check_operator, check_size
 
 UNLIMITED = Budget(kernels=2**62, memory_bytes=2**62, operations=2**90, iterations=2**62)  # for what is there already
 IMAGE_ERROR = 1e-3  # relative; far above rounding, on this machine or another
 REASONS: dict[str, type[Exception]] = {"InputError": InputError, "SizeError": SizeError}
 COVARIANCES: dict[type[GaussianPosterior], tuple[type, ...]] = {  # that each posterior may have
-    FullPosterior: (ConditionalCovariance,),
+    FullPosterior: (ConditionalCovariance, WholeListCovariance),
     TracePosterior: (ConditionalCovariance, WholeListCovariance, NoCovariance),
+    TraceSumPosterior: (ConditionalCovariance, WholeListCovariance, NoCovariance),
     FactorPosterior: (LaplaceCovariance,),
 }
 POSTERIORS = {kind.__name__: kind for kind in COVARIANCES}
+SUMS = (FullPosterior, TraceSumPosterior)  # that sums of terms can have
+AnyPrior = MatrixGP | SumGP
 _STORED: dict[type, str] = {  # the parts of each class in files, with the attribute where that has another name
     FullPosterior: "noise=_noise evidence_scale=_evidence_scale certificate solve_report",
     TracePosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalty mean=mean_factors",
+    TraceSumPosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalties means",
     FactorPosterior: "noise=_noise objective rank restarts",
     SparseCoefficients: "rows=pattern.rows cols=pattern.cols values",
     LowRankCoefficients: "left right",
     ConditionalCovariance: "tolerance method=_method max_iterations pairs noise",
     LaplaceCovariance: "x z pairs noise",
-    WholeListCovariance: "weight tolerance pairs noise",
+    WholeListCovariance: "weight lists tolerance pairs noise",
     ScaledCovariance: "scale of=inner",
     NoCovariance: "pairs reason error",
     PairIndex: "rows cols",
@@ -81,6 +88,7 @@ SAVED = {
     "of": "conditional: scaled covariances of FullGP and TraceGP",
     "penalty": "penalty: SpectralElasticNet and TraceBall",
 }
+LATER = {"lists"}  # parts that older files do not have
 NAMES = {kind: name for kinds in KINDS.values() for name, kind in kinds.items()}
 READERS: dict[str, Callable[[Fields, str], Any]] = {  # of the parts of plain records; the others are numbers
     "method": Fields.label,
@@ -104,10 +112,20 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
     return {
         "kind": kind,
         "prior": describe_prior(posterior.prior),
-        "coefficients": _describe("coefficients", posterior.coefficients),
+        "coefficients": _describe_coefficients(posterior.coefficients),
         "covariance": _describe("covariance", posterior.conditional),
         "own": _describe("own", posterior),
     }
+
+
+def _describe_coefficients(coefficients: Any) -> Tree:
+    """Of all terms together, or of each; those of whole rows without the position of every cell."""
+    if isinstance(coefficients, list | tuple):
+        return {"kind": "terms", "terms": [_describe_coefficients(own) for own in coefficients]}
+    if type(coefficients) is SparseCoefficients and isinstance(coefficients.pattern, CompleteRows):
+        return {"kind": "whole rows", "chosen": coefficients.pattern.chosen, "values": coefficients.values}
+    tree: Tree = _describe("coefficients", coefficients)
+    return tree
 
 
 def _describe(name: str, value: Any) -> Any:
@@ -129,7 +147,8 @@ def _describe(name: str, value: Any) -> Any:
 def _restore_kind(part: str, parts: Fields) -> type:
     """The class of a part, which has the parts of that class and no others."""
     kind = KINDS[part][parts.text("kind", KINDS[part])]
-    parts.only("kind", *STORED[kind])
+    absent = LATER - parts.keys()
+    parts.only("kind", *(name for name in STORED[kind] if name not in absent))
     return kind
 
 
@@ -145,24 +164,32 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
     kind = POSTERIORS[parts.text("kind", POSTERIORS)]
     parts.only("kind", "prior", "coefficients", "covariance", "own")
     prior = restore_prior(parts.fields("prior"), spending).requires_grad_(False)
-    ops = prior.row_axis.covariance().detach(), prior.col_axis.covariance().detach()
-    sides = [parts.fields("prior").fields(side) for side in ("row", "col")]
-    largest = [check_operator(op, side, thorough=trial) for op, side in zip(ops, sides, strict=True)]
+    terms = tuple((term.row_axis.covariance().detach(), term.col_axis.covariance().detach()) for term in prior.terms)
+    parts.require(len(terms) == 1 or kind in SUMS, "kind", "one that sums of terms have", kind.__name__)
+    ops, largest = terms[0], []
+    for pair, inside in zip(terms, prior_parts(parts.fields("prior")), strict=True):
+        sides = (inside.fields(side) for side in ("row", "col"))
+        bounds = [check_operator(op, side, thorough=trial) for op, side in zip(pair, sides, strict=True)]
+        largest.append(bounds[0] * bounds[1])
     coefficients: Any = _restore_coefficients(parts.fields("coefficients"), prior)
-    covariance = _restore_covariance(parts.fields("covariance"), prior, ops, spending, "covariance")
+    covariance = _restore_covariance(parts.fields("covariance"), prior, terms, spending, "covariance")
     scaled = isinstance(covariance, ScaledCovariance)
     fits = isinstance(covariance.inner if scaled else covariance, COVARIANCES[kind])
     fits = fits and not (scaled and kind is FactorPosterior)
     parts.require(fits, "covariance", f"that of a {kind.__name__}", type(covariance).__name__)
-    if isinstance(coefficients, SparseCoefficients):
-        pattern, pairs = coefficients.pattern, covariance.pairs
-        same = torch.equal(pattern.rows, pairs.rows) and torch.equal(pattern.cols, pairs.cols)
-        parts.require(same, "coefficients", "the pairs that the covariance is given")
-    check_size(parts, prior, coefficients, covariance, largest)
+    each = coefficients if isinstance(coefficients, list) else [coefficients] * len(terms)
+    for held in each:
+        if isinstance(held, SparseCoefficients):
+            same = _same_cells(held.pattern, covariance.inner if scaled else covariance)
+            parts.require(same, "coefficients", "the pairs that the covariance is given")
+    check_size(parts, prior, each, covariance, largest)
     own = parts.fields("own")
     own.only(*STORED[kind])
     if kind is TracePosterior:
         named = _restore_trace(own, prior, ops, coefficients)
+    elif kind is TraceSumPosterior:
+        own.require(isinstance(coefficients, list), "", "the coefficients of each term", "of all")
+        named = _restore_trace_sum(own, prior, terms, coefficients)
     elif kind is FullPosterior:
         fits = isinstance(coefficients, SparseCoefficients)
         own.require(fits, "", "a coefficient for each pair", "a mean of low rank")
@@ -180,7 +207,7 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
         named = {"objective": own.number("objective"), "restarts": restarts, "rank": rank}
     if kind is not FactorPosterior:
         named["evidence_scale"] = own.optional("evidence_scale", Fields.not_negative)
-    posterior = kind(prior, ops, coefficients, covariance, **named)
+    posterior = kind(prior, terms, coefficients, covariance, **named)
     posterior._noise = own.optional("noise", Fields.positive)
     if trial:
         check_answers(posterior, parts)
@@ -191,12 +218,7 @@ def _restore_trace(own: Fields, prior: MatrixGP, ops: Operators, coefficients: A
     certificate, mean = _restore_record(Certificate, own, "certificate"), None
     if own.has("mean"):
         mean = _restore_low_rank(own.fields("mean"), prior, ops)
-        same = (
-            isinstance(coefficients, LowRankCoefficients)
-            and torch.equal(coefficients.right, mean.right)
-            and torch.equal(coefficients.left, mean.left * mean.values)
-        )
-        own.require(same, "mean", "the factors of the coefficients")
+        own.require(_holds(mean, coefficients), "mean", "the factors of the coefficients")
         own.require(certificate.rank == mean.rank, "certificate.rank", str(mean.rank), certificate.rank)
     else:
         fits = isinstance(coefficients, SparseCoefficients)
@@ -205,11 +227,50 @@ def _restore_trace(own: Fields, prior: MatrixGP, ops: Operators, coefficients: A
     return {"certificate": certificate, "penalty": penalty, "mean_factors": mean}
 
 
-def _restore_covariance(parts: Fields, prior: MatrixGP, ops: Operators, spending: Spending, name: str) -> Any:
+def _restore_trace_sum(own: Fields, prior: SumGP, terms: Terms, coefficients: list[Any]) -> dict[str, Any]:
+    certificate = _restore_record(Certificate, own, "certificate")
+    penalties = [
+        SpectralElasticNet(**{name: inner.number(name) for name in STORED[SpectralElasticNet]})
+        for inner in own.each("penalties", Fields.fields)
+        if _restore_kind("penalty", inner) is SpectralElasticNet
+    ]
+    means = own.each("means", Fields.optional_fields)
+    counts = len(penalties) == len(means) == len(coefficients) == len(terms)
+    own.require(counts, "penalties", f"one for each of {len(terms)} terms, and as many means and coefficients")
+    restored = []
+    for inner, term, ops, held in zip(means, prior.terms, terms, coefficients, strict=True):
+        mean = None if inner is None else _restore_low_rank(inner, term, ops)
+        restored.append(mean)
+        own.require(_holds(mean, held), "means", "the factors of the coefficients")
+    rank = sum(mean.rank for mean in restored if mean is not None)
+    own.require(certificate.rank == rank, "certificate.rank", str(rank), certificate.rank)
+    return {"certificate": certificate, "penalties": penalties, "means": restored}
+
+
+def _holds(mean: LowRank | None, coefficients: Any) -> bool:
+    """Whether coefficients are those of a mean of low rank, or of a ridge where there is none."""
+    if mean is None:
+        return isinstance(coefficients, SparseCoefficients)
+    return (
+        isinstance(coefficients, LowRankCoefficients)
+        and torch.equal(coefficients.right, mean.right)
+        and torch.equal(coefficients.left, mean.left * mean.values)
+    )
+
+
+def _same_cells(pattern: Pattern | CompleteRows, covariance: Any) -> bool:
+    """Whether coefficients are on the cells that a covariance is given."""
+    if isinstance(covariance, WholeListCovariance):
+        return isinstance(pattern, CompleteRows) and torch.equal(pattern.chosen, covariance._listed)
+    pairs = covariance.pairs
+    return torch.equal(pattern.rows, pairs.rows) and torch.equal(pattern.cols, pairs.cols)
+
+
+def _restore_covariance(parts: Fields, prior: AnyPrior, terms: Terms, spending: Spending, name: str) -> Any:
     """A covariance; solvers and roots are made again from the prior's kernels."""
     kind = _restore_kind(name, parts)
     if kind is ScaledCovariance:
-        inner = _restore_covariance(parts.fields("of"), prior, ops, spending, "of")
+        inner = _restore_covariance(parts.fields("of"), prior, terms, spending, "of")
         return ScaledCovariance(inner, parts.positive("scale"))
     parts.fields("pairs").only(*STORED[PairIndex])
     pairs = PairIndex(*_restore_cells(parts.fields("pairs"), prior.shape), prior.shape)
@@ -220,6 +281,8 @@ def _restore_covariance(parts: Fields, prior: MatrixGP, ops: Operators, spending
     parts.require(smallest >= 0, "noise", "variances that are not negative", smallest)
     parts.require(smallest > 0, "noise", "positive variances", 0)
     if kind is LaplaceCovariance:
+        parts.require(len(terms) == 1, "", "a covariance that sums of terms have", "another")
+        ops = terms[0]
         for op in ops:  # dense eigenpairs, at most
             spending.need(parts.where, memory_bytes=4 * 8 * op.shape[-1] ** 2, operations=10 * op.shape[-1] ** 3)
         row_root, col_root = root(ops[0]), root(ops[1])
@@ -230,18 +293,33 @@ def _restore_covariance(parts: Fields, prior: MatrixGP, ops: Operators, spending
     parts.require(finest <= tolerance < 1, "tolerance", f"a number from {finest:.2g} to 1", tolerance)
     if kind is WholeListCovariance:
         parts.require(noise.dim() == 0, "noise", "one number", noise.numel())
-        links = PositiveUnlabelled(pairs.rows, pairs.cols, prior.shape, parts.number("weight"))
-        return WholeListCovariance(ops, links, noise, tolerance=tolerance)
+        lists: Any = parts.text("lists", ("linked", "all")) if parts.holds("lists") else "linked"
+        links = PositiveUnlabelled(pairs.rows, pairs.cols, prior.shape, parts.number("weight"), lists=lists)
+        return WholeListCovariance(terms, links, noise, tolerance=tolerance)
     iterations = parts.whole("max_iterations", 1)
     spending.budget.allows("iterations", iterations, f"{parts.where}.max_iterations")
     method = cast(Method, parts.text("method", get_args(Method)))
     complete = noise.dim() == 0 and len(pairs) == prior.shape[0] * prior.shape[1]
     parts.require(method != "spectral" or complete, "method", "another than spectral", "it, which is for whole grids")
-    return ConditionalCovariance(ops, pairs, noise, tolerance=tolerance, method=method, max_iterations=iterations)
+    return ConditionalCovariance(terms, pairs, noise, tolerance=tolerance, method=method, max_iterations=iterations)
 
 
-def _restore_coefficients(parts: Fields, prior: MatrixGP) -> SparseCoefficients | LowRankCoefficients:
-    """One number for each pair, or two factors."""
+def _restore_coefficients(parts: Fields, prior: AnyPrior) -> Any:
+    """One number for each pair, or two factors; or such for each term."""
+    kind = parts.text("kind", (*KINDS["coefficients"], "whole rows", "terms"))
+    if kind == "terms":
+        parts.only("kind", "terms")
+        inside = parts.each("terms", Fields.fields)
+        parts.require(len(inside) == len(prior.terms), "terms", f"{len(prior.terms)} as in the prior", len(inside))
+        for inner in inside:
+            inner.require(inner.text("kind") != "terms", "kind", "coefficients of one term", "terms")
+        return [_restore_coefficients(inner, prior) for inner in inside]
+    if kind == "whole rows":
+        parts.only("kind", "chosen", "values")
+        chosen = parts.positions("chosen", prior.shape[0])
+        parts.require((chosen.diff() > 0).all(), "chosen", "distinct rows, ascending")
+        values = parts.finite("values", prior.dtype, (len(chosen) * prior.shape[1],))
+        return SparseCoefficients(CompleteRows(chosen, prior.shape), values)
     if _restore_kind("coefficients", parts) is LowRankCoefficients:
         return LowRankCoefficients(*_restore_factors(parts, ("left", "right"), prior))
     rows, cols = _restore_cells(parts, prior.shape)
@@ -272,7 +350,7 @@ def _restore_cells(parts: Fields, shape: tuple[int, int]) -> tuple[Tensor, Tenso
 
 
 def _restore_factors(
-    parts: Fields, names: tuple[str, str], prior: MatrixGP, rank: int | None = None
+    parts: Fields, names: tuple[str, str], prior: AnyPrior, rank: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """(M, R) and (N, R), finite"""
     left = parts.finite(names[0], prior.dtype, (prior.shape[0], rank))
@@ -338,7 +416,7 @@ def load(path: str | os.PathLike[str], *, budget: Budget | None = None, trial: b
         return restore_posterior(Fields(read(path, spending.budget), "content"), spending, trial=trial)
 
 
-def _check_same_values(prior: MatrixGP, restored: MatrixGP) -> None:
+def _check_same_values(prior: AnyPrior, restored: AnyPrior) -> None:
     """Refuse a prior of which a parameter or a buffer would be lost, save for priors of hyperparameters."""
     left_out = tuple(f"{name}." for name, module in prior.named_modules() if isinstance(module, Prior))
     values = dict([*restored.named_parameters(), *restored.named_buffers()])

@@ -14,6 +14,7 @@ from scipy import sparse
 from .. import kernels as ours
 from ..errors import InputError
 from ..linalg.spectra import check_covariance
+from ..priors import ProductGraphGP, SumGP
 from ..priors.matrix_gp import Axis, MatrixGP
 from ..priors.means import BiasedMean, ConstantMean, GivenMean, MatrixMean, PopularityMean, RowBiasMean, ZeroMean
 from .archive import Tree
@@ -24,18 +25,24 @@ BIASED = ("base", "row_bias", "col_bias")  # parts of a BiasedMean
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-def describe_prior(prior: MatrixGP) -> Tree:
-    """Everything a prior is made of."""
-    if type(prior) is not MatrixGP:
-        raise InputError(f"prior: expected mvgp.MatrixGP and not a subclass, got {type(prior).__name__}")
+def describe_prior(prior: MatrixGP | SumGP) -> Tree:
+    """Everything a prior is made of; a sum has a list of terms."""
+    for kind in {type(prior) for prior in (prior, *prior.terms)}:
+        if kind not in (MatrixGP, SumGP, ProductGraphGP):
+            raise InputError(f"prior: expected mvgp.MatrixGP and not a subclass, got {kind.__name__}")
     dtype = str(prior.dtype).removeprefix("torch.")
     if dtype not in TYPES:
         raise InputError(f"prior: a posterior can be saved in {' or '.join(TYPES)}, got {dtype}")
     for name, values in [*prior.named_parameters(), *prior.named_buffers()]:
         if values.is_floating_point() and values.dtype != prior.dtype:
             raise InputError(f"prior.{name}: expected {prior.dtype} as in the rest of the prior, got {values.dtype}")
+    if isinstance(prior, SumGP):
+        return {"dtype": dtype, "terms": [_describe_term(term) for term in prior.terms]}
+    return {"dtype": dtype, **_describe_term(prior)}
+
+
+def _describe_term(prior: MatrixGP) -> Tree:
     return {
-        "dtype": dtype,
         "row": _describe_axis(prior.row_axis),
         "col": _describe_axis(prior.col_axis),
         "mean": describe_part(prior.mean_module, "prior.mean_module"),
@@ -53,12 +60,29 @@ def _describe_axis(axis: Axis) -> Tree:
     }
 
 
-def restore_prior(parts: Fields, spending: Spending) -> MatrixGP:
+def restore_prior(parts: Fields, spending: Spending) -> MatrixGP | SumGP:
     """The inverse of :func:`describe_prior`."""
-    parts.only("dtype", "row", "col", "mean")
-    dtype = TYPES[parts.text("dtype", TYPES)]
-    kernels, axes = [], []
     shared: dict[Any, Any] = {}
+    if not parts.holds("terms"):
+        parts.only("dtype", "row", "col", "mean")
+        return _restore_term(parts, TYPES[parts.text("dtype", TYPES)], spending, shared)
+    parts.only("dtype", "terms")
+    dtype, terms = TYPES[parts.text("dtype", TYPES)], []
+    for term in prior_parts(parts):
+        term.only("row", "col", "mean")
+        terms.append(_restore_term(term, dtype, spending, shared))
+        term.require(terms[-1].shape == terms[0].shape, "", f"shape {terms[0].shape}", terms[-1].shape)
+    parts.require(terms, "terms", "at least one term", "none")
+    return SumGP(*terms)
+
+
+def prior_parts(parts: Fields) -> list[Fields]:
+    """What each term of a prior is made of."""
+    return parts.each("terms", Fields.fields) if parts.holds("terms") else [parts]
+
+
+def _restore_term(parts: Fields, dtype: torch.dtype, spending: Spending, shared: dict[Any, Any]) -> MatrixGP:
+    kernels, axes = [], []
     for side in (parts.fields("row"), parts.fields("col")):
         side.only("kernel", "inputs")
         inputs, shape = None, None
@@ -124,6 +148,13 @@ def _restore_precomputed(parts: Fields, context: RestoreContext) -> Kernel:
     return kernel
 
 
+def _restore_constant(parts: Fields, context: RestoreContext) -> Kernel:
+    parts.only("num_items")
+    items = parts.whole("num_items", 1, 2**31 - 1) if parts.has("num_items") else None
+    context.spending.need(parts.where, memory_bytes=8 * 4 * (items or 0))
+    return ours.ConstantKernel(items, dtype=context.dtype, **context.options)
+
+
 def _restore_row_bias(parts: Fields, context: RestoreContext) -> MatrixMean:
     parts.only()
     return RowBiasMean(context.shape[0], context.dtype)
@@ -171,6 +202,7 @@ for _kind in (ours.DiffusionKernel, ours.RegularizedLaplacianKernel, ours.GraphM
     )
 register(ours.PrecomputedKernel, lambda kernel: {"matrix": kernel.matrix}, _restore_precomputed)
 register(ours.FeatureKernel, _describe_features, _restore_features)
+register(ours.ConstantKernel, lambda kernel: {"num_items": kernel.num_items}, _restore_constant)
 for _kind in (theirs.RBFKernel, theirs.RQKernel, theirs.PeriodicKernel, theirs.CosineKernel, theirs.LinearKernel):
     _register(_kind)
 _register(theirs.MaternKernel, nu=lambda parts, name, context: parts.number(name))

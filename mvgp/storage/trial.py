@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from linear_operator import LinearOperator
@@ -25,6 +25,7 @@ from ..posteriors.factor import LaplaceCovariance
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from .fields import Fields
 
 Operators = tuple[LinearOperator, LinearOperator]  # both kernel matrices
@@ -86,22 +87,21 @@ def _not_negative(values: Tensor, parts: Fields, slack: float = 0.0) -> float:
 
 def check_size(
     parts: Fields,
-    prior: MatrixGP,
-    coefficients: SparseCoefficients | LowRankCoefficients,
+    prior: MatrixGP | SumGP,
+    coefficients: Sequence[SparseCoefficients | LowRankCoefficients],
     covariance: PosteriorCovariance | NoCovariance,
-    largest: list[float],
+    largest: Sequence[float],
 ) -> None:
-    """Refuse numbers that overflow in what is computed; ``largest`` are bounds on the entries of both kernels."""
+    """Refuse numbers that overflow in what is computed.
+
+    ``coefficients`` and ``largest``, bounds on the entries of the covariance, are those of each term.
+    """
     room = torch.finfo(prior.dtype).max ** 0.5  # so that squares fit
-    if isinstance(coefficients, SparseCoefficients):
-        size = float(coefficients.values.double().abs().sum())
-    else:
-        left, right = (part.double().abs().sum(0) for part in (coefficients.left, coefficients.right))
-        size = float(left @ right)
-    entry = largest[0] * largest[1]
+    sizes_of = [_size(own) for own in coefficients]
+    size, entry = max(sizes_of), sum(largest)
     numbers = [*prior.mean_module.parameters(), *prior.mean_module.buffers()]
     shift = max((float(part.detach().double().abs().amax()) for part in numbers if part.numel()), default=0.0)
-    bound = size * entry + shift
+    bound = sum(own * each for own, each in zip(sizes_of, largest, strict=True)) + shift
     parts.require(bound < room and size < room, "", f"means that fit in {prior.dtype}", f"a bound of {bound:.3g}")
     if isinstance(covariance, NoCovariance):
         return
@@ -110,6 +110,14 @@ def check_size(
     sizes = (entry * count, float(noise.amax()), 1 / float(noise.amin())) if noise.numel() else (entry,)
     fits = all(0 <= size < room for size in sizes)
     parts.require(fits, "", f"variances that fit in {prior.dtype}", f"kernels up to {entry:.3g}")
+
+
+def _size(coefficients: SparseCoefficients | LowRankCoefficients) -> float:
+    """A bound on the sum of the absolute values of A."""
+    if isinstance(coefficients, SparseCoefficients):
+        return float(coefficients.values.double().abs().sum())
+    left, right = (part.double().abs().sum(0) for part in (coefficients.left, coefficients.right))
+    return float(left @ right)
 
 
 def align_factors(

@@ -283,7 +283,7 @@ def whole_lists(limits, **options):
     links = mvgp.PositiveUnlabelled(key // 45, key % 45, shape=shape, weight=0.1)
     model = mvgp.TraceGP(prior, mvgp.likelihoods.BipartiteRankingLikelihood(noise=0.2), strength=0.5)
     posterior = model.fit(links)
-    ops, noise = posterior.conditional.ops, model.likelihood.noise.detach().reshape(())
+    ops, noise = posterior.conditional.terms, model.likelihood.noise.detach().reshape(())
     tolerance = posterior.conditional.tolerance
     posterior.conditional = condition(ops, links, noise, tolerance=tolerance, limits=limits)
     return posterior, links

@@ -8,7 +8,7 @@ from scipy import sparse
 
 import mvgp
 from mvgp.errors import SizeError
-from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
+from mvgp.kernels import ConstantKernel, DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.linalg import PairIndex
 from mvgp.posteriors.covariance import NoCovariance, WholeListCovariance
@@ -46,8 +46,8 @@ def labelled():
     return mvgp.ObservedMatrix(data.rows, data.cols, torch.where(data.values > 0.5, 1.0, -1.0), (M, N))
 
 
-def links():
-    return mvgp.PositiveUnlabelled([0, 1, 2, 3, 3], [0, 1, 3, 4, 9], shape=(M, N), weight=0.05)
+def links(lists="linked"):
+    return mvgp.PositiveUnlabelled([0, 1, 2, 3, 3], [0, 1, 3, 4, 9], shape=(M, N), weight=0.05, lists=lists)
 
 
 def prior(dtype=torch.float64, mean=None):
@@ -63,6 +63,12 @@ def features(dtype=torch.float64):
     shared = DiffusionKernel(ROWS) + FeatureKernel(torch.ones(M), 0.3)
     linked = sparse.csr_array(randomness.numpy_generator(3).random((N, 5)) > 0.6)
     return mvgp.MatrixGP(shared, DiffusionKernel(COLS) + FeatureKernel(linked, 0.4), dtype=dtype)
+
+
+def added(dtype=torch.float64):
+    """A sum of three terms: inputs, nodes, a main effect."""
+    popular = mvgp.MatrixGP(ConstantKernel(M, 0.5), DiffusionKernel(COLS), dtype=dtype)
+    return prior(dtype, ConstantMean(0.7)) + graphs(dtype, RowBiasMean(torch.linspace(-1, 1, M))) + popular
 
 
 def trace(prior, likelihood, data, **options):
@@ -94,6 +100,16 @@ POSTERIORS = {
     ).fit(observed()),
     "trace, features": lambda dtype: trace(features(dtype), gaussian(), observed()),
     "trace, zero": lambda dtype: trace(graphs(dtype), gaussian(), observed(), strength=2.0, trace_share=1.0),
+    "sum": lambda dtype: mvgp.FullGP(added(dtype), gaussian()).fit(observed(weighted=True)),
+    "sum, whole grid": lambda dtype: mvgp.FullGP(graphs(dtype) + graphs(dtype), gaussian()).fit(
+        observed(torch.arange(M * N))
+    ),
+    "sum, ranking": lambda dtype: mvgp.FullGP(added(dtype), BipartiteRankingLikelihood(noise=0.1)).fit(labelled()),
+    "sum, whole lists": lambda dtype: mvgp.FullGP(added(dtype), gaussian()).fit(links("all")),
+    "sum, trace": lambda dtype: mvgp.TraceGP(
+        added(dtype), gaussian(), strength=[0.2, 0.5, 0.5], trace_share=[0.8, 0.0, 0.0]
+    ).fit(observed()),
+    "full, whole lists": lambda dtype: mvgp.FullGP(graphs(dtype), gaussian()).fit(links("all")),
     "factor": lambda dtype: mvgp.FactorGP(graphs(dtype), gaussian(), rank=2, restarts=1).fit(observed()),
 }
 
@@ -103,6 +119,14 @@ def listed(dtype=torch.float64):
     posterior = POSTERIORS["trace, whole lists"](dtype)
     noise = torch.tensor(0.1, dtype=dtype)
     posterior.conditional = WholeListCovariance(posterior._ops, links(), noise, tolerance=1e-6)
+    return posterior
+
+
+def all_listed(dtype=torch.float64):
+    """The same where every row has a list."""
+    posterior = POSTERIORS["sum, whole lists"](dtype)
+    noise = torch.tensor(0.3, dtype=dtype)
+    posterior.conditional = WholeListCovariance(posterior._terms, links("all"), noise, tolerance=1e-6)
     return posterior
 
 
@@ -127,7 +151,8 @@ def numbers(posterior):
         "noise": posterior.conditional.noise,
         "top": posterior.top(2, 3, num_samples=50).top_probability,
     }
-    if posterior.prior.col_axis.inputs.shape[1] == 2:
+    inputs = posterior.prior.terms[0].col_axis.inputs
+    if len(posterior.prior.terms) == 1 and inputs.shape[1] == 2:
         new = {"col_inputs": torch.tensor([[0.1, 0.2], [-1.0, 0.5]], dtype=torch.float64)}
         found["new mean"] = posterior.mean([1, 2], [0, 1], **new)
         found["new variance"] = posterior.variance([1, 2], [0, 1], **new)

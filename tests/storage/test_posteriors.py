@@ -63,6 +63,30 @@ def test_whole_lists_beyond_the_limit(tmp_path):
     assert examples.bits(mvgp.load(tmp_path / "file")) == examples.bits(posterior)
 
 
+def test_whole_lists_of_every_row(tmp_path):
+    """A sum of terms, with one coefficient for each cell of whole rows, and the rows that have a list."""
+    posterior = examples.all_listed()
+    posterior.save(tmp_path / "file")
+    loaded = mvgp.load(tmp_path / "file")
+    assert loaded.conditional._listed.tolist() == list(range(examples.M))
+    assert type(loaded.coefficients.pattern).__name__ == "CompleteRows"
+    assert examples.bits(loaded) == examples.bits(posterior)
+    for mine, theirs in zip(loaded.terms, posterior.terms, strict=True):
+        assert torch.equal(mine.scores(), theirs.scores())
+
+
+def test_the_terms_of_a_sum_come_back(tmp_path):
+    posterior = examples.POSTERIORS["sum, trace"](torch.float64)
+    posterior.save(tmp_path / "file")
+    loaded = mvgp.load(tmp_path / "file")
+    assert [term.rank for term in loaded.terms] == [term.rank for term in posterior.terms]
+    assert loaded.penalties == posterior.penalties
+    for mine, theirs in zip(loaded.terms, posterior.terms, strict=True):
+        assert torch.equal(mine.scores(), theirs.scores())
+    assert loaded.prior.terms[1].row_kernel.graph is not None
+    assert loaded.prior.terms[1].col_kernel.graph is loaded.prior.terms[2].col_kernel.graph  # shared again
+
+
 def test_a_posterior_without_covariance(tmp_path):
     posterior = examples.silent()
     posterior.save(tmp_path / "file")
