@@ -5,6 +5,7 @@ from .factor import FactorPosterior
 from .fantasies import Fantasies
 from .gaussian import FullPosterior, GaussianPosterior, TracePosterior
 from .ranks import Joint
+from .trace_sum import TraceSumPosterior, TraceTerm
 
 __all__ = [
     "FactorPosterior",
@@ -13,5 +14,7 @@ __all__ = [
     "GaussianPosterior",
     "Joint",
     "TracePosterior",
+    "TraceSumPosterior",
+    "TraceTerm",
     "VarianceEstimate",
 ]
