@@ -165,7 +165,11 @@ class SharedRowsSystem(CompleteRowsSystem):
 def sum_product(terms: Terms, x: Tensor) -> Tensor:
     """(R, N): the sum over terms of K_R X K_N; a row kernel that terms have in common is applied once."""
     groups: list[tuple[LinearOperator, Tensor]] = []  # row kernels, and what they are applied to
+    out = torch.zeros_like(x)
     for row, col in terms:
+        if _is_rank_one(row) or _is_rank_one(col):
+            out += _thin_product(row, col, x)
+            continue
         half = columns_product(col, x.mT).mT  # (R, N)
         for at, (other, total) in enumerate(groups):
             if _same(row, other):
@@ -173,10 +177,17 @@ def sum_product(terms: Terms, x: Tensor) -> Tensor:
                 break
         else:
             groups.append((row, half))
-    out = torch.zeros_like(x)
     for row, half in groups:
         out += columns_product(row, half)
     return out
+
+
+def _thin_product(row: LinearOperator, col: LinearOperator, x: Tensor) -> Tensor:
+    """(R, N): K_R X K_N with a kernel of rank one on an axis: one vector through the other kernel."""
+    if isinstance(row, SpectralLinearOperator) and _is_rank_one(row):
+        return (row.spectrum * row.vectors) @ col._matmul(x.mT @ row.vectors).mT
+    assert isinstance(col, SpectralLinearOperator)
+    return row._matmul(x @ col.vectors) @ (col.spectrum * col.vectors).mT
 
 
 def _same(first: LinearOperator, second: LinearOperator) -> bool:
