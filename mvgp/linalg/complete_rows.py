@@ -9,6 +9,9 @@ and each of them is a function of :math:`K_N`: closed form where its eigenpairs 
 coefficients of its own for each i where it is a polynomial of a sparse matrix, conjugate gradients otherwise. Nothing
 of size N x N is formed for the last two.
 
+Where both kernels are such polynomials and all noise is equal, no eigenpairs are needed at all
+(:mod:`~mvgp.linalg.two_sided`).
+
 Some cells may have another noise (known links beside unlabelled cells). They are few, and enter by Woodbury's identity.
 """
 
@@ -23,11 +26,12 @@ from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
 from ..errors import SizeError
-from . import chebyshev, cost
+from . import chebyshev, cost, two_sided
 from .chebyshev import ChebyshevLinearOperator
 from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from .pairs import BLOCK, Pattern
 from .spectra import SpectralLinearOperator, block
+from .two_sided import TwoSidedSeries
 
 REFINEMENTS = 4  # rounds of iterative refinement
 MOST_TERMS = 512  # of a Chebyshev series; conjugate gradients beyond
@@ -144,6 +148,9 @@ class CompleteRowsSystem:
 
     def _inverse_times(self, rhs: Tensor, tolerance: float, max_iterations: int) -> tuple[Tensor, int]:
         """(R, N): (K + D)^-1 B, and the iterations that the special cells took."""
+        series = self._two_sided(tolerance)
+        if series is not None:
+            return series(rhs.mT).mT if self._flipped else series(rhs), 0
         vectors = self._vectors
         across = rhs if self._flipped else rhs.mT  # (L, S)
         turned = self._shifted(across @ vectors, tolerance)  # (L, S)
@@ -159,6 +166,14 @@ class CompleteRowsSystem:
         )
         turned += self._spread(inner.value.squeeze(1), tolerance)
         return self._back(turned), inner.solve_report.iterations
+
+    def _two_sided(self, tolerance: float) -> TwoSidedSeries | None:
+        """The inverse as a series in both kernels' sparse matrices, where there is one."""
+        short, long = self._short, self._long
+        lazy = isinstance(short, ChebyshevLinearOperator) and isinstance(long, ChebyshevLinearOperator)
+        if self._special is not None or not lazy or short.batch_shape or long.batch_shape:
+            return None
+        return two_sided.inverse_series(short, long, self.noise, tolerance / 10)
 
     def _back(self, turned: Tensor) -> Tensor:
         """(R, N) from (L, S) in the short side's eigenvectors."""

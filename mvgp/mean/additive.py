@@ -43,10 +43,11 @@ from .spectrum_bound import EXACT_LIMIT
 from .traced_terms import traced_term
 
 STEPS = 10  # between two certificates
-MAX_STALLED = 3  # confirmations that their bounds, not the iterate, keep from the tolerance; then it ends
+MAX_STALLED = 4  # confirmations that their bounds, not the iterate, keep from the tolerance; then it ends
+STALLED_SHARE = 0.3  # of the gap that a confirmation waits for, after each of those
 ROUGH_TOLERANCE = 1e-2  # relative duality gap of the rough solution in single precision that comes first
 SOLVE_ACCURACY = 0.1  # relative residual of the ridge terms' system in a step, where it is iterated
-SMALL_PULL = 0.1  # share of the last move of psi; ridge terms that are off by less are put right only once in a step
+SMALL_PULL = 0.5  # share of the last move of psi; ridge terms that are off by less are put right only once in a step
 
 REQUIRES = {"loss": ("__call__", "curvature", "quadratic_bound")}
 
@@ -230,7 +231,7 @@ class _Sum:
         scale = min(1.0 if start is None else start.scale, self.largest_scale)
         momentum, beta, move = 1.0, 0.0, 0.0
         every = STEPS if self.terms else 1
-        while not certificate.converged and taken < max_steps and certify.stalled < MAX_STALLED:
+        while not certify.is_done(certificate) and taken < max_steps:
             step = self._step(here, before, beta, scale, move)
             taken += 1
             if step.energy > step.length > 0 and scale < self.largest_scale:
@@ -379,10 +380,19 @@ class _Certifier:
         self.dual = -float("inf")  # the best of those that were confirmed
 
     def __call__(self, point: _Point, taken: int) -> Certificate:
-        """From leading singular values, which may be too small; confirmed if they are within the tolerance."""
+        """From leading singular values, which may be too small; confirmed if they are within the tolerance.
+
+        After a confirmation whose bounds were too loose the next one has to wait for a smaller gap: that leaves room.
+        """
         dual_of, values = self._dual_of(point), self._leading(point, taken)
         first = self._certificate(point, dual_of(values), taken, None)
-        return self.confirmed(point, taken) if first.converged and self.confirm else first
+        due = self.confirm and first.relative_gap <= self.tolerance * STALLED_SHARE**self.stalled
+        return self._confirmed(point, taken, dual_of, values) if due else first
+
+    def is_done(self, certificate: Certificate) -> bool:
+        """Whether the gap is closed, and confirmed if it is to be; or cannot be confirmed."""
+        is_stated = not self.confirm or certificate.failure_probability is not None
+        return (certificate.converged and is_stated) or self.stalled >= MAX_STALLED
 
     def _leading(self, point: _Point, taken: int) -> list[Tensor]:
         terms = zip(self.sum.terms.values(), point.traced, strict=True)
@@ -390,7 +400,11 @@ class _Certifier:
 
     def confirmed(self, point: _Point, taken: int) -> Certificate:
         """From values that are not too small, up to the stated probability."""
-        dual_of, values = self._dual_of(point), self._leading(point, taken)
+        return self._confirmed(point, taken, self._dual_of(point), self._leading(point, taken))
+
+    def _confirmed(
+        self, point: _Point, taken: int, dual_of: Callable[[Sequence[Tensor]], float], values: list[Tensor]
+    ) -> Certificate:
         estimate, goal = dual_of(values), point.objective * (1 - self.tolerance)
         for at, (term, own) in enumerate(zip(self.sum.terms.values(), point.traced, strict=True)):
 

@@ -19,8 +19,9 @@ from torch import Tensor
 from ..likelihoods.losses import Loss, SinglePrecisionLoss, WeightedLoss, WholeListLoss
 from ..linalg.pair_operator import Factor, PairLinearOperator
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
-from ..linalg.solvers import Solver, make_solver
+from ..linalg.solvers import Solver
 from ..linalg.spectra import SpectralLinearOperator, diagonal_at
+from ..linalg.sum_solvers import make_sum_solver
 from .problem import MeanProblem
 
 DENSE_CELLS = 6000  # observed cells up to which K_R + W^-1 is factored, as it serves many right-hand sides
@@ -102,7 +103,7 @@ class RidgeTerms:
         terms = zip(self.problems, self.weights, strict=True)
         return torch.stack([self._term_diagonal(problem) / weight for problem, weight in terms]).sum(0)
 
-    @cached_property
+    @property
     def damping(self) -> Tensor:
         """(T,): the share W^-1 / (W^-1 + diag K_R)."""
         return self.inverse_metric / (self.inverse_metric + self.diagonal)
@@ -119,11 +120,12 @@ class RidgeTerms:
 
     @cached_property
     def _solver(self) -> Solver | None:
-        """For one term on single cells: with the preconditioner that its kernels need."""
-        if len(self.problems) > 1 or isinstance(self.pattern, CompleteRows):
+        """On single cells, with the preconditioner that the kernels need; a main effect has one of its own."""
+        if isinstance(self.pattern, CompleteRows) or self._main_effect is not None:
             return None
-        problem = self.problems[0]
-        return make_solver(problem.row_op, problem.col_op, self._pairs, self.weights[0] * self.inverse_metric)
+        terms = zip(self.problems, self.weights, strict=True)
+        scaled = tuple((problem.row_op * (1 / weight), problem.col_op) for problem, weight in terms)
+        return make_sum_solver(scaled, self._pairs, self.inverse_metric)
 
     def solve(self, rhs: Tensor, accuracy: float) -> tuple[Tensor, Tensor]:
         """(T,) x with (W^-1 + K_R) x = ``rhs`` (T,) to a relative residual of ``accuracy``, and (T,) K_R x."""
@@ -131,7 +133,7 @@ class RidgeTerms:
             x = torch.cholesky_solve(rhs.double().unsqueeze(1), self._factor).squeeze(1).to(rhs.dtype)
             return x, rhs - self.inverse_metric * x
         if self._solver is not None:
-            x = self._solver.solve(self.weights[0] * rhs.unsqueeze(1), accuracy).value.squeeze(1)
+            x = self._solver.solve(rhs.unsqueeze(1), accuracy).value.squeeze(1)
             return x, self.times(x)
         return self._iterate(rhs, accuracy)
 

@@ -104,8 +104,8 @@ class SumProblem:
         for at, (largest, seen) in enumerate(zip(self.largest, self.seen, strict=True)):
             if largest == 0 and seen:
                 raise InputError(
-                    f"strength: the loss does not see terms[{at}] (a ranking is blind to effects of whole rows), so that "
-                    "there is no lam_max to be relative to; leave the term out, or give penalties"
+                    f"strength: the loss does not see terms[{at}] (a ranking is blind to effects of whole rows), so "
+                    "that there is no lam_max to be relative to; leave the term out, or give penalties"
                 )
         return [largest if seen else 1.0 for largest, seen in zip(self.largest, self.seen, strict=True)]
 

@@ -78,7 +78,7 @@ class ProductGraphGP(SumGP):
         terms = []
         for at, (time, weight) in enumerate(zip(times, weights, strict=True)):
             scaled = ScaleKernel(DiffusionKernel(row_graph, float(time), 0.0, dtype=dtype)).to(dtype)
-            scaled.outputscale = scale * float(weight)
+            scaled.outputscale = torch.tensor(scale * float(weight), dtype=dtype)  # a plain number would be rounded
             other = DiffusionKernel(col_graph, float(time), 0.0, dtype=dtype)
             term = MatrixGP(scaled, other, mean=mean if at == 0 else None, dtype=dtype)
             for kernel in (term.row_kernel, term.col_kernel):
@@ -122,6 +122,7 @@ def diffusion_mixture(
     :param offset: a.
     :param power: p.
     :param tolerance: on the error; the function is 1 at its largest.
+    :param max_terms: more than this is an error.
     :return: (k,) times, (k,) weights, and a bound on the error.
 
     Example:

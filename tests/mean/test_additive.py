@@ -8,7 +8,7 @@ from linear_operator.operators import ZeroLinearOperator
 
 from mvgp.errors import InputError
 from mvgp.likelihoods import SquaredLoss, project_order
-from mvgp.likelihoods.losses import RetargetedLoss, WholeListSquaredLoss
+from mvgp.likelihoods.losses import LossValue, RetargetedLoss, WholeListSquaredLoss
 from mvgp.likelihoods.thresholds import WholeListRankingLoss
 from mvgp.linalg.pairs import CompleteRows, Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, solve_additive, solve_proximal, solve_ridge
@@ -175,6 +175,55 @@ def test_one_term_is_the_problem_of_the_other_solvers(loss, path):
     other = solve_ridge(problem.problems[0], 0.7, tolerance=1e-8, max_iterations=5000)
     assert one.certificate.converged
     assert one.certificate.primal == pytest.approx(other.certificate.primal, rel=2e-8)
+
+
+class LogisticValue(LossValue):
+    """At labels +-1: the conjugate is not quadratic."""
+
+    def conjugate(self, scale):
+        share = (scale * self.gradient.abs()).clamp(1e-300, 1 - 1e-16)
+        return float((share * share.log() + (1 - share) * torch.log1p(-share)).sum())
+
+
+class LogisticLoss:
+    curvature = 0.25
+
+    def __init__(self, labels):
+        self.labels = labels
+
+    def quadratic_bound(self, step):
+        return 0.25 * float(step.square().sum())
+
+    def __call__(self, psi):
+        value = torch.nn.functional.softplus(-self.labels * psi).sum()
+        return LogisticValue(float(value), -self.labels * torch.sigmoid(-self.labels * psi), 0.0, 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["direct", "iterated"])
+@pytest.mark.parametrize("terms", TERMS.values(), ids=list(TERMS))
+def test_a_loss_that_is_not_quadratic_is_certified_by_its_conjugate(terms, path):
+    import cvxpy as cp
+
+    problem = Sum(23, terms, "some cells", "squared", randomness.fixed_numpy_generator)
+    labels = torch.where(problem.values > 0, 1.0, -1.0).double()
+    loss, pattern = LogisticLoss(labels), problem.pattern
+    penalties = [SpectralElasticNet(0.3 * each.lam, each.alpha) for each in problem.penalties]
+    problems = [MeanProblem(each.row_op, each.col_op, pattern, loss) for each in problem.problems]
+    found = solve_additive(problems, penalties, tolerance=1e-7, max_iterations=10_000, **PATHS[path])
+    assert found.certificate.converged
+    total, penalty = 0, 0
+    for pair, net in zip(problem.kernels, penalties, strict=True):
+        spectra = [torch.linalg.eigh(k) for k in pair]
+        g_rows, g_cols = ((v * s.clamp_min(0).sqrt()).numpy() for s, v in spectra)
+        b = cp.Variable((M, N))
+        total = total + g_rows @ b @ g_cols.T
+        penalty = penalty + net.trace * cp.normNuc(b) + net.ridge / 2 * cp.sum_squares(b)
+    psi = cp.hstack([total[int(m), int(n)] for m, n in zip(pattern.rows, pattern.cols, strict=True)])
+    conic = cp.Problem(cp.Minimize(cp.sum(cp.logistic(-cp.multiply(labels.numpy(), psi))) + penalty))
+    conic.solve(solver="CLARABEL", tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
+    assert found.certificate.primal == pytest.approx(conic.value, rel=1e-6)
+    assert found.certificate.dual <= conic.value * (1 + 1e-8)
 
 
 def test_a_trace_term_and_a_ridge_term_on_the_same_kernels_are_huber_like():

@@ -149,7 +149,7 @@ def test_inputs_with_gradients_are_refused_where_a_posterior_would_lose_them():
     with pytest.raises(InputError, match=r"terms\[1\]\.col_inputs"):
         prior.refuse_gradients()
     assert not any(b.requires_grad for b in prior.snapshot().buffers())
-    (gradient,) = torch.autograd.grad(prior([0, 1], [0, 1]).lazy_covariance_matrix.to_dense().sum(), inputs)
+    (gradient,) = torch.autograd.grad(prior([0, 0], [0, 1]).lazy_covariance_matrix.to_dense().sum(), inputs)
     assert gradient.any()
 
 
