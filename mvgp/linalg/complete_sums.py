@@ -27,6 +27,7 @@ from .complete_rows import CompleteRowsSystem, columns_product, inverse_series
 from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from .spectra import SpectralLinearOperator, block, spectral_bounds
 from .sums import Terms, shared_basis, shared_source
+from .two_sided import TwoSidedSeries, sum_inverse_series
 
 FLAT_CONDITION = 300.0  # condition number up to which the diagonal is preconditioner enough
 ROUNDS = 5  # times that conjugate gradients begin anew from the true residual
@@ -150,6 +151,17 @@ class SharedRowsSystem(CompleteRowsSystem):
             return (sum(columns_product(op, dense) * own for op, own in parts) + self.noise * dense).reshape(-1, 1)
 
         return conjugate_gradients(times, rhs.reshape(-1, 1), tolerance=tolerance).value.view(shape)
+
+    def _two_sided(self, tolerance: float) -> TwoSidedSeries | None:
+        """The inverse as a series in both axes' sparse matrices, where there is one."""
+        sides = [[op for op in side if isinstance(op, ChebyshevLinearOperator)] for side in (self._shorts, self._longs)]
+        smooth = ChebyshevLinearOperator | DiagLinearOperator
+        if self._special is not None or not all(isinstance(op, smooth) for op in (*self._shorts, *self._longs)):
+            return None
+        if not sides[0] or not sides[1]:
+            return None
+        terms = list(zip(self._shorts, self._longs, strict=True))
+        return sum_inverse_series(terms, sides[0][0], sides[1][0], self.noise, tolerance / 10)
 
     def _on_nodes(self, nodes: Tensor) -> Tensor:
         """(S, n): what the kernels of the long side add up to for each eigenvalue, at Chebyshev nodes (n,)."""

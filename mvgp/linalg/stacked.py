@@ -132,7 +132,7 @@ class Features:
         return torch.from_numpy(total).to(self._forward)
 
     def largest_square(self) -> float:
-        r"""A bound on the largest eigenvalue of F F^T: the trace, or :math:`\|F\|_1 \|F\|_\infty` if that is smaller."""
+        r"""A bound on the largest eigenvalue of F F^T: its trace, or :math:`\|F\|_1 \|F\|_\infty` where smaller."""
         if self.is_sparse:
             size = abs(self.source)
             sums = [float(np.max(np.asarray(size.sum(axis=axis)), initial=0.0)) for axis in (0, 1)]
