@@ -27,6 +27,7 @@ from .complete_rows import CompleteRowsSystem, columns_product, inverse_series
 from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from .spectra import SpectralLinearOperator, block, spectral_bounds
 from .sums import Terms, shared_basis, shared_source
+from .two_sided import TwoSidedSeries, sum_inverse_series
 
 FLAT_CONDITION = 300.0  # condition number up to which the diagonal is preconditioner enough
 ROUNDS = 5  # times that conjugate gradients begin anew from the true residual
@@ -154,6 +155,17 @@ class SharedRowsSystem(CompleteRowsSystem):
 
         return conjugate_gradients(times, rhs.reshape(-1, 1), tolerance=tolerance).value.view(shape)
 
+    def _two_sided(self, tolerance: float) -> TwoSidedSeries | None:
+        """The inverse as a series in both axes' sparse matrices, where there is one."""
+        sides = [[op for op in side if isinstance(op, ChebyshevLinearOperator)] for side in (self._shorts, self._longs)]
+        smooth = ChebyshevLinearOperator | DiagLinearOperator
+        if self._special is not None or not all(isinstance(op, smooth) for op in (*self._shorts, *self._longs)):
+            return None
+        if not sides[0] or not sides[1]:
+            return None
+        terms = list(zip(self._shorts, self._longs, strict=True))
+        return sum_inverse_series(terms, sides[0][0], sides[1][0], self.noise, tolerance / 10)
+
     def _on_nodes(self, nodes: Tensor) -> Tensor:
         """(S, n): what the kernels of the long side add up to for each eigenvalue, at Chebyshev nodes (n,)."""
         lines = []
@@ -168,7 +180,11 @@ class SharedRowsSystem(CompleteRowsSystem):
 def sum_product(terms: Terms, x: Tensor) -> Tensor:
     """(R, N): the sum over terms of K_R X K_N; a row kernel that terms have in common is applied once."""
     groups: list[tuple[LinearOperator, Tensor]] = []  # row kernels, and what they are applied to
+    out = torch.zeros_like(x)
     for row, col in terms:
+        if _is_rank_one(row) or _is_rank_one(col):
+            out += _thin_product(row, col, x)
+            continue
         half = columns_product(col, x.mT).mT  # (R, N)
         for at, (other, total) in enumerate(groups):
             if _same(row, other):
@@ -176,10 +192,17 @@ def sum_product(terms: Terms, x: Tensor) -> Tensor:
                 break
         else:
             groups.append((row, half))
-    out = torch.zeros_like(x)
     for row, half in groups:
         out += columns_product(row, half)
     return out
+
+
+def _thin_product(row: LinearOperator, col: LinearOperator, x: Tensor) -> Tensor:
+    """(R, N): K_R X K_N with a kernel of rank one on an axis: one vector through the other kernel."""
+    if isinstance(row, SpectralLinearOperator) and _is_rank_one(row):
+        return (row.spectrum * row.vectors) @ col._matmul(x.mT @ row.vectors).mT
+    assert isinstance(col, SpectralLinearOperator)
+    return row._matmul(x @ col.vectors) @ (col.spectrum * col.vectors).mT
 
 
 def _same(first: LinearOperator, second: LinearOperator) -> bool:

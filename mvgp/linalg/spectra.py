@@ -103,6 +103,8 @@ def spectral_bounds(op: LinearOperator) -> tuple[float, float]:
     if isinstance(op, SpectralLinearOperator):
         complete = op.vectors.shape[0] == op.vectors.shape[1]
         return (max(float(op.spectrum.min()), 0.0) if complete else 0.0), float(op.spectrum.max())
+    if isinstance(op, GramLinearOperator) and not op.batch_shape:
+        return 0.0, float(op.scale) * op.features.largest_square()
     if isinstance(op, DiagLinearOperator):
         diagonal = op.diagonal()
         return max(float(diagonal.min()), 0.0), float(diagonal.max())

@@ -131,6 +131,15 @@ class Features:
         total = np.asarray(self.source.multiply(self.source).sum(axis=1)).ravel()
         return torch.from_numpy(total).to(self._forward)
 
+    def largest_square(self) -> float:
+        r"""A bound on the largest eigenvalue of F F^T: its trace, or :math:`\|F\|_1 \|F\|_\infty` where smaller."""
+        if self.is_sparse:
+            size = abs(self.source)
+            sums = [float(np.max(np.asarray(size.sum(axis=axis)), initial=0.0)) for axis in (0, 1)]
+        else:
+            sums = [float(self._forward.abs().sum(axis).amax()) if self._forward.numel() else 0.0 for axis in (0, 1)]
+        return min(sums[0] * sums[1], float(self.squared_norms().sum()))
+
     def to(self, dtype: torch.dtype, device: torch.device) -> Features:
         """The same features in another dtype or on another device; itself when nothing changes."""
         if dtype == self.dtype and device == self._forward.device:

@@ -8,9 +8,11 @@ solution of the linear system over all cells costs little more than one product 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from linear_operator import LinearOperator
 from torch import Tensor
 
 from . import chebyshev
@@ -79,13 +81,29 @@ def inverse_series(
 
     :param tolerance: relative error of the series, about.
     """
-    own = [chebyshev.coefficients(op.values.detach().double()) for op in (left, right)]
+    return sum_inverse_series([(left, right)], left, right, noise, tolerance)
+
+
+def sum_inverse_series(
+    terms: Sequence[tuple[LinearOperator, LinearOperator]],
+    left: ChebyshevLinearOperator,
+    right: ChebyshevLinearOperator,
+    noise: float,
+    tolerance: float,
+) -> TwoSidedSeries | None:
+    r""":math:`(\sum_q f_q(S) \otimes h_q(R) + \sigma^2 I)^{-1}`; None where it would take too many nodes or terms.
+
+    :param terms: f_q(S) and h_q(R), each a Chebyshev operator or a multiple of the identity.
+    :param left: one of those of S.
+    :param right: one of those of R.
+    :param tolerance: relative error of the series, about.
+    """
     finest = max(tolerance, 8 * torch.finfo(left.dtype).eps)
     count = 16
     while count <= MOST_NODES:
         nodes = chebyshev.nodes(count, device=left.device)
-        f, h = (chebyshev.evaluate(series, nodes).clamp_min(0) for series in own)
-        table = 1 / (f.unsqueeze(1) * h + noise)  # (n, n)
+        f, h = (torch.stack([_at_nodes(op, nodes) for op in side]) for side in zip(*terms, strict=True))  # (Q, n)
+        table = 1 / (f.mT @ h + noise)  # (n, n)
         table = chebyshev.coefficients(chebyshev.coefficients(table).mT).mT  # c (n, n)
         sizes = [_needed(table.abs().sum(side), finest) for side in (1, 0)]
         if max(sizes) < 0.75 * count:  # the rest of the coefficients are noise
@@ -97,6 +115,13 @@ def inverse_series(
             return TwoSidedSeries(left.matrix, right.matrix, *(part.to(left.dtype) for part in factors))
         count *= 2
     return None
+
+
+def _at_nodes(op: LinearOperator, nodes: Tensor) -> Tensor:
+    """(n,): the function of an operator at Chebyshev nodes, in double precision."""
+    if isinstance(op, ChebyshevLinearOperator):
+        return chebyshev.evaluate(chebyshev.coefficients(op.values.detach().double()), nodes).clamp_min(0)
+    return op.diagonal()[0].detach().double().expand(len(nodes))
 
 
 def _needed(sizes: Tensor, tolerance: float) -> int:

@@ -8,6 +8,7 @@ import torch
 from linear_operator import to_linear_operator
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
+from scipy import sparse
 
 import mvgp
 from mvgp.errors import InputError, NotPositiveSemidefiniteError
@@ -18,7 +19,7 @@ from mvgp.linalg.cost import Limits
 from mvgp.linalg.kronecker import CovarianceSumLinearOperator
 from mvgp.linalg.pair_operator import PairLinearOperator
 from mvgp.linalg.pairs import PairIndex
-from mvgp.linalg.spectra import SpectralLinearOperator
+from mvgp.linalg.spectra import SpectralLinearOperator, spectral_bounds
 from mvgp.linalg.stacked import Features, GramLinearOperator
 from mvgp.linalg.sum_solvers import StackedPreconditioner, make_sum_solver
 from mvgp.linalg.sums import (
@@ -186,6 +187,14 @@ def test_a_preconditioner_that_is_not_positive_definite_says_so():
     diagonal = pair_covariance(terms, pairs).diagonal().float()
     with pytest.raises(NotPositiveSemidefiniteError, match="preconditioner"):
         StackedPreconditioner(factors, diagonal, pairs, torch.full((35,), 0.1), rest_cutoff=0.0)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_features_bound_their_spectrum(is_sparse):
+    matrix = draw(6, 4, number=3) * (draw(6, 4, number=4) > 0)
+    features = Features(sparse.csr_array(matrix.numpy()) if is_sparse else matrix)
+    op = GramLinearOperator(torch.tensor(0.7).double(), features)
+    assert spectral_bounds(op)[1] >= float(torch.linalg.eigvalsh(op.to_dense())[-1]) - 1e-12
 
 
 # Whole rows ---------------------------------------------------------------------------------------
