@@ -25,8 +25,7 @@ from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..posteriors.updates import Fit
 from ..priors.matrix_gp import MatrixGP
-from .trace_gp import Recipe, known_links, low_rank_duals
-from .updates import remembered
+from .trace_gp import Recipe, known_links, low_rank_duals, remembered
 
 TOO_LONG = (
     f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "

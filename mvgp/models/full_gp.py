@@ -31,8 +31,8 @@ from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fit, moved_coefficients, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..tensor_checks import check_cells, check_matrix
-from .trace_gp import Recipe, known_links, trace_posterior, trace_problem
-from .updates import moved_solution, remembered
+from .trace_gp import Recipe, known_links, remembered, trace_posterior, trace_problem
+from .updates import moved_solution
 
 MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists
 

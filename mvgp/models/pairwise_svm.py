@@ -36,8 +36,7 @@ from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fit, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
-from .trace_gp import known_links
-from .updates import remembered
+from .trace_gp import known_links, remembered
 
 SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (

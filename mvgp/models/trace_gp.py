@@ -57,7 +57,7 @@ from ..posteriors.updates import Fit, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..tensor_checks import check_list
-from .updates import moved_solution, remembered
+from .updates import moved_solution
 
 Solver = Literal["proximal", "dense", "hybrid"]
 MAX_STRENGTHS = 10**6  # of a path
@@ -107,6 +107,16 @@ class Recipe(gpytorch.Module):
                 f"likelihood: expected a positive finite noise variance in {noise.dtype}, got {float(noise)!r}"
             )
         return noise[0]
+
+
+def remembered(model: Any, prior: MatrixGP) -> Any:
+    """A copy of a model as it is now around ``prior``, a snapshot of its own: what a posterior goes on with."""
+    memo: dict[int, Any] = {id(model.prior): prior}
+    parts = getattr(model, "likelihood", None)
+    for values in () if parts is None else (*parts.parameters(), *parts.buffers()):
+        if not values.is_leaf:  # torch copies no others
+            memo[id(values)] = values.detach().clone()
+    return copy.deepcopy(model, memo)
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ class GaussianPosterior(RankQueries, NewObservations):
             >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
             >>> why = mvgp.FullGP(mvgp.MatrixGP(two, four), likelihood).fit(data).explain(0, 1)
             >>> list(zip(why.rows.tolist(), why.cols.tolist(), why.shares.round(decimals=2).tolist()))
-            [(0, 0, 0.97), (1, 1, -0.53)]
+            [(0, 0, 0.95), (1, 1, -0.44)]
 
         """
         if self._duals is None:
