@@ -35,9 +35,9 @@ from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import check_cells, check_matrix
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit
-from .recipe import Recipe
+from .recipe import Recipe, remembered
 from .trace_gp import known_links, trace_posterior, trace_problem
-from .updates import moved_solution, remembered
+from .updates import moved_solution
 
 MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists
 

@@ -36,8 +36,8 @@ from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fit, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
+from .recipe import remembered
 from .trace_gp import known_links
-from .updates import remembered
 
 SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (

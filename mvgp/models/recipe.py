@@ -127,3 +127,13 @@ def fixed_noise(likelihood: FixedNoiseGaussianLikelihood, data: Any) -> Observed
 def constant_copy(likelihood: Any, prior: MatrixGP | SumGP) -> Any:
     """The likelihood as it is now, in the precision of the prior."""
     return copy.deepcopy(likelihood).to(prior.dtype).requires_grad_(False).eval()
+
+
+def remembered(model: Any, prior: MatrixGP | SumGP) -> Any:
+    """A copy of a model as it is now around ``prior``, a snapshot of its own: what a posterior goes on with."""
+    memo: dict[int, Any] = {id(model.prior): prior}
+    parts = getattr(model, "likelihood", None)
+    for values in () if parts is None else (*parts.parameters(), *parts.buffers()):
+        if not values.is_leaf:  # torch copies no others
+            memo[id(values)] = values.detach().clone()
+    return copy.deepcopy(model, memo)

@@ -57,9 +57,9 @@ from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
 from ..tensor_checks import check_list
 from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
-from .recipe import Recipe, constant_copy
+from .recipe import Recipe, constant_copy, remembered
 from .trace_sum import SumProblem, TermPenalties, sum_posterior, sum_problem
-from .updates import moved_solution, remembered
+from .updates import moved_solution
 
 Solver = Literal["proximal", "dense", "hybrid"]
 MAX_STRENGTHS = 10**6  # of a path

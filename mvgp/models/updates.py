@@ -1,10 +1,8 @@
-"""What a model goes on with when its posterior is given other data: its settings then, and the old mean."""
+"""What the solver of a mean starts from when a posterior is given other data: the old mean."""
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
-from typing import Any
 
 from ..mean.low_rank import MeanSolution
 from ..mean.problem import Certificate, MeanProblem
@@ -12,18 +10,6 @@ from ..mean.ridge import RidgeSolution, kernel_product
 from ..posteriors.gaussian import GaussianPosterior, TracePosterior
 from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import moved_coefficients
-from ..priors.matrix_gp import MatrixGP
-from ..priors.sums import SumGP
-
-
-def remembered(model: Any, prior: MatrixGP | SumGP) -> Any:
-    """A copy of a model as it is now around ``prior``, a snapshot of its own: what a posterior goes on with."""
-    memo: dict[int, Any] = {id(model.prior): prior}
-    parts = getattr(model, "likelihood", None)
-    for values in () if parts is None else (*parts.parameters(), *parts.buffers()):
-        if not values.is_leaf:  # torch copies no others
-            memo[id(values)] = values.detach().clone()
-    return copy.deepcopy(model, memo)
 
 
 def moved_solution(posterior: GaussianPosterior, problem: MeanProblem) -> MeanSolution | RidgeSolution | None:

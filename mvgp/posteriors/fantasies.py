@@ -16,7 +16,10 @@ from .query import Query
 
 
 class Fantasies:
-    """S posteriors on the same pairs, with S means and one covariance, which does not depend on the values.
+    r"""S posteriors on the same pairs, with S means and one covariance, which does not depend on the values.
+
+    .. math:: \psi_s = b + K_{*T} (K_{TT} + D)^{-1} (r_s - b_T), \qquad
+        S = K_{**} - K_{*T} (K_{TT} + D)^{-1} K_{T*}
 
     Made by ``posterior.fantasise``.
 
