@@ -62,7 +62,18 @@ def log_marginal(
     pairs = pair_terms(joint.lazy_covariance_matrix)[0].left
     noise = noise_of(likelihood, joint.loc, data.weights, pairs)
     result = pair_log_marginal(joint.lazy_covariance_matrix, data.values.to(joint.loc) - joint.loc, noise, settings)
-    return replace(result, value=result.value + data.replicate_log_prob(noise_of(likelihood, joint.loc, None, pairs)))
+    return replace(result, value=result.value + replicate_term(likelihood, data, joint.loc))
+
+
+def replicate_term(likelihood: GaussianLikelihood, data: ObservedMatrix, like: Tensor) -> Tensor:
+    """() what merged replicates say about the noise; 0 where none were merged."""
+    if data.num_measurements == len(data):
+        return torch.zeros_like(like[:1].sum())
+    if isinstance(likelihood, AxisNoiseGaussianLikelihood):
+        raise InputError(
+            "data: merged replicates go with one noise variance; a noise of each row or column needs them apart"
+        )
+    return data.replicate_log_prob(noise_of(likelihood, like, None))
 
 
 def check_problem(prior: Any, data: Any) -> None:

@@ -21,12 +21,12 @@ from ..posteriors.covariance import (
     condition,
     kernel_operators,
 )
+from ..posteriors.explain import known_links, low_rank_duals
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..posteriors.updates import Fit
 from ..priors.matrix_gp import MatrixGP
 from .recipe import Recipe, remembered
-from .trace_gp import known_links, low_rank_duals
 
 TOO_LONG = (
     f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "

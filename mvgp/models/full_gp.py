@@ -26,7 +26,7 @@ from ..linalg.updates import UpdatedSolver
 from ..mean.problem import Certificate, MeanProblem, SpectralElasticNet, warn_or_raise
 from ..mean.ridge import RidgeSolution, kernel_product, solve_ridge
 from ..posteriors.covariance import ConditionalCovariance, PosteriorCovariance, condition, prior_terms, unscaled
-from ..posteriors.explain import Duals
+from ..posteriors.explain import Duals, known_links
 from ..posteriors.fantasies import Fantasies
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
@@ -36,7 +36,7 @@ from ..priors.sums import SumGP
 from ..tensor_checks import check_cells, check_matrix
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit
 from .recipe import Recipe, remembered
-from .trace_gp import known_links, trace_posterior, trace_problem
+from .trace_gp import trace_posterior, trace_problem
 from .updates import moved_solution
 
 MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists

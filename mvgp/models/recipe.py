@@ -133,7 +133,7 @@ def remembered(model: Any, prior: MatrixGP | SumGP) -> Any:
     """A copy of a model as it is now around ``prior``, a snapshot of its own: what a posterior goes on with."""
     memo: dict[int, Any] = {id(model.prior): prior}
     parts = getattr(model, "likelihood", None)
-    for values in () if parts is None else (*parts.parameters(), *parts.buffers()):
+    for values in (*parts.parameters(), *parts.buffers()) if isinstance(parts, torch.nn.Module) else ():
         if not values.is_leaf:  # torch copies no others
             memo[id(values)] = values.detach().clone()
     return copy.deepcopy(model, memo)

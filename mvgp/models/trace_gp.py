@@ -26,7 +26,6 @@ from ..checks import (
     whole,
 )
 from ..data.observed import ObservedMatrix
-from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, long_dot
 from ..likelihoods.pointwise import PointwiseLoss, is_pointwise
@@ -40,7 +39,6 @@ from ..mean.problem import (
     SpectralElasticNet,
     TraceBall,
     dual_bound,
-    times,
     warn_or_raise,
 )
 from ..mean.proximal import solve_proximal
@@ -48,7 +46,7 @@ from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.sites import newton_mean
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
-from ..posteriors.explain import Duals
+from ..posteriors.explain import Duals, known_links, low_rank_duals
 from ..posteriors.gaussian import GaussianPosterior, TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
 from ..posteriors.updates import Fit, updated_covariance
@@ -192,27 +190,6 @@ def trace_posterior(
     posterior._noise, posterior._duals = setup.noise if sites is None else None, duals
     posterior.likelihood, posterior.sites = setup.likelihood, sites
     return posterior
-
-
-def known_links(data: Data) -> Tensor | None:
-    """(P,): which of the cells of whole lists are links; None for observed pairs, all of which are known."""
-    return data.positions if isinstance(data, PositiveUnlabelled) else None
-
-
-def low_rank_duals(
-    problem: MeanProblem, mean: LowRank, values: Tensor, penalty: Penalty, known: Tensor | None
-) -> Duals:
-    """What the observed pairs carry of a mean of low rank, equation (14).
-
-    :param values: (T,) minus the gradient of the loss at the mean.
-    """
-    if isinstance(penalty, SpectralElasticNet):
-        slopes = penalty.trace + penalty.ridge * mean.values
-    else:  # the ball's multiplier takes the place of l1: the gradient's singular values along the mean are equal to it
-        theta, _ = problem.sparse(values)
-        slopes = (mean.left_image * times(theta, mean.right_image)).sum(0).mean().expand(mean.rank)
-    factors = (mean.left, mean.right, mean.left_image, mean.right_image)
-    return Duals(problem.pattern, values, known, factors, mean.values / slopes)
 
 
 def _solve(

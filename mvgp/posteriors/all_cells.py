@@ -85,7 +85,7 @@ def row_variances(
             return VarianceEstimate(scale * estimate.values, scale * estimate.error, estimate.probes)
     elif method == "stochastic":
         raise InputError(f"method: {type(conditional).__name__} has no stochastic variances, got {method!r}")
-    cols = torch.arange(len(query.col_side), device=rows.device)
+    cols = torch.arange(query.pairs.shape[1], device=rows.device)
     values = [
         conditional.variance(query.cells(row.expand(len(cols)), cols)) for row in tqdm(rows, disable=not progress)
     ]

@@ -357,7 +357,7 @@ class WholeListCovariance(PosteriorCovariance):
 
     def _refuse_gradient(self, query: Query) -> None:
         """Bounds from the nearest cells jump where other cells become the nearest."""
-        for side in (query.row_side, query.col_side):
+        for side in (side for part in query.parts for side in (part.row_side, part.col_side)):
             if side.carries_gradient:
                 raise InputError(
                     f"{side.axis.name}_inputs: requires a gradient, which bounds of variances given whole lists do not "

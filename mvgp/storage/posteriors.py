@@ -10,21 +10,12 @@ from operator import attrgetter
 from typing import Any, cast, get_args
 
 import torch
-from gpytorch.constraints import GreaterThan
-from gpytorch.likelihoods import (
-    BernoulliLikelihood,
-    GaussianLikelihood,
-    LaplaceLikelihood,
-    PoissonLikelihood,
-    StudentTLikelihood,
-)
 from gpytorch.priors import Prior
 from torch import Tensor
 
 from ..checks import check_flag, check_instance, check_path
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError, StorageError
-from ..likelihoods.pointwise import LogisticLikelihood, LogPoissonLikelihood
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.solvers import Method
@@ -42,6 +33,7 @@ from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from .archive import Tree, read, wrap_storage_errors, write
 from .fields import Budget, Fields, Spending
+from .likelihoods import describe_likelihood, restore_likelihood
 from .priors import describe_prior, prior_parts, restore_prior
 from .trial import Operators, align_factors, check_answers, check_operator, check_size
 
@@ -98,15 +90,6 @@ SAVED = {
     "of": "conditional: scaled covariances of FullGP and TraceGP",
     "penalty": "penalty: SpectralElasticNet and TraceBall",
 }
-LIKELIHOODS: dict[str, tuple[type, dict[str, float]]] = {  # parameters, and what each is above; others are not kept
-    "gaussian": (GaussianLikelihood, {"noise": 0.0}),
-    "bernoulli": (BernoulliLikelihood, {}),
-    "logistic": (LogisticLikelihood, {}),
-    "log poisson": (LogPoissonLikelihood, {}),
-    "poisson": (PoissonLikelihood, {}),
-    "laplace": (LaplaceLikelihood, {"noise": 0.0}),
-    "student": (StudentTLikelihood, {"noise": 0.0, "deg_free": 2.0}),
-}
 LATER = {"lists"}  # parts that older files do not have
 NAMES = {kind: name for kinds in KINDS.values() for name, kind in kinds.items()}
 READERS: dict[str, Callable[[Fields, str], Any]] = {  # of the parts of plain records; the others are numbers
@@ -137,28 +120,6 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
     }
 
 
-def _describe_likelihood(likelihood: Any) -> Tree | None:
-    """Its kind and parameters; None for one of another kind, without which a posterior makes no predictions."""
-    for name, (kind, parameters) in LIKELIHOODS.items():
-        if type(likelihood) is kind:
-            return {"kind": name, **{part: float(getattr(likelihood, part)) for part in parameters}}
-    return None
-
-
-def _restore_likelihood(own: Fields, name: str, dtype: torch.dtype) -> Any:
-    parts = own.fields(name)
-    kind, parameters = LIKELIHOODS[parts.text("kind", LIKELIHOODS)]
-    parts.only("kind", *parameters)
-    # without a transform the value is its own raw number, to the last bit
-    options = {f"{part}_constraint": GreaterThan(above, transform=None) for part, above in parameters.items()}
-    likelihood = kind(**options).to(dtype)
-    for part, above in parameters.items():
-        value = parts.positive(part)
-        parts.require(value > above, part, f"a number above {above:g}", value)
-        setattr(likelihood, part, torch.tensor(value, dtype=dtype))
-    return likelihood.requires_grad_(False).eval()
-
-
 def _describe_coefficients(coefficients: Any) -> Tree:
     """Of all terms together, or of each; those of whole rows without the position of every cell."""
     if isinstance(coefficients, list | tuple):
@@ -172,7 +133,7 @@ def _describe_coefficients(coefficients: Any) -> Tree:
 def _describe(name: str, value: Any) -> Any:
     """An object by its parts, a class by its name, and a number as a plain one."""
     if name == "likelihood":
-        return _describe_likelihood(value)
+        return describe_likelihood(value)
     if name in KINDS and type(value) not in KINDS[name].values():
         raise InputError(f"{SAVED[name]} can be saved, got {type(value).__name__}")
     if type(value) in STORED:
@@ -254,7 +215,7 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
     posterior = kind(prior, terms, coefficients, covariance, **named)
     posterior._noise = own.optional("noise", Fields.positive)
     if predicts and isinstance(posterior, Predictions):
-        posterior.likelihood = own.optional("likelihood", partial(_restore_likelihood, dtype=prior.dtype))
+        posterior.likelihood = own.optional("likelihood", partial(restore_likelihood, dtype=prior.dtype))
     if trial:
         check_answers(posterior, parts)
     return posterior
