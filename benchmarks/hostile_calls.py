@@ -65,6 +65,8 @@ SIGNATURE = re.compile(r"unexpected keyword|required (positional|keyword)|multip
 # What the library itself makes and hands out: records of results. Their methods are called, their constructors are not
 # meant for users. Protocols and errors are no callables either.
 RECORDS = [
+    "AdditivePart",
+    "AdditiveSolution",
     "AlternatingSolution",
     "Certificate",
     "Choice",
@@ -115,6 +117,8 @@ RECORDS = [
     "TopTable",
     "TraceBound",
     "TracePosterior",
+    "TraceSumPosterior",
+    "TraceTerm",
     "VarianceEstimate",
     "LowRank",
     "Joint",
@@ -390,6 +394,8 @@ def kernel_cases() -> Iterator[Case]:
     yield case(kernels.FeatureKernel, lambda: {"features": features, "variance": 0.5, "dtype": torch.float64})
     yield setter(lambda: kernels.FeatureKernel(features), "variance", 0.5)
     yield method(lambda: kernels.FeatureKernel(features), "forward", **nodes)
+    yield case(kernels.ConstantKernel, lambda: {"num_items": M, "variance": 0.5, "dtype": torch.float64})
+    yield setter(lambda: kernels.ConstantKernel(M), "variance", 0.5)
     yield case(kernels.PrecomputedKernel, lambda: {"matrix": psd(M)})
     yield method(lambda: kernels.PrecomputedKernel(psd(M)), "forward", **nodes)
 
@@ -407,9 +413,27 @@ def prior_cases() -> Iterator[Case]:
             "dtype": torch.float64,
         },
     )
-    yield method(prior, "pairs", **at)
-    yield method(prior, "forward", **at)
-    yield method(prior, "sample", generator=torch.Generator())
+    for owner in (prior, lambda: prior() + inputs_prior()):
+        yield method(owner, "pairs", **at)
+        yield method(owner, "forward", **at)
+        yield method(owner, "sample", generator=torch.Generator())
+    numbers = {"offset": 0.5, "power": 1.5, "variance": 2.0, "tolerance": 1e-2, "max_terms": 6}
+    yield case(priors.ProductGraphGP, lambda: {"row_graph": graph(), "col_graph": graph(N), **numbers})
+    for name, own in (("regularised", {"scale": 0.5}), ("matern", {"nu": 1.5, "reach": 0.5})):
+        yield case(
+            getattr(priors.ProductGraphGP, name), lambda own=own: {"row_graph": graph(), "col_graph": graph(N), **own}
+        )
+    eigenvalues = torch.tensor([0.0, 1.0]).double()
+    yield method(
+        lambda: priors.ProductGraphGP(graph(), graph(N)),
+        "spectrum",
+        row_eigenvalues=eigenvalues,
+        col_eigenvalues=eigenvalues,
+    )
+    both_means = lambda: priors.SumMean(priors.ConstantMean(0.1), priors.RowBiasMean(M))  # noqa: E731
+    for name in ("at", "block", "forward"):
+        yield method(both_means, name, **at)
+    yield method(both_means, "check_shape", shape=(M, N))
     made = {
         priors.ZeroMean: lambda: {"dtype": torch.float64},
         priors.ConstantMean: lambda: {"constant": 0.5, "dtype": torch.float64},
@@ -600,6 +624,9 @@ def solver_cases() -> Iterator[Case]:
     for one in (solvers.solve_dense, solvers.solve_hybrid, solvers.solve_proximal):
         yield case(one, lambda: {**base(), **limits})
     yield case(solvers.solve_ridge, lambda: {"problem": problem(), "l2": 0.5, **limits})
+    nets = [mvgp.SpectralElasticNet(0.3, 0.8), mvgp.SpectralElasticNet(0.3, 0.0)]
+    more = {"exact_limit": 8, "single_from": 100, "dense_cells": 8}
+    yield case(solvers.solve_additive, lambda: {"problems": [problem()] * 2, "penalties": list(nets), **limits, **more})
     yield case(
         solvers.solve_alternating,
         lambda: {**base(), "retarget": lambda psi: psi * 0.5, "start": weights, "rounds": 2, **limits},
@@ -627,8 +654,19 @@ def model_cases() -> Iterator[Case]:
     yield case(
         mvgp.PairwiseSVM, lambda: {"prior": prior(), "cost": 1.0, "positive_weight": 2.0, "solver": "newton", **limits}
     )
+    yield case(
+        mvgp.TraceGP,
+        lambda: {
+            "prior": prior() + inputs_prior(),
+            "likelihood": gaussian(),
+            "strength": [0.3, 0.2],
+            "trace_share": [0.5, 0.0],
+            **limits,
+        },
+    )
     for owner, data in (
         (lambda: mvgp.FullGP(prior(), gaussian()), observed()),
+        (lambda: mvgp.TraceGP(prior() + inputs_prior(), gaussian(), trace_share=[0.8, 0.0]), observed()),
         (lambda: mvgp.FactorGP(prior(), gaussian(), 1, restarts=1, max_iterations=5), observed()),
         (trace_model, observed()),
         (lambda: mvgp.PairwiseSVM(prior()), labelled()),

@@ -26,9 +26,7 @@ from torch import Tensor
 from ..checks import check_instance, check_whole_number
 from ..errors import InputError
 from ..likelihoods.losses import LossValue, long_dot
-from ..linalg.pairs import CompleteRows, Pattern
 from ..linalg.spectra import spectral_bounds
-from ..tensor_checks import check_list
 from .low_rank import LowRank
 from .problem import (
     Certificate,
@@ -37,6 +35,7 @@ from .problem import (
     additive_dual,
     check_requirements,
     check_solve,
+    check_terms,
 )
 from .ridge_terms import DENSE_CELLS, RidgeTerms
 from .spectrum_bound import EXACT_LIMIT
@@ -133,7 +132,8 @@ def solve_additive(
         (True, 1, torch.Size([3]))
 
     """
-    problems, penalties = _check_terms(problems, penalties)
+    problems, penalties = check_terms(problems, penalties)
+    check_requirements("solve_additive", REQUIRES, problems[0].loss)
     tolerance, max_iterations = check_solve(problems[0], tolerance, max_iterations)
     if start is not None:
         check_instance(start, "start", AdditiveSolution, "mvgp.mean.AdditiveSolution")
@@ -430,33 +430,3 @@ class _Certifier:
     def _certificate(self, point: _Point, dual: float, taken: int, failure: float | None) -> Certificate:
         rank = sum(int(at.values.numel()) for at in point.traced)
         return Certificate(point.objective, dual, self.tolerance, taken, rank, "additive", failure)
-
-
-def _check_terms(problems: Any, penalties: Any) -> tuple[list[MeanProblem], list[SpectralElasticNet]]:
-    """As many penalties as problems, at least one, on the same cells and with the same loss."""
-    problems = list(check_list(problems, "problems", "a MeanProblem for each term"))
-    penalties = list(check_list(penalties, "penalties", "a SpectralElasticNet for each term"))
-    if not problems or len(problems) != len(penalties):
-        raise InputError(f"penalties: expected one for each of {len(problems)} problems, got {len(penalties)}")
-    for at, (problem, penalty) in enumerate(zip(problems, penalties, strict=True)):
-        check_instance(problem, f"problems[{at}]", MeanProblem, "mvgp.mean.MeanProblem")
-        check_instance(penalty, f"penalties[{at}]", SpectralElasticNet, "mvgp.mean.SpectralElasticNet")
-        if penalty.lam == 0:
-            raise InputError(f"penalties[{at}]: a penalty of zero leaves the mean undetermined; give it a positive lam")
-        first = problems[0]
-        if not _same_cells(problem.pattern, first.pattern) or problem.dtype != first.dtype:
-            raise InputError(f"problems[{at}]: expected the cells and the precision of the first problem")
-        if problem.loss is not first.loss:
-            raise InputError(f"problems[{at}]: expected the loss of the first problem, got another one")
-    check_requirements("solve_additive", REQUIRES, problems[0].loss)
-    return problems, penalties
-
-
-def _same_cells(a: Pattern | CompleteRows, b: Pattern | CompleteRows) -> bool:
-    if a is b:
-        return True
-    if type(a) is not type(b) or a.shape != b.shape or len(a) != len(b):
-        return False
-    if isinstance(a, CompleteRows) and isinstance(b, CompleteRows):
-        return torch.equal(a.chosen, b.chosen)
-    return torch.equal(a.rows, b.rows) and torch.equal(a.cols, b.cols)

@@ -31,7 +31,7 @@ from ..likelihoods.losses import Loss, LossValue, SinglePrecisionLoss
 from ..linalg.pair_operator import Factor
 from ..linalg.pairs import BLOCK, CompleteRows, Pattern, RowBlock
 from ..linalg.spectra import spectral_bounds
-from ..tensor_checks import check_float_tensor, check_operator
+from ..tensor_checks import check_float_tensor, check_list, check_operator
 
 SCALES = 65  # values of c that are tried; any of them gives a valid bound
 GRID = 16  # the same for a sum of terms
@@ -130,6 +130,35 @@ def check_requirements(solver: str, requires: Mapping[str, tuple[str, ...]], los
             raise InputError(
                 f"{kind}: {solver} needs {', '.join(names)} of it; {shown(part)} lacks {', '.join(missing)}"
             )
+
+
+def check_terms(problems: Any, penalties: Any) -> tuple[list[MeanProblem], list[SpectralElasticNet]]:
+    """As many penalties as problems, at least one, on the same cells and with the same loss."""
+    problems = list(check_list(problems, "problems", "a MeanProblem for each term"))
+    penalties = list(check_list(penalties, "penalties", "a SpectralElasticNet for each term"))
+    if not problems or len(problems) != len(penalties):
+        raise InputError(f"penalties: expected one for each of {len(problems)} problems, got {len(penalties)}")
+    for at, (problem, penalty) in enumerate(zip(problems, penalties, strict=True)):
+        check_instance(problem, f"problems[{at}]", MeanProblem, "mvgp.mean.MeanProblem")
+        check_instance(penalty, f"penalties[{at}]", SpectralElasticNet, "mvgp.mean.SpectralElasticNet")
+        if penalty.lam == 0:
+            raise InputError(f"penalties[{at}]: a penalty of zero leaves the mean undetermined; give it a positive lam")
+        first = problems[0]
+        if not _same_cells(problem.pattern, first.pattern) or problem.dtype != first.dtype:
+            raise InputError(f"problems[{at}]: expected the cells and the precision of the first problem")
+        if problem.loss is not first.loss:
+            raise InputError(f"problems[{at}]: expected the loss of the first problem, got another one")
+    return problems, penalties
+
+
+def _same_cells(a: Pattern | CompleteRows, b: Pattern | CompleteRows) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b) or a.shape != b.shape or len(a) != len(b):
+        return False
+    if isinstance(a, CompleteRows) and isinstance(b, CompleteRows):
+        return torch.equal(a.chosen, b.chosen)
+    return torch.equal(a.rows, b.rows) and torch.equal(a.cols, b.cols)
 
 
 # Penalties --------------------------------------------------------------------------------------

@@ -18,8 +18,11 @@ from .sums import TermMean
 
 @dataclass(frozen=True)
 class TraceTerm(TermMean):
-    """The posterior mean of one term of a sum, with that term's own prior mean.
+    r"""The posterior mean of one term of a sum, :math:`b_q + G_{Mq} B_q G_{Nq}^T`.
 
+    :param prior: the term, with its own prior mean.
+    :param ops: its covariances (K_M, K_N).
+    :param coefficients: the representer coefficients of its mean.
     :param penalty: of the term.
     :param mean_factors: its mean in dual coordinates, up to the prior mean; None without a trace norm.
     """
@@ -58,6 +61,7 @@ class TraceSumPosterior(TracePosterior):
     :param penalties: of each term.
     :param means: of each term in dual coordinates; None for a ridge term.
     :param solution: what a neighbouring problem can start from; None for a posterior from a file.
+    :param evidence_scale: see :mod:`~mvgp.posteriors.gaussian`.
     """
 
     def __init__(
