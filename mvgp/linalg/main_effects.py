@@ -1,4 +1,4 @@
-"""Main effects of whole rows, deflated: kernels of rank one on an axis have eigenvalues as large as that axis is long."""
+"""Main effects on whole rows, deflated: a kernel of rank one has eigenvalues as large as its axis is long."""
 
 from __future__ import annotations
 
