@@ -7,13 +7,13 @@ or a Chebyshev series. Any other sum goes by conjugate gradients on the whole bl
 - **Main effects.** A kernel of rank one on an axis, :math:`\xi \xi^T \otimes K_N`, has eigenvalues as large as that
   axis is long. They are deflated: on the subspace :math:`Z = \{\xi y^T\}` the system has the size of one row, is
   itself a sum of kernels, and is solved there exactly.
-- **A preconditioner** for the rest: its diagonal where the kernels are flat against the noise, the closed form of the
+- **A preconditioner** for the rest: a diagonal where the kernels are flat against the noise, the closed form of the
   terms that share eigenvectors with the largest one otherwise; the other terms count by their mean diagonal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -25,13 +25,15 @@ from . import chebyshev, cost
 from .chebyshev import ChebyshevLinearOperator
 from .complete_rows import CompleteRowsSystem, columns_product, inverse_series
 from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
-from .spectra import SpectralLinearOperator, block, spectral_bounds
+from .main_effects import MainEffects
+from .spectra import SpectralLinearOperator, block, diagonal_at, spectral_bounds
 from .sums import Terms, shared_basis, shared_source
 from .two_sided import TwoSidedSeries, sum_inverse_series
 
 FLAT_CONDITION = 300.0  # condition number up to which the diagonal is preconditioner enough
 ROUNDS = 5  # times that conjugate gradients begin anew from the true residual
 SINGLE_FROM = 1_000_000  # cells from which conjugate gradients run in single precision, and are refined
+DIAGONAL_SAMPLE = 64  # positions that the mean variance of a graph kernel is estimated from
 SINGLE_TOLERANCE = 1e-4  # relative residual that they are run to there
 
 
@@ -210,6 +212,14 @@ def _same(first: LinearOperator, second: LinearOperator) -> bool:
     return all(a is b or (a.shape == b.shape and torch.equal(a, b)) for a, b in parts)
 
 
+def _mean_diagonal(op: LinearOperator) -> float:
+    """The mean variance, from some positions where all of them cost as much as many products."""
+    if isinstance(op, ChebyshevLinearOperator) and op.shape[-1] > DIAGONAL_SAMPLE:
+        some = torch.linspace(0, op.shape[-1] - 1, DIAGONAL_SAMPLE, device=op.device).long()
+        return float(diagonal_at(op, some).mean())
+    return float(op.diagonal().mean())
+
+
 def _diagonal(terms: Terms) -> Tensor:
     """(R, N): the prior variance of every cell."""
     return torch.stack([row.diagonal() for row, _ in terms]).mT @ torch.stack([col.diagonal() for _, col in terms])
@@ -255,12 +265,13 @@ class RowsSumSystem(CompleteRowsSystem):
     def _preconditioner(self) -> Callable[[Tensor], Tensor]:
         """(R, N) to an approximation of the inverse times it, main effects left out."""
         norms = [spectral_bounds(row)[1] * spectral_bounds(col)[1] for row, col in self._others]
+        sizes = [_mean_diagonal(row) * _mean_diagonal(col) for row, col in self._others]
         if 1 + sum(norms) / min(self.noise, self.special_noise) <= FLAT_CONDITION:
-            inverse = 1 / self.noise_times(torch.ones(self.shape, dtype=self._dtype, device=self.chosen.device))
-            if self._others:
-                inverse = 1 / (1 / inverse + _diagonal(self._others))
-            return lambda x: inverse * x
-        sizes = [float(row.diagonal().mean() * col.diagonal().mean()) for row, col in self._others]
+            if self._special is None:
+                return lambda x: x / (self.noise + sum(sizes))
+            ones = torch.ones(self.shape, dtype=self._dtype, device=self.chosen.device)
+            diagonal = self.noise_times(ones).add_(sum(sizes))
+            return lambda x: x / diagonal
         order = sorted(range(len(sizes)), key=lambda q: -sizes[q])
         together: list[int] = []
         for q in order:
@@ -286,7 +297,7 @@ class RowsSumSystem(CompleteRowsSystem):
         for axis, vectors in effects:
             if not any(axis == other and torch.allclose(vectors, known) for other, known in distinct):
                 distinct.append((axis, vectors))
-        return MainEffects(self, distinct) if distinct else None
+        return MainEffects(self, self.terms, distinct) if distinct else None
 
     def solve(self, rhs: Tensor, tolerance: float, max_iterations: int = 1000, start: Tensor | None = None) -> Solution:
         """X (R, N) with (K + D) X = B (R, N), with the measured residual, from ``start`` (R, N) if it is given.
@@ -357,99 +368,3 @@ def _is_rank_one(op: LinearOperator) -> bool:
 def _dot(a: Tensor, b: Tensor) -> float:
     """The inner product, in double precision."""
     return float((a * b).sum(dtype=torch.float64))
-
-
-class MainEffects:
-    r"""The subspace of all :math:`\xi y^T` (effects of the columns) and :math:`y \eta^T` (of the rows), y free.
-
-    Products of the system with a member cost a few vectors, so that the system on the subspace,
-    :math:`Z^T A Z`, is solved by conjugate gradients at the cost of a few rows.
-
-    :param system: A.
-    :param effects: axis (0: rows) of a kernel of rank one, and its unit vector (n, 1).
-    """
-
-    def __init__(self, system: RowsSumSystem, effects: Sequence[tuple[int, Tensor]]) -> None:
-        self.system, self.effects = system, [(axis, vectors.squeeze(1)) for axis, vectors in effects]
-        height, width = system.shape
-        self._sizes = [width if axis == 0 else height for axis, _ in self.effects]
-        # (K_R xi) and (K_N eta) of every term
-        self._images = [[term[axis]._matmul(vector) for term in system.terms] for axis, vector in self.effects]
-
-    def _down(self, x: Tensor) -> Tensor:
-        """(n,): Z^T of a block (R, N)."""
-        return torch.cat([vector @ x if axis == 0 else x @ vector for axis, vector in self.effects])
-
-    def _outer(self, y: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Z y as a sum of outer products of (R,) and (N,)."""
-        parts = zip(self.effects, y.split(self._sizes), strict=True)
-        return [(vector, part) if axis == 0 else (part, vector) for (axis, vector), part in parts]
-
-    def _kernel_outer(self, y: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """K Z y as a sum of outer products."""
-        out = []
-        for (axis, _), part, images in zip(self.effects, y.split(self._sizes), self._images, strict=True):
-            for term, image in zip(self.system.terms, images, strict=True):
-                own = term[1 - axis]._matmul(part)
-                out.append((image, own) if axis == 0 else (own, image))
-        return out
-
-    def _at_special(self, outer: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """(P,): a sum of outer products at the special cells."""
-        rows, cols = self.system._special_cells
-        return torch.stack([a[rows] * b[cols] for a, b in outer]).sum(0)
-
-    def _coarse_times(self, y: Tensor) -> Tensor:
-        """(n,): Z^T A Z y."""
-        plain, system = self._outer(y), self.system
-        outer = [*self._kernel_outer(y), *((system.noise * a, b) for a, b in plain)]
-        total = []
-        for axis, vector in self.effects:
-            total.append(
-                sum((b * (a @ vector) if axis == 0 else a * (b @ vector) for a, b in outer), vector.new_zeros(()))
-            )
-        if system._special is not None:
-            (rows, cols), lack = system._special_cells, system.noise - system.special_noise
-            values = lack * self._at_special(plain)
-            for at, (axis, vector) in enumerate(self.effects):
-                index, own = (cols, vector[rows]) if axis == 0 else (rows, vector[cols])
-                total[at] = total[at].index_add(0, index, -own * values)
-        return torch.cat(total)
-
-    def _coarse_solve(self, rhs: Tensor) -> Tensor:
-        """(n,): (Z^T A Z)^-1 times (n,), to the precision."""
-        tolerance = 1e-11 if rhs.dtype == torch.float64 else 1e-6
-        solution = conjugate_gradients(
-            lambda y: self._coarse_times(y.squeeze(1)).unsqueeze(1), rhs.unsqueeze(1), tolerance=tolerance
-        )
-        return solution.value.squeeze(1)
-
-    def correct(self, r: Tensor) -> tuple[Tensor, Tensor]:
-        """(R, N): Z (Z^T A Z)^-1 Z^T r, and A times it."""
-        y = self._coarse_solve(self._down(r))
-        plain = self._outer(y)
-        value = _block(plain)
-        image = _block(self._kernel_outer(y)) + self.system.noise_times(value)
-        return value, image
-
-    def complete(self, r: Tensor, z: Tensor) -> Tensor:
-        """(R, N): what to add to an approximation z of A^-1 r, so that its residual has no share in the subspace."""
-        y = self._coarse_solve(self._down(r) - self._down_image(z))
-        return _block(self._outer(y))
-
-    def _down_image(self, z: Tensor) -> Tensor:
-        """(n,): Z^T A z, as (A Z)^T z."""
-        system = self.system
-        total = []
-        noisy = system.noise_times(z)
-        for (axis, vector), images in zip(self.effects, self._images, strict=True):
-            own = vector @ noisy if axis == 0 else noisy @ vector
-            for term, image in zip(system.terms, images, strict=True):
-                own = own + term[1 - axis]._matmul(image @ z if axis == 0 else z @ image)
-            total.append(own)
-        return torch.cat(total)
-
-
-def _block(outer: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """(R, N): a sum of outer products."""
-    return torch.stack([a for a, _ in outer], dim=1) @ torch.stack([b for _, b in outer])
