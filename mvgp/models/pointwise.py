@@ -69,6 +69,11 @@ class PointwiseFit:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         check_choice(approximation, "approximation", APPROXIMATIONS)
+        if len(prior.terms) > 1:
+            raise InputError(
+                f"likelihood: {type(likelihood).__name__} is offered under a prior of one term, got a sum of "
+                f"{len(prior.terms)}; Gaussian and ranking likelihoods take sums"
+            )
         if isinstance(data, PositiveUnlabelled):
             if data.num_cells > limits.listed_cells:
                 raise SizeError(

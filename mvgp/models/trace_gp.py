@@ -76,9 +76,7 @@ class TraceProblem:
     flat: bool = False  # whether nothing is observed, or only where the prior has no variance, so that B = 0 is best
     spread: float = 0.0  # of measurements that were merged, over the noise
     measurements: int = 0
-    pointwise: PointwiseFit | None = (
-        None  # under a pointwise likelihood, where loss and covariance depend on each other
-    )
+    pointwise: PointwiseFit | None = None  # of a pointwise likelihood: loss and covariance depend on each other
     likelihood: Any = None  # of single observations, for predictions
     own: Any = None  # a likelihood of a user's own, with a method data_loss
 
@@ -88,9 +86,8 @@ def pointwise_problem(fit: PointwiseFit, known: Tensor | None) -> TraceProblem:
     """Under a pointwise likelihood: the loss and the covariance at the prior mean, to begin with."""
     problem, conditional = fit.first_problem, fit.conditional(fit.at_prior_mean)
     flat = fit.lam_max == 0 and bool((problem.loss(torch.zeros_like(fit.sites.offset)).gradient != 0).any())
-    count = len(problem.pattern)
-    setup = TraceProblem(fit.prior, conditional, problem, fit.lam_max, 1.0, known, flat, measurements=count)
-    return replace(setup, pointwise=fit, likelihood=fit.likelihood)
+    rest = {"measurements": len(problem.pattern), "pointwise": fit, "likelihood": fit.likelihood}
+    return TraceProblem(fit.prior, conditional, problem, fit.lam_max, 1.0, known, flat, **rest)
 
 
 @torch.no_grad()
@@ -400,13 +397,8 @@ class TraceGP(Recipe):
             raise InputError("the data equal the prior mean (and biases) exactly: there is nothing to fit")
         return SpectralElasticNet(strength * setup.lam_max, self.trace_share)
 
-    def _posterior(
-        self,
-        setup: TraceProblem | SumProblem,
-        penalty: Any,
-        start: TracePosterior | MeanSolution | RidgeSolution | None,
-    ) -> TracePosterior:
-        """The mean by the solver, and the posterior; ``penalty`` is one for each term of a sum."""
+    def _posterior(self, setup: TraceProblem | SumProblem, penalty: Any, start: Any) -> TracePosterior:
+        """The posterior; ``penalty`` is one for each term of a sum, ``start`` a posterior or the solution of a mean."""
         options: dict[str, Any] = {
             "tolerance": self.tolerance or (1e-4 if self.prior.dtype == torch.float64 else 1e-3),
             "max_iterations": self.max_iterations,

@@ -61,8 +61,7 @@ class GaussianPosterior(RankQueries, NewObservations):
     are batches, and B broadcasts with all but the last dimension of the positions. Under a sum of terms they are inputs
     for all terms, or a list with an entry for each (None for a term on nodes whose own positions are meant).
 
-    Means, variances, covariances and samples carry gradients to new inputs that require them. The posterior itself is
-    constant: it is a snapshot of its prior and has no gradient with respect to hyperparameters.
+    Answers carry gradients to new inputs that require them; a posterior is constant in its hyperparameters.
 
     :param prior: a copy of the prior as it was when fitted; if it takes gradients, a snapshot of it is kept.
     :param ops: its covariances (K_M, K_N), or such a pair for each term of a sum.
@@ -234,25 +233,13 @@ class GaussianPosterior(RankQueries, NewObservations):
     ) -> VarianceEstimate:
         """Posterior variances of whole rows, all of them when ``rows`` (R,) is left out, with their standard errors.
 
-        Exact where that takes a minute, estimated from random vectors elsewhere, :mod:`mvgp.posteriors.all_cells`.
+        Exact where that takes a minute, estimated from random vectors elsewhere (:mod:`mvgp.posteriors.all_cells`).
 
-        :param row_inputs: (q, d) new rows, in place of the prior's; ``rows`` then count within them.
-        :param col_inputs: (q, d) new columns, in place of the prior's.
+        :param row_inputs: (q, d) new rows; ``rows`` then count within them. Likewise ``col_inputs``.
         :param method: "exact" or "stochastic" overrides the choice.
         :param accuracy: of an estimated standard deviation, relative, at two standard errors, for nearly all cells.
         :param max_probes: limit for the number of random vectors.
         :param progress: whether to show a bar.
-
-        Example:
-            >>> import gpytorch, mvgp, torch
-            >>> from mvgp.kernels import PrecomputedKernel
-            >>> two, four = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (2, 4))
-            >>> data = mvgp.ObservedMatrix([0, 1], [0, 1], [3.0, -3.0], (2, 4))
-            >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
-            >>> likelihood.noise = 1.0
-            >>> mvgp.FullGP(mvgp.MatrixGP(two, four), likelihood).fit(data).variances([0]).values
-            tensor([[0.5000, 1.0000, 1.0000, 1.0000]], dtype=torch.float64)
-
         """
         query = self._query([], [], row_inputs, col_inputs)
         chosen = query.lines(rows)

@@ -38,6 +38,7 @@ def describe_likelihood(likelihood: Any) -> Tree | None:
 
 
 def restore_likelihood(own: Fields, name: str, dtype: torch.dtype) -> Any:
+    """The inverse of :func:`describe_likelihood`, constant."""
     parts = own.fields(name)
     kind, parameters = LIKELIHOODS[parts.text("kind", LIKELIHOODS)]
     parts.only("kind", *parameters)
