@@ -19,6 +19,7 @@ NAMES = [
     "05_genes",
     "06_hyperparameters",
     "07_extend",
+    "08_sums_and_counts",
 ]
 MOST_BYTES = 1_000_000  # of a notebook: figures that are too fine make the repository grow
 

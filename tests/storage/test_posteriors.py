@@ -16,7 +16,7 @@ from mvgp.kernels import Graph
 from mvgp.posteriors import FullPosterior
 from mvgp.priors import MatrixMean
 from mvgp.storage import save
-from mvgp.storage.posteriors import LIKELIHOODS
+from mvgp.storage.likelihoods import LIKELIHOODS
 from tests.storage import examples
 
 SCRIPT = """
