@@ -105,9 +105,6 @@ class SharedRowsSystem(CompleteRowsSystem):
         self._shorts = [col if self._flipped else row for row, col in own]
         self._longs = [row if self._flipped else col for row, col in own]
 
-    def _two_sided(self, tolerance: float) -> None:
-        """No series: that of one term is not that of the sum."""
-
     @cached_property
     def _values(self) -> Tensor:
         """(Q, S): eigenvalues of the short sides' kernels."""
