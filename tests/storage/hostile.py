@@ -186,17 +186,16 @@ def _inconsistent(posterior, answers):
     scores, mean = answers["scores"], answers["mean"]
     size = float(scores.double().abs().max()) + float(answers["prior mean"].double().abs().max()) + 1e-300
     if hasattr(posterior.coefficients, "values"):  # what cancels leaves rounding errors of the size of its parts
-        kernels = [float(op.to_dense().abs().max()) for op in posterior._ops]
-        size += float(posterior.coefficients.values.double().abs().max()) * kernels[0] * kernels[1]
+        kernels = [[float(op.to_dense().abs().max()) for op in ops] for ops in posterior._terms]
+        largest = float(posterior.coefficients.values.double().abs().max())
+        size += largest * sum(row * col for row, col in kernels)
     if float((scores[rows, cols] - mean).abs().max()) > 1e-3 * size:
         return "mean and scores differ"
     variance, joint = answers["variance"], answers["joint"]
     if isinstance(variance, type) or isinstance(joint, type):
         return None
-    row_op, col_op = posterior._ops
-    prior = (row_op.to_dense().diagonal()[rows] * col_op.to_dense().diagonal()[cols]).detach() * getattr(
-        posterior, "scale", 1.0
-    )
+    diagonals = [[op.to_dense().diagonal().detach() for op in ops] for ops in posterior._terms]
+    prior = sum(row[rows] * col[cols] for row, col in diagonals) * getattr(posterior, "scale", 1.0)
     laplace = type(posterior.conditional).__name__ == "LaplaceCovariance"
     slack = 0.02 * prior.abs().max() + 1e-300
     if bool((variance < 0).any()) or (not laplace and bool((variance > prior + slack).any())):
