@@ -120,7 +120,8 @@ def _questions(posterior):
     if hasattr(posterior, "rescaled"):
         yield "rescaled", lambda: posterior.rescaled(2.0).variance(rows, cols)
         yield "calibrated", lambda: posterior.calibrated().variance(rows, cols)
-    new = posterior.prior.col_axis.inputs[:2]
+    each = [term.col_axis.inputs[:2] for term in posterior.prior.terms]
+    new = each[0] if len(each) == 1 else each
     yield "new mean", lambda: posterior.mean([1, 2], [0, 1], col_inputs=new)
     yield "new variance", lambda: posterior.variance([1, 2], [0, 1], col_inputs=new)
     yield "text", lambda: torch.tensor(float(len(repr(posterior))))
