@@ -116,7 +116,7 @@ def _questions(posterior):
     if getattr(posterior, "solve_report", None) is not None:
         yield "solve report", lambda: torch.tensor([posterior.solve_report.residual, posterior.solve_report.tolerance])
     if hasattr(posterior, "factors"):
-        yield "factors", lambda: torch.cat([part.flatten() for part in posterior.factors])
+        yield "factors", lambda: torch.cat([part.flatten() for part in _flat(posterior.factors)])
     if hasattr(posterior, "rescaled"):
         yield "rescaled", lambda: posterior.rescaled(2.0).variance(rows, cols)
         yield "calibrated", lambda: posterior.calibrated().variance(rows, cols)
@@ -125,6 +125,11 @@ def _questions(posterior):
     yield "new mean", lambda: posterior.mean([1, 2], [0, 1], col_inputs=new)
     yield "new variance", lambda: posterior.variance([1, 2], [0, 1], col_inputs=new)
     yield "text", lambda: torch.tensor(float(len(repr(posterior))))
+
+
+def _flat(factors):
+    """Those of one term, or of each term that has some."""
+    return [part for own in factors if own is not None for part in (own if isinstance(own, tuple) else (own,))]
 
 
 def ask(posterior):
