@@ -116,14 +116,20 @@ def _questions(posterior):
     if getattr(posterior, "solve_report", None) is not None:
         yield "solve report", lambda: torch.tensor([posterior.solve_report.residual, posterior.solve_report.tolerance])
     if hasattr(posterior, "factors"):
-        yield "factors", lambda: torch.cat([part.flatten() for part in posterior.factors])
+        yield "factors", lambda: torch.cat([part.flatten() for part in _flat(posterior.factors)])
     if hasattr(posterior, "rescaled"):
         yield "rescaled", lambda: posterior.rescaled(2.0).variance(rows, cols)
         yield "calibrated", lambda: posterior.calibrated().variance(rows, cols)
-    new = posterior.prior.col_axis.inputs[:2]
+    each = [term.col_axis.inputs[:2] for term in posterior.prior.terms]
+    new = each[0] if len(each) == 1 else each
     yield "new mean", lambda: posterior.mean([1, 2], [0, 1], col_inputs=new)
     yield "new variance", lambda: posterior.variance([1, 2], [0, 1], col_inputs=new)
     yield "text", lambda: torch.tensor(float(len(repr(posterior))))
+
+
+def _flat(factors):
+    """Those of one term, or of each term that has some."""
+    return [part for own in factors if own is not None for part in (own if isinstance(own, tuple) else (own,))]
 
 
 def ask(posterior):
@@ -186,17 +192,16 @@ def _inconsistent(posterior, answers):
     scores, mean = answers["scores"], answers["mean"]
     size = float(scores.double().abs().max()) + float(answers["prior mean"].double().abs().max()) + 1e-300
     if hasattr(posterior.coefficients, "values"):  # what cancels leaves rounding errors of the size of its parts
-        kernels = [float(op.to_dense().abs().max()) for op in posterior._ops]
-        size += float(posterior.coefficients.values.double().abs().max()) * kernels[0] * kernels[1]
+        kernels = [[float(op.to_dense().abs().max()) for op in ops] for ops in posterior._terms]
+        largest = float(posterior.coefficients.values.double().abs().max())
+        size += largest * sum(row * col for row, col in kernels)
     if float((scores[rows, cols] - mean).abs().max()) > 1e-3 * size:
         return "mean and scores differ"
     variance, joint = answers["variance"], answers["joint"]
     if isinstance(variance, type) or isinstance(joint, type):
         return None
-    row_op, col_op = posterior._ops
-    prior = (row_op.to_dense().diagonal()[rows] * col_op.to_dense().diagonal()[cols]).detach() * getattr(
-        posterior, "scale", 1.0
-    )
+    diagonals = [[op.to_dense().diagonal().detach() for op in ops] for ops in posterior._terms]
+    prior = sum(row[rows] * col[cols] for row, col in diagonals) * getattr(posterior, "scale", 1.0)
     laplace = type(posterior.conditional).__name__ == "LaplaceCovariance"
     slack = 0.02 * prior.abs().max() + 1e-300
     if bool((variance < 0).any()) or (not laplace and bool((variance > prior + slack).any())):
