@@ -1,4 +1,4 @@
-r"""The evidence bound of a variational posterior as a function of the hyperparameters, and learning by it (SCIENCE 10).
+r"""The evidence bound of a variational posterior as a function of the hyperparameters, and learning by it.
 
 .. math:: \mathcal{L} = \sum_t w_t E_q[\ln p(y_t \mid z_t)] - KL(q \,\|\, p)
 

@@ -1,7 +1,7 @@
 r"""The log density of one observation given its latent value, :math:`\ln p(y \mid z)`, and expectations of it.
 
 A variational fit needs, at each observed pair, :math:`E_{N(m, v)}[\ln p(y \mid z)]`, its derivative by the mean, and
-the precision :math:`\Lambda = -2\, \partial / \partial v` of it (SCIENCE 10). Where there is no closed form they come
+the precision :math:`\Lambda = -2\, \partial / \partial v` of it. Where there is no closed form they come
 from Gauss-Hermite quadrature, and :math:`\Lambda` is the derivative of the quadrature itself: so a fixed point of the
 updates is a stationary point of the very number that is reported as the evidence bound.
 """

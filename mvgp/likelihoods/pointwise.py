@@ -1,7 +1,7 @@
 r"""Pointwise likelihoods: each observation depends on the latent value of its own pair, :math:`p(y_t \mid z_t)`.
 
 The loss of the mean is :math:`f(\psi) = -\sum_t w_t E_{N(\psi_t, v_t)}[\ln p(y_t \mid z_t)]`, and with v = 0 (Laplace's
-approximation) the negative log-likelihood; see SCIENCE 10. It is convex for every log-concave p. Its conjugate, which
+approximation) the negative log-likelihood. It is convex for every log-concave p. Its conjugate, which
 the certificate (11) needs, comes from one root for each observation.
 
 Where the curvature of f is not bounded (counts with a log link), the loss follows f inside an interval about a centre
@@ -255,7 +255,7 @@ class PointwiseLoss(Loss):
         return self._parts(check_psi(psi, self.length) + self.offset)[2]
 
     def precisions(self, psi: Tensor) -> Tensor:
-        """(T,) Lambda of SCIENCE 10 at psi (T,)."""
+        """(T,) the precisions Lambda at psi (T,)."""
         return self._weighted(self.density.expect(psi + self.offset, self.variance).precision)
 
     def inside(self, psi: Tensor) -> bool:

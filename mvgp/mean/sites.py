@@ -1,4 +1,4 @@
-r"""A Gaussian posterior under a pointwise likelihood: a mean, and one precision for each observed pair (SCIENCE 10).
+r"""A Gaussian posterior under a pointwise likelihood: a mean, and one precision for each observed pair.
 
 q(Z) is a Gaussian process with mean :math:`\psi = b + K_{*T} \alpha` and covariance
 :math:`S = (K^{-1} + P^T \Lambda P)^{-1}`: that of a plain GP with noise :math:`1 / \Lambda_t` at each pair.

@@ -1,4 +1,4 @@
-r"""Fits under a pointwise likelihood (SCIENCE 10): the plain posterior, and the trace-constrained one.
+r"""Fits under a pointwise likelihood: the plain posterior, and the trace-constrained one.
 
 The covariance is that of a plain GP with noise :math:`1 / \Lambda_t` at each pair. Without a trace norm mean and
 :math:`\Lambda` come from :mod:`mvgp.mean.sites`. With one, the certified solvers of the mean and the updates of

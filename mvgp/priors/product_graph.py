@@ -5,7 +5,7 @@ of it is no Kronecker product, but a diffusion is: :math:`e^{-t (L_M \oplus L_N)
 
 .. math:: \left(1 + \frac{x}{a}\right)^{-p} = \frac{a^p}{\Gamma(p)} \int_0^\infty t^{p-1} e^{-a t} e^{-t x}\, dt
 
-is a positive mixture of diffusions (SCIENCE 8). Few times with positive weights, found by non-negative least squares,
+is a positive mixture of diffusions. Few times with positive weights, found by non-negative least squares,
 come as close to it as one likes; how close is computed, and bounds the error of the covariance.
 """
 
