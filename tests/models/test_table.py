@@ -16,12 +16,13 @@ import torch
 import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import PrecomputedKernel
-from mvgp.likelihoods import BipartiteRankingLikelihood
+from mvgp.likelihoods import BipartiteRankingLikelihood, LogisticLikelihood
 from tests import randomness
 from tests.oracles import dense_posterior
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "models.md"
 NOISE, WEIGHT, COST, LAM, SHARE = 0.3, 0.4, 2.0, 0.5, 0.6
+NET = mvgp.SpectralElasticNet(LAM, SHARE)
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Empty:
 
 DATA = ("`ObservedMatrix`", '`PositiveUnlabelled(lists="linked")`', '`PositiveUnlabelled(lists="all")`')
 NO_LIKELIHOOD = Empty("empty: it has a loss of its own", "unexpected keyword argument 'likelihood'")
+NOT_POINTWISE = Empty("empty: use `TraceGP`", "FactorGP takes gpytorch's GaussianLikelihood, a ranking likelihood")
 TABLE: dict[tuple[str, str], tuple[Cell | Empty, Cell | Empty, Cell | Empty]] = {
     ("`FullGP`", "Gaussian"): (Cell("exact"), Cell("exact"), Cell("exact")),
     ("`FullGP`", "ranking"): (Cell("certified"), Cell("certified"), Cell("certified")),
@@ -48,12 +50,16 @@ TABLE: dict[tuple[str, str], tuple[Cell | Empty, Cell | Empty, Cell | Empty]] = 
     ("`TraceGP`", "ranking"): (Cell("certified"), Cell("certified"), Cell("certified")),
     ("`TraceGP`, `trace_share=0`", "Gaussian"): (Cell("certified"), Cell("certified"), Cell("certified")),
     ("`TraceGP`, `trace_share=0`", "ranking"): (Cell("certified"), Cell("certified"), Cell("certified")),
+    ("`FullGP`", "pointwise"): (Cell("approximate"), Cell("approximate"), Cell("approximate")),
+    ("`TraceGP`", "pointwise"): (Cell("certified, approximate"),) * 3,
+    ("`FactorGP`", "pointwise"): (NOT_POINTWISE, NOT_POINTWISE, NOT_POINTWISE),
     ("`FactorGP`", "Gaussian"): (Cell("local maximum"), Cell("local maximum"), Cell("local maximum")),
     ("`FactorGP`", "ranking"): (Cell("local maximum"), Cell("local maximum"), Cell("local maximum")),
     ("`PairwiseSVM`", "hinge, its own"): (Cell("certified"), Cell("certified"), Cell("certified")),
     ("`PairwiseSVM`", "squared hinge, its own"): (Cell("certified"), Cell("certified"), Cell("certified")),
     ("`PairwiseSVM`", "Gaussian"): (NO_LIKELIHOOD, NO_LIKELIHOOD, NO_LIKELIHOOD),
     ("`PairwiseSVM`", "ranking"): (NO_LIKELIHOOD, NO_LIKELIHOOD, NO_LIKELIHOOD),
+    ("`PairwiseSVM`", "pointwise"): (NO_LIKELIHOOD, NO_LIKELIHOOD, NO_LIKELIHOOD),
 }
 WALK = [(model, likelihood, at) for (model, likelihood), at in product(TABLE, range(len(DATA)))]
 FILLED = [key for key in WALK if isinstance(TABLE[key[:2]][key[2]], Cell)]
@@ -63,6 +69,8 @@ EMPTY = [key for key in WALK if isinstance(TABLE[key[:2]][key[2]], Empty)]
 def likelihood_of(name):
     if name == "ranking":
         return BipartiteRankingLikelihood(margin=1.0, noise=NOISE)
+    if name == "pointwise":
+        return LogisticLikelihood()
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
     likelihood.noise = NOISE
     return likelihood
@@ -74,6 +82,10 @@ def model_of(model, likelihood, prior, rank=6, noise=None):
         solver = {"hinge, its own": "svc", "squared hinge, its own": "newton"}[likelihood]
         return mvgp.PairwiseSVM(prior, cost=COST, positive_weight=1.5, solver=solver, tolerance=1e-6)
     made: Any = likelihood_of(likelihood)
+    if likelihood == "pointwise":
+        kind, penalty = (mvgp.FullGP, {}) if model == "`FullGP`" else (mvgp.TraceGP, {"penalty": NET})
+        options = {"tolerance": 1e-8, "max_iterations": 20_000}
+        return kind(prior, made, approximation="laplace", **penalty, **options)  # whose optimum a conic solver has, too
     if noise is not None:
         made.noise = noise
     if model == "`FullGP`":
@@ -88,7 +100,7 @@ def model_of(model, likelihood, prior, rank=6, noise=None):
 
 def penalty_of(model, likelihood):
     """(l1, l2) of the spectral elastic net that the mean solves."""
-    noise = likelihood_of(likelihood).noise.item()
+    noise = 1.0 if likelihood == "pointwise" else likelihood_of(likelihood).noise.item()
     return {
         "`FullGP`": (0.0, noise),
         "`TraceGP`": (LAM * SHARE, LAM * (1 - SHARE)),
@@ -148,6 +160,8 @@ def conic_mean(kernels, data, model, likelihood):
         if likelihood == "Gaussian":
             targets = targets_of(data, likelihood, labels).tolist()
             terms = [w / 2 * cp.square(psi[m, n] - r) for (m, n, _, w), r in zip(cells, targets, strict=True)]
+        elif likelihood == "pointwise":
+            terms = [w * cp.logistic(-y * psi[m, n]) for m, n, y, w in cells]
         else:  # equation (10), with a threshold for each row
             b_m = cp.Variable(data.shape[0])
             sides = {1.0: lambda m, n: cp.pos(b_m[m] + 1 - psi[m, n]), -1.0: lambda m, n: cp.pos(psi[m, n] - b_m[m])}
@@ -168,13 +182,17 @@ def test_a_filled_cell_equals_a_dense_oracle(model, likelihood, at):
     if model == "`FactorGP`":  # of full rank; the factors' optimum is the trace norm's, and need not be unique
         assert fitted.objective == pytest.approx(optimum, rel=1e-5)
         return
-    if (model, likelihood) != ("`FullGP`", "Gaussian"):
+    if (model, likelihood) not in (("`FullGP`", "Gaussian"), ("`FullGP`", "pointwise")):
         assert fitted.certificate.primal == pytest.approx(optimum, rel=1e-5)
     torch.testing.assert_close(fitted.scores(), scores, atol=2e-3, rtol=0)
     if model == "`PairwiseSVM`":
         return
     rows, cols, labels, weights = spelled_out(data)
-    noise = likelihood_of(likelihood).noise.item()
+    if likelihood == "pointwise":  # the second derivative of the loss, as Laplace's approximation has it
+        chance = torch.sigmoid(fitted.scores()[rows, cols])
+        noise = 1 / (chance * (1 - chance))
+    else:
+        noise = likelihood_of(likelihood).noise.item()
     targets = targets_of(data, likelihood, labels)
     mean, covariance = dense_posterior(*kernels, rows, cols, targets, noise / weights)
     every = torch.arange(len(mean))
@@ -210,8 +228,9 @@ def test_a_filled_cell_finds_planted_structure(model, likelihood, at):
 def test_an_empty_cell_is_refused(model, likelihood, at):
     kernels, _ = small_problem(at)
     prior = mvgp.MatrixGP(*map(PrecomputedKernel, kernels))
+    options = {"rank": 2} if model == "`FactorGP`" else {}
     with pytest.raises((InputError, TypeError), match=TABLE[model, likelihood][at].match):
-        getattr(mvgp, model.strip("`"))(prior, likelihood=likelihood_of(likelihood))
+        getattr(mvgp, model.strip("`"))(prior, likelihood=likelihood_of(likelihood), **options)
 
 
 def test_the_documents_show_this_table():
