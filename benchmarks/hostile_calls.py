@@ -72,7 +72,10 @@ RECORDS = [
     "Choice",
     "ChoiceInterrupted",
     "ContractResult",
+    "ConvexValue",
     "CoverageCurve",
+    "EvidenceBound",
+    "Fantasies",
     "SolveReport",
     "FactorPosterior",
     "Fields",
@@ -83,6 +86,7 @@ RECORDS = [
     "KernelChoice",
     "KernelChoiceInterrupted",
     "Learned",
+    "LearnedEvidence",
     "LearnedGrid",
     "LearnedTrace",
     "LeaveOneOut",
@@ -97,6 +101,7 @@ RECORDS = [
     "PathPoint",
     "PathRecord",
     "Point",
+    "PointwiseLoss",
     "PosteriorCovarianceLinearOperator",
     "Prioritisation",
     "Prioritiser",
@@ -131,6 +136,7 @@ INTERFACES = [
     "KernelContract",
     "LikelihoodContract",
     "Loss",
+    "LossContract",
     "Penalty",
     "PosteriorContract",
     "Ranker",
@@ -347,6 +353,7 @@ def examples() -> Iterator[Case]:
     yield from kernel_cases()
     yield from prior_cases()
     yield from likelihood_cases()
+    yield from compose_cases()
     yield from linalg_cases()
     yield from solver_cases()
     yield from model_cases()
@@ -454,6 +461,32 @@ def prior_cases() -> Iterator[Case]:
         yield method(owner, "check_shape", shape=(M, N))
         yield method(owner, "row_part", rows=at["rows"])
         yield method(owner, "col_part", cols=at["cols"])
+
+
+def compose_cases() -> Iterator[Case]:
+    """Pointwise likelihoods, noise of rows and columns, means of inputs, new observations, explanations."""
+    latent = torch.tensor([0.5, -0.2])
+    for kind in (likelihoods.LogisticLikelihood, likelihoods.LogPoissonLikelihood):
+        yield method(kind, "forward", function_samples=latent)
+    yield case(likelihoods.AxisNoiseGaussianLikelihood, lambda: {"num_rows": M, "num_cols": N, "noise": 0.5})
+    yield method(lambda: likelihoods.AxisNoiseGaussianLikelihood(M, N), "noise_at", rows=[0, 1], cols=[2, 4])
+    yield case(priors.InputMean, lambda: {"row": gpytorch.means.ConstantMean(), "col": gpytorch.means.LinearMean(2)})
+    labels = lambda: mvgp.ObservedMatrix([0, 1, 2], [1, 0, 3], [1.0, 0.0, 1.0], (M, N))  # noqa: E731
+
+    def bound(prior: Any, likelihood: Any, data: Any) -> Any:
+        return evidence.evidence_bound(prior, likelihood, data, mvgp.FullGP(prior, likelihood).fit(data))
+
+    parts = lambda: {"prior": prior(), "likelihood": likelihoods.LogisticLikelihood(), "data": labels()}  # noqa: E731
+    yield case(bound, parts, "evidence_bound")
+    model = lambda: mvgp.FullGP(prior(), likelihoods.LogisticLikelihood())  # noqa: E731
+    yield case(evidence.learn_evidence, lambda: {"model": model(), "data": labels(), "max_steps": 1, "tolerance": 1.0})
+    for kind in ("full", "trace", "factor"):
+        owner = lambda kind=kind: fitted(kind)  # noqa: E731
+        free = observed().to_dense().isnan().nonzero()[0].tolist()  # a cell that is not observed
+        yield method(owner, "explain", row=0, col=2)
+        yield method(owner, "retract", pairs=(observed().rows[:1], observed().cols[:1]))
+        if kind == "full":
+            yield method(owner, "fantasise", rows=[free[0]], cols=[free[1]], values=[[0.1], [0.2]])
 
 
 def likelihood_cases() -> Iterator[Case]:

@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Poisson
 from typing_extensions import override
 
+from ..checks import check_instance
 from ..errors import InputError
 from ..tensor_checks import refuse_where
 from .densities import (
@@ -68,7 +69,7 @@ class LogisticLikelihood(_OneDimensionalLikelihood):
 
     def forward(self, function_samples: Tensor, *_: Any, **__: Any) -> Bernoulli:
         """The distribution of the label for latent values (...)."""
-        return Bernoulli(logits=function_samples)
+        return Bernoulli(logits=check_instance(function_samples, "function_samples", Tensor, "a tensor"))
 
 
 class LogPoissonLikelihood(_OneDimensionalLikelihood):
@@ -78,7 +79,7 @@ class LogPoissonLikelihood(_OneDimensionalLikelihood):
 
     def forward(self, function_samples: Tensor, *_: Any, **__: Any) -> Poisson:
         """The distribution of the count for latent values (...)."""
-        return Poisson(function_samples.exp())
+        return Poisson(check_instance(function_samples, "function_samples", Tensor, "a tensor").exp())
 
 
 # From a likelihood to its log density -------------------------------------------------------------

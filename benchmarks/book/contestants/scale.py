@@ -195,7 +195,7 @@ def whole_lists(shape: list[int], links: list[int], listed: int, observed: int, 
 
 def _on_all_cells(posterior: Any, links: mvgp.PositiveUnlabelled, row: int, col: int) -> float:
     """The variance of one cell by conjugate gradients on every observed cell."""
-    row_op, col_op = posterior.conditional.ops
+    row_op, col_op = posterior.conditional.terms[0]
     listed, noise = links.pattern.chosen, float(posterior.conditional.noise.min())
     block, width = row_op.to_dense()[listed][:, listed], links.shape[1]
     variance = torch.full((len(listed), width), noise / links.weight)
