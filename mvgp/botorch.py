@@ -107,6 +107,11 @@ class MatrixModel(Model, FantasizeMixin):
     ) -> None:
         super().__init__()
         check_instance(posterior, "posterior", GaussianPosterior, "a posterior of mvgp")
+        if len(posterior.prior.terms) > 1:
+            raise InputError(
+                f"posterior: expected one under a prior of one term, got a sum of {len(posterior.prior.terms)}; the "
+                "terms of a sum may have different inputs"
+            )
         self.source = posterior
         self.inputs: Inputs = check_choice(inputs, "inputs", ("col", "row", "both"))
         axes = posterior.prior.row_axis, posterior.prior.col_axis

@@ -81,6 +81,11 @@ class Predictions:
                 "predictive: the posterior has no likelihood of single observations (a ranking has none, files hold "
                 "those of mvgp and gpytorch only); use posterior(rows, cols) for the latent values"
             )
+        if hasattr(self.likelihood, "noise_at"):  # a noise of each row or column has to know which
+            for name, new in (("row", row_inputs), ("col", col_inputs)):
+                if new is not None and getattr(self.likelihood, f"{name}_deviation") is not None:
+                    raise InputError(f"{name}_inputs: the noise of a new {name} is not known; use the posterior itself")
+            params = {"rows": rows, "cols": cols, **params}
         latent = self(rows, cols, row_inputs=row_inputs, col_inputs=col_inputs)  # type: ignore[operator]
         return predictive(self.likelihood, latent, **params)
 

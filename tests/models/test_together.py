@@ -98,3 +98,20 @@ def test_gradients_at_new_inputs_under_a_sum():
 def test_pointwise_likelihoods_under_a_sum_are_refused():
     with pytest.raises(InputError, match="prior of one term"):
         mvgp.FullGP(two_terms(), LogisticLikelihood()).fit(labelled()[0])
+
+
+def test_predictions_have_the_noise_of_their_rows():
+    likelihood = AxisNoiseGaussianLikelihood(num_rows=6, noise=0.5)
+    likelihood.row_deviation = [1.0, -1.0, 0.5, -0.5, 0.3, -0.3]
+    posterior = mvgp.FullGP(one_term(), likelihood).fit(labelled()[0])
+    predicted, latent = posterior.predictive([0, 1], [2, 2]), posterior([0, 1], [2, 2])
+    noise = 0.5 * torch.tensor([1.0, -1.0], dtype=torch.float64).exp()
+    torch.testing.assert_close(predicted.variance, latent.variance + noise, atol=1e-6, rtol=0)
+
+
+def test_a_botorch_model_of_a_sum_is_refused():
+    pytest.importorskip("botorch")
+    from mvgp.botorch import MatrixModel
+
+    with pytest.raises(InputError, match="prior of one term"):
+        MatrixModel(mvgp.FullGP(two_terms(), gaussian()).fit(labelled()[0]))
