@@ -32,9 +32,9 @@ Inputs = Literal["col", "row", "both"]
 class _Cells:
     """Cells of a posterior: k of them, on q points, in batches (*B)."""
 
-    index: Tensor | None  # (*B, k) or (k,): positions on the other axis; None where both have inputs
+    index: Tensor | None  # (..., k) or (k,): positions on the other axis; None where both have inputs
     points: Tensor  # (k,): which of the q points
-    inputs: tuple[Tensor, ...]  # (*B, q, d): of the axis; of rows and columns where both have inputs
+    inputs: tuple[Tensor, ...]  # (..., q, d): of the axis; of rows and columns where both have inputs
 
     def joined(self, other: _Cells) -> _Cells:
         """These cells followed by others, batches broadcast."""
@@ -50,7 +50,7 @@ class _Cells:
 
 @dataclass(frozen=True)
 class _Observed:
-    """Further measurements: values (*B', k) at cells, with noise variances (*B', k)."""
+    """Further measurements: values (..., k) at cells, with noise variances (..., k)."""
 
     cells: _Cells
     values: Tensor
@@ -62,10 +62,10 @@ class MatrixModel(Model, FantasizeMixin):
 
     Three views of one process over (row, column):
 
-    - by default X (\*B, q, 1 + d) holds the number of a row in column ``task_feature`` and the input of a column in the
+    - by default X (..., q, 1 + d) holds the number of a row in column ``task_feature`` and the input of a column in the
       others, as for BoTorch's ``MultiTaskGP``; there is one output. Fix the row with
       ``optimize_acqf(..., fixed_features={0: row})``;
-    - with ``outputs=[...]`` X (\*B, q, d) holds column inputs, and the entries of these rows are the outputs, jointly
+    - with ``outputs=[...]`` X (..., q, d) holds column inputs, and the entries of these rows are the outputs, jointly
       distributed;
     - with ``inputs="both"`` X holds the input of a row followed by that of a column.
 
@@ -148,11 +148,11 @@ class MatrixModel(Model, FantasizeMixin):
         return self.source.likelihood
 
     def _cells(self, points: Tensor) -> _Cells:
-        """The cells at X (*B, q, D), point by point."""
+        """The cells at X (..., q, D), point by point."""
         width = sum(self.widths) + self.is_task_view
         if not isinstance(points, Tensor) or points.dim() < 2 or points.shape[-1] != width:
             came = tuple(points.shape) if isinstance(points, Tensor) else type(points).__name__
-            raise InputError(f"X: expected a tensor of shape (*B, q, {width}), got {came}")
+            raise InputError(f"X: expected a tensor of shape (..., q, {width}), got {came}")
         count = torch.arange(points.shape[-2], device=points.device)
         if self.inputs == "both":
             return _Cells(None, count, tuple(points.split(self.widths, dim=-1)))
@@ -165,7 +165,7 @@ class MatrixModel(Model, FantasizeMixin):
         return _Cells(index, count, (points[..., others],))
 
     def _prior_to_new(self, cells: _Cells) -> MultivariateNormal:
-        """(*B, k): the posterior as it was fitted, at the cells."""
+        """(..., k): the posterior as it was fitted, at the cells."""
         if cells.index is None:
             at, (row_inputs, col_inputs) = (cells.points, cells.points), cells.inputs
             return self.source(*at, row_inputs=row_inputs, col_inputs=col_inputs)
@@ -174,7 +174,7 @@ class MatrixModel(Model, FantasizeMixin):
         return self.source(cells.points, cells.index, row_inputs=cells.inputs[0])
 
     def _distribution(self, cells: _Cells) -> MultivariateNormal:
-        r"""(*B, k): conditioned on further measurements y at cells o, whose noise is D.
+        r"""(..., k): conditioned on further measurements y at cells o, whose noise is D.
 
         .. math:: \psi_* + S_{*o} (S_{oo} + D)^{-1} (y - \psi_o), \quad S_{**} - S_{*o} (S_{oo} + D)^{-1} S_{o*}
         """
@@ -185,13 +185,13 @@ class MatrixModel(Model, FantasizeMixin):
         mean, s, count = joint.mean, joint.covariance_matrix, len(observed.cells.points)
         known, cross, rest = s[..., :count, :count], s[..., count:, :count], s[..., count:, count:]
         chol = psd_safe_cholesky(known + torch.diag_embed(observed.noise.to(s)))
-        half = torch.linalg.solve_triangular(chol, cross.mT, upper=False)  # (*B, o, k)
+        half = torch.linalg.solve_triangular(chol, cross.mT, upper=False)  # (..., o, k)
         gap = (observed.values.to(s) - mean[..., :count]).unsqueeze(-1)
         shift = half.mT @ torch.linalg.solve_triangular(chol, gap, upper=False)
         return MultivariateNormal(mean[..., count:] + shift.squeeze(-1), DenseLinearOperator(rest - half.mT @ half))
 
     def _noise(self, cells: _Cells) -> Tensor:
-        """(*B, k): the noise variance of measurements at the cells."""
+        """(..., k): the noise variance of measurements at the cells."""
         batch = torch.broadcast_shapes(*[x.shape[:-2] for x in cells.inputs])
         shape, like = (*batch, len(cells.points)), cells.inputs[0]
         by_axis = getattr(self.source.likelihood, "noise_at", None)
@@ -209,7 +209,7 @@ class MatrixModel(Model, FantasizeMixin):
         return getattr(self.source, "scale", 1.0) * by_axis(*at).reshape(shape).to(like)
 
     def _given_noise(self, noise: Any, cells: _Cells, shape: torch.Size) -> Tensor:
-        """(*B, k) from a tensor that broadcasts to (*B, q, m) as BoTorch has it; the model's own noise for None."""
+        """(..., k) from a tensor that broadcasts to (..., q, m) as BoTorch has it; the model's own noise for None."""
         if noise is None:
             return self._noise(cells)
         check_instance(noise, "noise", Tensor, "a tensor of variances")
@@ -227,9 +227,9 @@ class MatrixModel(Model, FantasizeMixin):
         observation_noise: bool | Tensor = False,
         posterior_transform: Any = None,
     ) -> Any:
-        """The joint posterior of q points and m outputs, for each batch of X (*B, q, D); see BoTorch's ``Model``.
+        """The joint posterior of q points and m outputs, for each batch of X (..., q, D); see BoTorch's ``Model``.
 
-        :param observation_noise: whether to add the noise of a measurement; or its variances, (*B, q, m).
+        :param observation_noise: whether to add the noise of a measurement; or its variances, (..., q, m).
         """
         if output_indices is not None:
             return self.subset_output(output_indices).posterior(X, None, observation_noise, posterior_transform)
@@ -259,14 +259,14 @@ class MatrixModel(Model, FantasizeMixin):
         return fresh
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **_: Any) -> Self:
-        """The model given Y (*B', n, m) at X (*B, n, D), too; batches of values are fantasies. It keeps gradients.
+        """The model given Y (..., n, m) at X (..., n, D), too; batches of values are fantasies. It keeps gradients.
 
         :param noise: variances of the measurements, which broadcast to Y; the posterior's own when left out.
         """
         cells = self._cells(self.transform_inputs(X))
-        check_instance(Y, "Y", Tensor, "a tensor of shape (*B, n, m)")
+        check_instance(Y, "Y", Tensor, "a tensor of shape (..., n, m)")
         if Y.dim() < 2 or tuple(Y.shape[-2:]) != (X.shape[-2], self.num_outputs):
-            raise InputError(f"Y: expected shape (*B, {X.shape[-2]}, {self.num_outputs}), got {tuple(Y.shape)}")
+            raise InputError(f"Y: expected shape (..., {X.shape[-2]}, {self.num_outputs}), got {tuple(Y.shape)}")
         batch = torch.broadcast_shapes(Y.shape[:-2], X.shape[:-2], self.batch_shape)
         values = Y.expand(*batch, *Y.shape[-2:]).flatten(-2)
         variances = self._given_noise(noise, cells, torch.Size([*batch, *Y.shape[-2:]])).to(values)

@@ -57,8 +57,8 @@ class GaussianPosterior(RankQueries, NewObservations):
 
     Cells are given by their rows and columns, which broadcast: (Q,) and (Q,), 3 and (Q,), or (R, 1) and (C,) for R x C
     cells; answers have the shape of the cells, (1,) for two numbers. For kernels with inputs, ``row_inputs`` and
-    ``col_inputs`` (q, d) ask about new rows and columns; positions then count within the new inputs. Inputs (*B, q, d)
-    are batches, and B broadcasts with all but the last dimension of the positions. Under a sum of terms they are inputs
+    ``col_inputs`` (q, d) ask about new rows and columns; positions then count within the new inputs. Inputs (..., q, d)
+    are batches, which broadcast with all but the last dimension of the positions. Under a sum of terms they are inputs
     for all terms, or a list with an entry for each (None for a term on nodes whose own positions are meant).
 
     Answers carry gradients to new inputs that require them; a posterior is constant in its hyperparameters.
@@ -256,7 +256,7 @@ class GaussianPosterior(RankQueries, NewObservations):
         col_inputs: Any = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """(num_samples, Q), or (num_samples, *shape of the cells): samples, joint over all cells and batches.
+        """(num_samples, Q), or (num_samples, ...) in the shape of the cells: samples, joint over all cells and batches.
 
         They are exact up to the solver's tolerance, and carry a gradient to new inputs as ``rsample`` does.
         """

@@ -45,7 +45,7 @@ class Contract:
     def require_close(
         self, actual: Tensor, expected: Tensor, rule: str, *, relative: float = 1e-8, absolute: float | None = None
     ) -> None:
-        """Two tensors (...) agree in shape, dtype and value, up to errors of ``relative`` |expected| + ``absolute``."""
+        """Two tensors (...) agree in shape, dtype and value, up to ``relative`` abs(expected) + ``absolute``."""
         if absolute is None:  # relative to the largest number
             absolute = relative * float(expected.detach().abs().max()) if expected.numel() else 0.0
         failed = f"{self.contract_name()}: {rule}\n"

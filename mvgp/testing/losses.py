@@ -75,7 +75,7 @@ class LossContract(Contract):
             self.require(second.value >= below - slack, "f(b) >= f(a) + <theta(a), b - a>")
 
     def test_the_curvature_is_a_bound(self) -> None:
-        """f(b) <= f(a) + <theta(a), b - a> + quadratic_bound(b - a) / 2, and that is at most curvature |b - a|^2."""
+        """f(b) is at most f(a) + <theta(a), b - a> + quadratic_bound(b - a) / 2, itself bounded by the curvature."""
         loss = self.make_loss()
         self.require(0 < loss.curvature < float("inf"), f"curvature is positive and finite, got {loss.curvature}")
         for a, b in self._pairs():
