@@ -333,13 +333,13 @@ REFUSED = {
     "both": (lambda: MatrixModel(FULL, inputs="both", outputs=[0]), "outputs: expected None"),
     "width": (
         lambda: MatrixModel(FULL).posterior(POINTS),
-        r"X: expected a tensor of shape \(\*B, q, 3\), got \(4, 3, 2\)",
+        r"X: expected a tensor of shape \(\.\.\., q, 3\), got \(4, 3, 2\)",
     ),
     "task": (lambda: MatrixModel(FULL).posterior(with_tasks(tasks=TASKS + 1)), r"X\[..., task_feature\]"),
     "half a task": (lambda: MatrixModel(FULL).posterior(with_tasks() + 0.5), r"expected a whole number"),
     "Y": (
         lambda: MatrixModel(FULL).condition_on_observations(with_tasks()[0], VALUES[:3]),
-        r"Y: expected shape \(\*B, 3, 1\)",
+        r"Y: expected shape \(\.\.\., 3, 1\)",
     ),
     "noise": (
         lambda: MatrixModel(FULL).posterior(with_tasks(), observation_noise=torch.ones(5, dtype=F64)),
