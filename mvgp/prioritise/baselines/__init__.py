@@ -1,20 +1,28 @@
 """Baselines to compare a Gaussian process with: recipes with the same ``fit``."""
 
 from .base import Baseline
+from .bipartite import GFCF, RP3beta
 from .candidates import BASELINE_NAMES, candidates
-from .factors import BPR, EASE, ImplicitALS, PureSVD
+from .factors import BPR, ImplicitALS, PureSVD
 from .graphs import Katz, NeighbourVoting, Popularity, Propagation
+from .ials import IALS, GraphIALS
+from .linear import EASE, EDLAE
 
 __all__ = [
     "BASELINE_NAMES",
     "BPR",
     "EASE",
+    "EDLAE",
+    "GFCF",
+    "IALS",
     "Baseline",
+    "GraphIALS",
     "ImplicitALS",
     "Katz",
     "NeighbourVoting",
     "Popularity",
     "Propagation",
     "PureSVD",
+    "RP3beta",
     "candidates",
 ]

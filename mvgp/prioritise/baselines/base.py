@@ -116,15 +116,15 @@ def weights(graph: Graph, dtype: torch.dtype) -> Any:
 
 def row_normalised(matrix: Any) -> Any:
     """D^-1 A: each row adds up to 1, or to 0 if it is empty."""
-    return (_power_of_sums(matrix, 1, -1.0) @ matrix).tocsr()
+    return (power_of_sums(matrix, 1, -1.0) @ matrix).tocsr()
 
 
 def symmetrically_normalised(matrix: Any) -> Any:
     """D^-1/2 A E^-1/2 with the sums D of the rows and E of the columns; its singular values are at most 1."""
-    return (_power_of_sums(matrix, 1, -0.5) @ matrix @ _power_of_sums(matrix, 0, -0.5)).tocsr()
+    return (power_of_sums(matrix, 1, -0.5) @ matrix @ power_of_sums(matrix, 0, -0.5)).tocsr()
 
 
-def _power_of_sums(matrix: Any, axis: int, power: float) -> Any:
+def power_of_sums(matrix: Any, axis: int, power: float) -> Any:
     """A diagonal matrix of the sums along ``axis`` to a power, in the precision of ``matrix``; 0 where the sum is 0."""
     sums = np.asarray(matrix.sum(axis=axis), dtype=np.float64).ravel()
     powers = np.power(sums, power, out=np.zeros_like(sums), where=sums > 0)

@@ -11,10 +11,27 @@ from ...checks import check_dtype, check_instance, check_seed, shown
 from ...errors import InputError
 from ..tables.link_set import LinkSet
 from .base import Baseline
-from .factors import BPR, EASE, ImplicitALS, PureSVD
+from .bipartite import GFCF, RP3beta
+from .factors import BPR, ImplicitALS, PureSVD
 from .graphs import Katz, NeighbourVoting, Popularity, Propagation
+from .ials import IALS, GraphIALS
+from .linear import EASE, EDLAE
 
-BASELINE_NAMES = ("popularity", "neighbours", "ease", "als", "bpr", "puresvd", "katz", "propagation")
+BASELINE_NAMES = (
+    "popularity",
+    "neighbours",
+    "ease",
+    "edlae",
+    "rp3beta",
+    "gfcf",
+    "als",
+    "ials",
+    "ials-graph",
+    "bpr",
+    "puresvd",
+    "katz",
+    "propagation",
+)
 
 
 def candidates(name: str, link_set: LinkSet, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[Baseline]:
@@ -54,6 +71,21 @@ def _grid(name: str, link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterat
         case "ease":
             for regularisation in (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0):
                 yield EASE(regularisation, dtype=dtype)
+        case "edlae":
+            for regularisation, dropout in product((3.0, 10.0, 30.0), (0.2, 0.4, 0.6)):
+                yield EDLAE(regularisation, dropout, dtype=dtype)
+        case "rp3beta":
+            for alpha, beta in product((0.7, 1.0, 1.4), (0.0, 0.25, 0.5, 0.75)):
+                yield RP3beta(alpha, beta, dtype=dtype)
+        case "gfcf":
+            for factors, alpha in product(_ranks(name, link_set, (64, 256, 1024)), (0.1, 0.3, 1.0)):
+                yield GFCF(factors, alpha, seed=seed, dtype=dtype)
+        case "ials":
+            for factors, regularisation in product((64, 256), (0.001, 0.003, 0.01)):
+                yield IALS(factors, regularisation, seed=seed, dtype=dtype)
+        case "ials-graph":
+            for factors, regularisation in product((64, 256), (0.001, 0.003, 0.01)):
+                yield GraphIALS(*graphs, factors, regularisation, seed=seed, dtype=dtype)
         case "als":
             for factors, (alpha, regularisation) in product((64, 256, 512), ((10.0, 3.0), (10.0, 30.0), (40.0, 100.0))):
                 yield ImplicitALS(factors, regularisation, alpha, seed=seed, dtype=dtype)
@@ -61,10 +93,7 @@ def _grid(name: str, link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterat
             for factors, learning_rate in product((64, 128), (0.05, 0.1, 0.3)):
                 yield BPR(factors, learning_rate, seed=seed, dtype=dtype)
         case "puresvd":
-            largest = min(link_set.shape) - 1
-            if largest < 1:
-                raise InputError(f"puresvd: expected at least 2 rows and 2 columns, got {link_set.shape}")
-            for factors in sorted({min(rank, largest) for rank in (8, 32, 128, 512)}):
+            for factors in _ranks(name, link_set, (8, 32, 128, 512)):
                 yield PureSVD(factors, seed=seed, dtype=dtype)
         case "katz":
             for beta in (1e-3, 1e-2):
@@ -78,3 +107,11 @@ def _grid(name: str, link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterat
             for restart, iterations in product((0.1, 0.3, 0.8), (4, 8)):
                 yield Propagation(*graphs, restart, iterations, dtype=dtype)
             yield Propagation(*graphs, 0.3, 4, normalise_links=True, dtype=dtype)
+
+
+def _ranks(name: str, link_set: LinkSet, ranks: tuple[int, ...]) -> list[int]:
+    """The ranks that the shape allows; the largest possible one in place of those beyond it."""
+    largest = min(link_set.shape) - 1
+    if largest < 1:
+        raise InputError(f"{name}: expected at least 2 rows and 2 columns, got {link_set.shape}")
+    return sorted({min(rank, largest) for rank in ranks})

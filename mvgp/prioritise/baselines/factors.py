@@ -1,4 +1,4 @@
-"""Baselines of the links alone: factor models (ALS, BPR, truncated SVD) and EASE, a linear model of each column."""
+"""Factor models of the links alone: alternating least squares, BPR, truncated singular value decomposition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from ...errors import ConvergenceError, InputError
-from .base import BLOCK, DTYPES, Count, NotNegative, Positive, Precision, Recipe, Seed
+from .base import DTYPES, Count, NotNegative, Positive, Precision, Recipe, Seed
 
 
 class FactorRecipe(Recipe):
@@ -154,53 +154,3 @@ class PureSVD(FactorRecipe):
         start = np.random.default_rng(self.seed).standard_normal(min(links.shape)).astype(links.dtype)
         left, values, right = svds(links, k=self.factors, v0=start)
         return {"row_factors": left * values, "col_factors": np.ascontiguousarray(right.T)}
-
-
-@dataclass(frozen=True)
-class EASE(Recipe):
-    r"""Each column is predicted from the others by ridge regression with one common penalty.
-
-    B minimises :math:`\|X - X B\|_F^2 + \lambda \|B\|_F^2` with a zero diagonal, so that scores are
-    :math:`X B = X - X P\, \mathrm{diag}(P)^{-1}` with :math:`P = (X^T X + \lambda I)^{-1}`. Only a matrix of the
-    smaller side of X is inverted. Steck, *Embarrassingly Shallow Autoencoders for Sparse Data*, 2019.
-
-    A row without a link has score 0 for each column: it is not ranked, and all its columns tie.
-
-    :param regularisation: :math:`\lambda`.
-    :param dtype: of the computation and the scores.
-
-    Example:
-        >>> import mvgp
-        >>> from mvgp.prioritise.baselines.factors import EASE
-        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], shape=(3, 4))
-        >>> EASE(regularisation=1.0).fit(links).scores([2]).round(decimals=3).tolist()
-        [[0.0, 0.5, 0.0, 0.0]]
-
-    """
-
-    regularisation: Positive = 100.0
-    dtype: Precision = field(default=torch.float64, repr=False)
-
-    def _prepare(self, links: Any) -> dict[str, Any]:
-        by_rows = links.shape[0] < links.shape[1]
-        gram = links @ links.T if by_rows else links.T @ links
-        gram = (gram + self.regularisation * sparse.eye_array(gram.shape[0], dtype=links.dtype)).toarray()
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(torch.from_numpy(gram))).numpy()
-        if by_rows:  # P = (I - X^T inverse X) / lambda
-            explained = np.zeros(links.shape[1])  # (N,) diagonal of X^T inverse X
-            for start in range(0, links.shape[0], BLOCK):
-                rows = np.arange(start, min(start + BLOCK, links.shape[0]))
-                explained += np.asarray(links[rows].multiply(self._projected(rows, links, inverse)).sum(axis=0)).ravel()
-            diagonal = (1 - explained) / self.regularisation
-        else:
-            diagonal = inverse.diagonal()
-        return {"links": links, "inverse": inverse, "diagonal": diagonal.astype(links.dtype)}
-
-    def _projected(self, rows: np.ndarray, links: Any, inverse: np.ndarray) -> np.ndarray:
-        """(R, N): rows of X P, from P (N, N), or from (X X^T + lambda I)^-1 (M, M) if M < N."""
-        if links.shape[0] < links.shape[1]:  # X P = (X X^T + lambda I)^-1 X
-            return np.asarray((links.T @ inverse[:, rows]).T)  # the inverse is symmetric
-        return np.asarray(links[rows] @ inverse)
-
-    def _block(self, rows: np.ndarray, *, links: Any, inverse: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
-        return links[rows].toarray() - self._projected(rows, links, inverse) / diagonal

@@ -1,0 +1,125 @@
+"""Walks and filters on the bipartite graph of rows and columns that the links make: RP3beta and GF-CF."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse.linalg import svds
+
+from ...errors import InputError
+from .base import (
+    Count,
+    NotNegative,
+    Precision,
+    Recipe,
+    Seed,
+    power_of_sums,
+    row_normalised,
+    symmetrically_normalised,
+)
+
+
+@dataclass(frozen=True)
+class RP3beta(Recipe):
+    r"""A random walk of three steps along links, from a row to a column, with a penalty on popular columns.
+
+    With :math:`P = D^{-1} X` (from rows to columns) and :math:`Q = E^{-1} X^T` (back), where D and E are the sums of
+    the rows and the columns of X, and powers of single entries,
+
+    .. math:: F = P^{\circ\alpha}\, Q^{\circ\alpha}\, P^{\circ\alpha}\, E^{-\beta}.
+
+    Paudel, Christoffel, Newell and Bernstein, *Updatable, Accurate, Diverse, and Scalable Recommendations for
+    Interactive Applications*, 2017.
+
+    A row without a link has score 0 for each column: it is not ranked, and all its columns tie.
+
+    :param alpha: exponent of the probability of a step; 1 is the random walk, 0 counts paths.
+    :param beta: exponent of the penalty; 0 is without.
+    :param dtype: of the computation and the scores.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.prioritise.baselines.bipartite import RP3beta
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], shape=(3, 4))
+        >>> RP3beta(alpha=1.0, beta=0.0).fit(links).scores([2]).round(decimals=3).tolist()
+        [[0.667, 0.333, 0.0, 0.0]]
+
+    """
+
+    alpha: NotNegative = 1.0
+    beta: NotNegative = 0.5
+    dtype: Precision = field(default=torch.float64, repr=False)
+
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        forth, back = row_normalised(links), row_normalised(links.T.tocsr())
+        for steps in (forth, back):
+            steps.data **= self.alpha
+        last = forth @ power_of_sums(links, 0, -self.beta)
+        # (M, N), (M, N), (N, M): a block of rows walks as columns of a dense matrix
+        return {"first": forth, "second": back.T.tocsr(), "third": last.T.tocsr()}
+
+    def _block(self, rows: np.ndarray, *, first: Any, second: Any, third: Any) -> np.ndarray:
+        return np.asarray((third @ (second @ first[rows].toarray().T)).T)
+
+
+@dataclass(frozen=True)
+class GFCF(Recipe):
+    r"""Graph filters in closed form: a linear one, and an ideal low-pass on the leading singular vectors.
+
+    With the normalised links :math:`\tilde X = D^{-1/2} X E^{-1/2}`, where D and E are the sums of the rows and the
+    columns of X, and the leading right singular vectors V (N, factors) of :math:`\tilde X`,
+
+    .. math:: F = X \left( \tilde X^T \tilde X + \alpha\, E^{-1/2} V V^T E^{1/2} \right).
+
+    Shen et al., *How Powerful is Graph Convolution for Recommendation?*, 2021.
+
+    A row without a link has score 0 for each column: it is not ranked, and all its columns tie.
+
+    :param factors: number of singular vectors, less than M and N.
+    :param alpha: weight of the low-pass filter against the linear one.
+    :param seed: of the start of the iteration for singular vectors.
+    :param dtype: of the computation and the scores.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.prioritise.baselines.bipartite import GFCF
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], shape=(3, 4))
+        >>> GFCF(factors=1, alpha=1.0).fit(links).scores([2]).round(decimals=3).tolist()
+        [[1.267, 0.808, 0.0, 0.0]]
+
+    """
+
+    factors: Count = 256
+    alpha: NotNegative = 0.3
+    seed: Seed = field(default=0, repr=False)
+    dtype: Precision = field(default=torch.float64, repr=False)
+
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        if self.factors >= min(links.shape):
+            raise InputError(f"factors: expected less than {min(links.shape)}, the smaller side, got {self.factors}")
+        normalised = symmetrically_normalised(links)
+        start = np.random.default_rng(self.seed).standard_normal(min(links.shape)).astype(links.dtype)
+        basis = svds(normalised, k=self.factors, v0=start, return_singular_vectors="vh")[2]  # (F, N)
+        return {
+            "links": links,
+            "backward": normalised,  # (M, N)
+            "forward": normalised.T.tocsr(),  # (N, M)
+            "row_factors": links @ (power_of_sums(links, 0, -0.5) @ basis.T),  # (M, F)
+            "col_factors": self.alpha * (basis @ power_of_sums(links, 0, 0.5)),  # (F, N)
+        }
+
+    def _block(
+        self,
+        rows: np.ndarray,
+        *,
+        links: Any,
+        backward: Any,
+        forward: Any,
+        row_factors: np.ndarray,
+        col_factors: np.ndarray,
+    ) -> np.ndarray:
+        linear = forward @ (backward @ links[rows].toarray().T)  # (N, R)
+        return np.asarray(linear.T + row_factors[rows] @ col_factors)
