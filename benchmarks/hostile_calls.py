@@ -935,6 +935,9 @@ def baseline_cases() -> Iterator[Case]:
     made = {
         baselines.Popularity: double,
         baselines.EASE: {"regularisation": 1.0, **double},
+        baselines.EDLAE: {"regularisation": 1.0, "dropout": 0.5, **double},
+        baselines.RP3beta: {"alpha": 1.0, "beta": 0.5, **double},
+        baselines.GFCF: {"factors": 2, "alpha": 0.3, "seed": 1, **double},
         baselines.PureSVD: {"factors": 2, "seed": 1, **double},
         baselines.NeighbourVoting: {
             "row_graph": graph(M),
@@ -950,6 +953,11 @@ def baseline_cases() -> Iterator[Case]:
         common = {"factors": 2, "regularisation": 0.1, "iterations": 2, "threads": 1, "seed": 1, **double}
         made[baselines.BPR] = {"learning_rate": 0.1, **common}
         made[baselines.ImplicitALS] = {"alpha": 1.0, **common}
+    if importlib.util.find_spec("irspack"):
+        common = {"factors": 2, "regularisation": 0.1, "unlabelled_weight": 0.1, "frequency_exponent": 0.5, **double}
+        common |= {"iterations": 2, "threads": 1, "seed": 1}
+        made[baselines.IALS] = common
+        made[baselines.GraphIALS] = {**graphs, "feature_regularisation": 1.0, **common}
     for one, arguments in made.items():
         yield case(one, lambda arguments=arguments: dict(arguments))
         owner = lambda one=one, arguments=arguments: one(**arguments)  # noqa: E731

@@ -6,7 +6,19 @@ import mvgp
 from mvgp.hyperparameters.records import AveragedRanker
 from mvgp.kernels import Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood
-from mvgp.prioritise.baselines import EASE, Katz, NeighbourVoting, Popularity, Propagation, PureSVD
+from mvgp.prioritise.baselines import (
+    EASE,
+    EDLAE,
+    GFCF,
+    IALS,
+    GraphIALS,
+    Katz,
+    NeighbourVoting,
+    Popularity,
+    Propagation,
+    PureSVD,
+    RP3beta,
+)
 from mvgp.testing import RankerContract
 from tests.testing import problems
 
@@ -58,3 +70,28 @@ class TestPropagation(RankerContract):
 class TestNeighbourVoting(RankerContract):
     def make_ranker(self):
         return NeighbourVoting(GRAPHS[0]).fit(problems.links())
+
+
+class TestEDLAE(RankerContract):
+    def make_ranker(self):
+        return EDLAE(0.5, 0.3).fit(problems.links())
+
+
+class TestRP3beta(RankerContract):
+    def make_ranker(self):
+        return RP3beta().fit(problems.links())
+
+
+class TestGFCF(RankerContract):
+    def make_ranker(self):
+        return GFCF(2).fit(problems.links())
+
+
+class TestIALS(RankerContract):
+    def make_ranker(self):
+        return IALS(2).fit(problems.links())
+
+
+class TestGraphIALS(RankerContract):
+    def make_ranker(self):
+        return GraphIALS(*GRAPHS, 2).fit(problems.links())

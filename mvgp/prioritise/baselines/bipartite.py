@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.linalg import eigh
 from scipy.sparse.linalg import svds
 
 from ...errors import InputError
@@ -101,15 +102,34 @@ class GFCF(Recipe):
         if self.factors >= min(links.shape):
             raise InputError(f"factors: expected less than {min(links.shape)}, the smaller side, got {self.factors}")
         normalised = symmetrically_normalised(links)
-        start = np.random.default_rng(self.seed).standard_normal(min(links.shape)).astype(links.dtype)
-        basis = svds(normalised, k=self.factors, v0=start, return_singular_vectors="vh")[2]  # (F, N)
+        if links.shape[0] < links.shape[1]:  # X E^-1/2 V V^T E^1/2 = D^1/2 U U^T D^-1/2 X
+            basis = self._leading(normalised)  # (M, F) U, the left singular vectors
+            row_factors = power_of_sums(links, 1, 0.5) @ basis
+            col_factors = ((power_of_sums(links, 1, -0.5) @ links).T @ basis).T
+        else:
+            basis = self._leading(normalised.T.tocsr())  # (N, F) V
+            row_factors = links @ (power_of_sums(links, 0, -0.5) @ basis)
+            col_factors = (power_of_sums(links, 0, 0.5) @ basis).T
         return {
             "links": links,
             "backward": normalised,  # (M, N)
             "forward": normalised.T.tocsr(),  # (N, M)
-            "row_factors": links @ (power_of_sums(links, 0, -0.5) @ basis.T),  # (M, F)
-            "col_factors": self.alpha * (basis @ power_of_sums(links, 0, 0.5)),  # (F, N)
+            "row_factors": row_factors,  # (M, F)
+            "col_factors": self.alpha * col_factors,  # (F, N)
         }
+
+    def _leading(self, matrix: Any) -> np.ndarray:
+        """(S, F): the leading left singular vectors of a matrix whose rows are its smaller side S.
+
+        Few of them come from an iteration, more than a twentieth of all from a dense matrix (S, S), which is then
+        quicker, and does not mind that singular values are equal, as they are where links are few.
+        """
+        side = matrix.shape[0]
+        if 20 * self.factors <= side:
+            start = np.random.default_rng(self.seed).standard_normal(side).astype(matrix.dtype)
+            return np.asarray(svds(matrix, k=self.factors, v0=start, return_singular_vectors="u")[0])
+        gram = (matrix @ matrix.T).toarray()
+        return np.asarray(eigh(gram, subset_by_index=[side - self.factors, side - 1], overwrite_a=True)[1])
 
     def _block(
         self,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..tables.link_set import LinkSet
 
 OWN_MODELS = "hilbert, trace, best, whole, whole-popular, full, factor, prodige"
-BASELINES = "popularity, neighbours, ease, als, bpr, puresvd, katz, propagation"
+BASELINES = "popularity, neighbours, ease, edlae, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), or rows chosen with --row"
 KEPT = "finished units are kept in {}, the same command does the rest"
 LARGEST, TOP, MAX_MIB = 2**63 - 1, 20, 1024  # of an option, of the columns of a list, of a table

@@ -16,13 +16,18 @@ from mvgp.prioritise.baselines import (
     BASELINE_NAMES,
     BPR,
     EASE,
+    EDLAE,
+    GFCF,
+    IALS,
     Baseline,
+    GraphIALS,
     ImplicitALS,
     Katz,
     NeighbourVoting,
     Popularity,
     Propagation,
     PureSVD,
+    RP3beta,
     candidates,
 )
 from mvgp.prioritise.tables import LinkSet
@@ -37,7 +42,12 @@ MAKERS = {
     "popularity": Popularity,
     "neighbours": lambda **kw: NeighbourVoting(ROW_GRAPH, hops=2, **kw),
     "ease": lambda **kw: EASE(2.0, **kw),
+    "edlae": lambda **kw: EDLAE(2.0, 0.4, **kw),
+    "rp3beta": RP3beta,
+    "gfcf": lambda **kw: GFCF(3, **kw),
     "als": lambda **kw: ImplicitALS(4, **kw),
+    "ials": lambda **kw: IALS(4, **kw),
+    "ials-graph": lambda **kw: GraphIALS(ROW_GRAPH, COL_GRAPH, 4, **kw),
     "bpr": lambda **kw: BPR(4, **kw),
     "puresvd": lambda **kw: PureSVD(4, **kw),
     "katz": lambda **kw: Katz(ROW_GRAPH, COL_GRAPH, **kw),
@@ -106,7 +116,7 @@ class TestContract:
         assert 0 <= found.summary()["AUC"] <= 1
 
     @pytest.mark.parametrize("shape", [(1, 6), (6, 1)])
-    @pytest.mark.parametrize("name", sorted(set(BASELINE_NAMES) - {"puresvd"}))
+    @pytest.mark.parametrize("name", sorted(set(BASELINE_NAMES) - {"puresvd", "gfcf"}))
     def test_one_row_or_one_column(self, name, shape):
         graphs = [Graph([], count) for count in shape]
         ids = [[str(place) for place in range(count)] for count in shape]
@@ -128,12 +138,12 @@ class TestContract:
             make(dtype=torch.float16)
 
 
-@pytest.mark.parametrize("name", ["ease", "als", "puresvd"])
+@pytest.mark.parametrize("name", ["ease", "edlae", "rp3beta", "gfcf", "als", "ials", "puresvd"])
 def test_new_rows_tie_where_only_links_are_used(name):
     assert MAKERS[name]().fit(LINKS).scores([NEW_ROW]).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("name", ["neighbours", "katz", "propagation"])
+@pytest.mark.parametrize("name", ["neighbours", "katz", "propagation", "ials-graph"])
 def test_new_rows_are_ranked_by_the_graph(name):
     link_set, _ = planted()
     new = np.arange(0, 120, 5)  # as many of each group
@@ -180,7 +190,7 @@ def test_candidates_are_distinct_recipes_of_the_right_size(name):
 
 def test_seeds_reach_the_recipes():
     link_set, _ = planted(shape=(30, 40))
-    for name in ("als", "bpr"):
+    for name in ("als", "ials", "ials-graph", "bpr"):
         first, other = (candidates(name, link_set, seed=seed)[0].fit(link_set.links()).scores() for seed in (0, 1))
         assert not torch.equal(first, other)
 
@@ -203,6 +213,9 @@ def test_threads_of_the_machine_are_no_reason_to_warn(name, monkeypatch):
 
 def test_representations_state_the_settings():
     assert repr(EASE(30.0)) == "EASE(regularisation=30.0)"
+    assert repr(EDLAE(30.0, 0.5)) == "EDLAE(regularisation=30.0, dropout=0.5)"
+    assert repr(RP3beta(0.5, 0.25)) == "RP3beta(alpha=0.5, beta=0.25)"
+    assert repr(GFCF(3, 0.1)) == "GFCF(factors=3, alpha=0.1)"
     assert repr(Katz(ROW_GRAPH, COL_GRAPH, 0.1, 3, "none")) == (
         "Katz(beta=0.1, max_length=3, normalisation='none', row_weight=0.1, col_weight=0.1)"
     )
@@ -212,6 +225,7 @@ def test_representations_state_the_settings():
 BAD = [
     (lambda: candidates("svd++", LinkSet("a", "x", [0], [0], Graph([], 1), Graph([], 1))), "baseline: expected one of"),
     (lambda: candidates("puresvd", LinkSet("a", "xy", [0], [0], Graph([], 1), Graph([], 2))), "puresvd: expected at"),
+    (lambda: candidates("gfcf", LinkSet("a", "xy", [0], [0], Graph([], 1), Graph([], 2))), "gfcf: expected at least 2"),
     (lambda: EASE(0.0), "regularisation: expected a positive finite number, got 0.0"),
     (lambda: EASE(float("nan")), "regularisation: expected a positive finite number, got nan"),
     (lambda: EASE(True), "regularisation: expected a positive finite number, got True"),
@@ -262,7 +276,7 @@ def test_a_missing_package_is_told(recipe, monkeypatch):
 
 @pytest.mark.slow
 def test_importing_needs_no_optional_package():
-    names = ("implicit", "pandas", "matplotlib", "rich", "typer", "threadpoolctl", "joblib", "sklearn")
+    names = ("implicit", "irspack", "pandas", "matplotlib", "rich", "typer", "threadpoolctl", "joblib", "sklearn")
     code = f"""
 import sys
 for name in {names}:
