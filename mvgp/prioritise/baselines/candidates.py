@@ -66,26 +66,32 @@ def _grid(name: str, link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterat
         case "popularity":
             yield Popularity(dtype=dtype)
         case "neighbours":
-            for hops, popularity_weight in product((1, 2, 3), (1e-3, 0.1)):
+            for hops, popularity_weight in product((1, 2, 3, 5), (1e-3, 0.1)):
                 yield NeighbourVoting(graphs[0], hops, popularity_weight=popularity_weight, dtype=dtype)
         case "ease":
             for regularisation in (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0):
                 yield EASE(regularisation, dtype=dtype)
         case "edlae":
-            for regularisation, dropout in product((3.0, 10.0, 30.0), (0.2, 0.4, 0.6)):
+            for regularisation, dropout in product((10.0, 30.0, 100.0), (0.3, 0.5, 0.7)):
                 yield EDLAE(regularisation, dropout, dtype=dtype)
         case "rp3beta":
-            for alpha, beta in product((0.7, 1.0, 1.4), (0.0, 0.25, 0.5, 0.75)):
+            for alpha, beta in product((0.3, 0.5, 0.8), (0.0, 0.25, 0.5, 0.75)):
                 yield RP3beta(alpha, beta, dtype=dtype)
         case "gfcf":
-            for factors, alpha in product(_ranks(name, link_set, (64, 256, 1024)), (0.1, 0.3, 1.0)):
+            ranks = _ranks(name, link_set, (128, 256, 512, 1024))
+            for factors, alpha in (*product(ranks, (0.3,)), *product(ranks[-2:-1] or ranks, (0.1, 1.0))):
                 yield GFCF(factors, alpha, seed=seed, dtype=dtype)
         case "ials":
-            for factors, regularisation in product((64, 256), (0.001, 0.003, 0.01)):
-                yield IALS(factors, regularisation, seed=seed, dtype=dtype)
+            pairs = ((0.003, 0.03), (0.01, 0.03), (0.03, 0.03), (0.01, 0.01), (0.01, 0.1))
+            for factors, (regularisation, unlabelled_weight) in product((128, 512), pairs):
+                yield IALS(factors, regularisation, unlabelled_weight, seed=seed, dtype=dtype)
+            yield IALS(512, 0.15, 0.01, frequency_exponent=0.5, seed=seed, dtype=dtype)
         case "ials-graph":
-            for factors, regularisation in product((64, 256), (0.001, 0.003, 0.01)):
-                yield GraphIALS(*graphs, factors, regularisation, seed=seed, dtype=dtype)
+            triples = [(0.003, 0.01, mu) for mu in (0.001, 0.003, 0.01, 0.03, 0.1)]
+            triples += [(0.01, 0.01, mu) for mu in (0.003, 0.03)]
+            triples += [(0.01, 0.03, mu) for mu in (0.3, 1.0, 3.0, 10.0)]  # for many links in a row
+            for regularisation, unlabelled_weight, mu in triples:
+                yield GraphIALS(*graphs, 256, regularisation, unlabelled_weight, mu, seed=seed, dtype=dtype)
         case "als":
             for factors, (alpha, regularisation) in product((64, 256, 512), ((10.0, 3.0), (10.0, 30.0), (40.0, 100.0))):
                 yield ImplicitALS(factors, regularisation, alpha, seed=seed, dtype=dtype)
@@ -98,7 +104,7 @@ def _grid(name: str, link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterat
         case "katz":
             for beta in (1e-3, 1e-2):
                 yield Katz(*graphs, beta, 3, "none", row_weight=1.0, col_weight=0.1, dtype=dtype)
-            for row_weight in (0.3, 1.0):
+            for row_weight in (0.1, 0.3, 1.0):
                 yield Katz(*graphs, 0.9, 3, "walk", row_weight, 0.03, dtype=dtype)
             for row_weight, col_weight in ((1.0, 0.3), (0.3, 0.1), (0.1, 0.1), (0.03, 0.03), (0.01, 0.03)):
                 yield Katz(*graphs, 0.9, 3, "blocks", row_weight, col_weight, dtype=dtype)
@@ -106,6 +112,9 @@ def _grid(name: str, link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterat
         case "propagation":
             for restart, iterations in product((0.1, 0.3, 0.8), (4, 8)):
                 yield Propagation(*graphs, restart, iterations, dtype=dtype)
+            yield Propagation(*graphs, 0.03, 8, dtype=dtype)
+            for iterations in (12, 16):
+                yield Propagation(*graphs, 0.1, iterations, dtype=dtype)
             yield Propagation(*graphs, 0.3, 4, normalise_links=True, dtype=dtype)
 
 
