@@ -89,7 +89,7 @@ def _grid(name: str, link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterat
         case "ials-graph":
             triples = [(0.003, 0.01, mu) for mu in (0.001, 0.003, 0.01, 0.03, 0.1)]
             triples += [(0.01, 0.01, mu) for mu in (0.003, 0.03)]
-            triples += [(0.01, 0.03, mu) for mu in (0.3, 1.0, 3.0, 10.0)]  # for many links in a row
+            triples += [(0.01, 0.03, mu) for mu in (1.0, 3.0, 10.0, 30.0, 100.0)]  # for many links in a row
             for regularisation, unlabelled_weight, mu in triples:
                 yield GraphIALS(*graphs, 256, regularisation, unlabelled_weight, mu, seed=seed, dtype=dtype)
         case "als":
