@@ -376,7 +376,7 @@ def demo(
 def _read(pairs: Path, others: tuple[Path | None, ...], filters: str, max_size: int) -> LinkSet:
     """The links; ``others`` are the edges of rows and columns, and their names."""
     _check_at_least(max_size, 1, "--max-size")
-    from ..tables.link_set import read_links
+    from ..tables.from_tables import read_links
 
     return read_links(pairs, *others, filters=filters, max_bytes=max_size * 2**20)
 
