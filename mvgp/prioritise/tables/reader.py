@@ -271,10 +271,12 @@ def _heads_numbers(first: list[str], body: list[str], mark: str) -> bool:
 def _parse_numbers(
     path: Path, body: list[str], lines: Sequence[int], names: Sequence[str], mark: str
 ) -> tuple[list[str], np.ndarray]:
-    """Ids, and numbers (R, D). The quick parser reads clean numbers; what it refuses is looked at cell by cell."""
+    """Ids, and numbers (R, D). The quick parser reads plain numbers; what it refuses is looked at cell by cell."""
     try:
-        columns = split_columns(path, body, range(len(names) + 1), len(names) + 1, mark, numbers=True)
-        ids, values = _clean(columns[0], mark), np.stack(columns[1:], axis=1)
+        if '"' in "".join(body):
+            raise ValueError("quotes")
+        ids = [line.split(mark, 1)[0].strip() for line in body]
+        values = np.loadtxt(body, delimiter=mark, usecols=range(1, len(names) + 1), comments=None, ndmin=2)
     except ValueError:
         ids, values = [], np.empty((len(body), len(names)))
         for number, line in enumerate(body):
@@ -304,14 +306,11 @@ def _find_body(
     return body, numbers, comments, mark, [f.strip() for f in _split_line(body[0], mark, Path(path), numbers[0])]
 
 
-def split_columns(
-    path: FilePath, lines: list[str], positions: Sequence[int], width: int, mark: str, *, numbers: bool = False
-) -> list[Any]:
+def split_columns(path: FilePath, lines: list[str], positions: Sequence[int], width: int, mark: str) -> list[Any]:
     """Fields at some positions, column by column, as text: "007" stays "007", and "NA" is a name.
 
     ``width`` is the largest number of fields of a line, ``mark`` the delimiter. With tabs, quotes are ordinary
-    characters; otherwise they are those of CSV files. With ``numbers``, columns after the first are arrays of numbers,
-    and a ``ValueError`` says that something else is there.
+    characters; otherwise they are those of CSV files.
     """
     try:
         import pandas
@@ -327,8 +326,7 @@ def split_columns(
             names=range(width),
             usecols=sorted(set(positions)),
             index_col=False,
-            dtype={position: float if numbers and position else object for position in positions},
-            float_precision="round_trip" if numbers and mark.isascii() else None,
+            dtype=object,
             na_filter=False,
             quoting=csv.QUOTE_NONE if mark == "\t" else csv.QUOTE_MINIMAL,
             skipinitialspace=mark not in "\t ",
@@ -336,8 +334,6 @@ def split_columns(
         )
     except pandas.errors.ParserError as error:
         raise TableError(path, f"cannot be split into columns: {error}") from error
-    if numbers:
-        return [frame[0].tolist(), *(frame[position].to_numpy() for position in positions[1:])]
     return [frame[position].tolist() for position in positions]
 
 

@@ -124,6 +124,8 @@ BAD_FEATURES = {
     "too large": ("gene\tx\ng1\t1e999\ng2\t2\n", "line 2, column x: expected a finite number, got '1e999'"),
     "empty": ("gene\tx\ty\ng1\t1\t\ng2\t2\t3\n", "line 2, column y: expected a finite number, got ''"),
     "an underscore": ("gene\tx\ng1\t1_0\ng2\t2\n", "line 2, column x: expected a finite number, got '1_0'"),
+    "hexadecimal": ("gene\tx\ng1\t0x1p3\ng2\t2\n", "line 2, column x: expected a finite number, got '0x1p3'"),
+    "complex": ("gene\tx\ng1\t1+2j\ng2\t2\n", "line 2, column x: expected a finite number, got '1.2j'"),
     "decimal comma": ("gene;x\ng1;0,5\ng2;1\n", "line 2, column x: expected a finite number, got '0,5'"),
     "constant": ("gene\tx\ty\ng1\t1\t7\ng2\t2\t7\n", "column y: expected a feature that differs between ids, got 7 for each of 2"),
     "one id": ("gene\tx\ng1\t1\n", "column x: expected a feature that differs between ids, got 1 for each of 1 id"),
@@ -241,8 +243,8 @@ def test_a_time_and_a_shift_for_each_axis():
     links = made(col_graph=Graph([(0, 1), (2, 3)], 4))
     apart = links.prior(2.0, 0.5, row_time=0.3, col_shift=1.5)
     kernels = (apart.row_kernel, apart.col_kernel)
-    assert [round(float(kernel.time), 6) for kernel in kernels] == [0.3, 2.0]
-    assert [round(float(kernel.shift), 6) for kernel in kernels] == [0.5, 1.5]
+    assert [round(kernel.time.item(), 6) for kernel in kernels] == [0.3, 2.0]
+    assert [round(kernel.shift.item(), 6) for kernel in kernels] == [0.5, 1.5]
     same = links.prior(2.0, 0.5, row_time=2.0, row_shift=0.5, col_time=2.0, col_shift=0.5)
     assert torch.equal(same.covariance().to_dense(), links.prior(2.0, 0.5).covariance().to_dense())
 
