@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from ...checks import check_instance
 from ...errors import InputError
 from ...kernels.graph import Graph
-from ...tensor_checks import check_list, check_matrix, check_name
+from ...tensor_checks import check_index, check_list, check_matrix, check_name
 from .graphs import NEIGHBOURS, neighbour_graph
 from .reader import NumberTable, TableError, shortened
 
@@ -57,9 +58,9 @@ class FeatureTable:
         """The nearest neighbours by cosine similarity, see :func:`neighbour_graph`; rows of zeros have no links."""
         return neighbour_graph(self.values.numpy(), neighbours)
 
-    def keep(self, nodes: Sequence[int]) -> FeatureTable:
+    def keep(self, nodes: Any) -> FeatureTable:
         """The features of these things alone (indices, in this order); the numbers stay as they are."""
-        return replace(self, values=self.values[torch.as_tensor(nodes)])
+        return replace(self, values=self.values[check_index(nodes, len(self.values), "nodes")])
 
 
 def merge_lines(table: NumberTable) -> NumberTable:

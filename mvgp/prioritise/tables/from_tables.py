@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,18 +34,17 @@ from .reader import (
 )
 
 FILTERS = ("linked", "paper", "none")
-FilePaths = FilePath | Sequence[FilePath]
 
 
 def read_links(
     pairs: FilePath,
-    row_edges: FilePaths | None = None,
-    col_edges: FilePaths | None = None,
+    row_edges: FilePath | Sequence[FilePath] | None = None,
+    col_edges: FilePath | Sequence[FilePath] | None = None,
     row_names: FilePath | None = None,
     col_names: FilePath | None = None,
     *,
-    row_features: FilePaths | None = None,
-    col_features: FilePaths | None = None,
+    row_features: FilePath | Sequence[FilePath] | None = None,
+    col_features: FilePath | Sequence[FilePath] | None = None,
     filters: str = "linked",
     header: bool | None = None,
     delimiter: str | None = None,
@@ -131,11 +131,11 @@ def read_links(
     return _link_set(rows, cols, distinct, ReadReport(tuple(reports), filters))
 
 
-def _listed(paths: FilePaths | None) -> Sequence[FilePath]:
+def _listed(paths: FilePath | Sequence[FilePath] | None) -> Sequence[FilePath]:
     """None, one path or several: as a list."""
     if paths is None:
         return ()
-    return list(paths) if isinstance(paths, list | tuple) else [paths]  # type: ignore[list-item]
+    return [paths] if isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Sequence) else paths
 
 
 def _check_columns(columns: Columns | None, counts: tuple[int, ...], header: bool | None, name: str) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from scipy import sparse
 
 from ...checks import check_instance, check_whole_number
 from ...errors import InputError
 from ...kernels.graph import Graph
+from ...tensor_checks import as_reals, check_list, check_matrix
 
 DECIMALS = 6  # similarities are rounded, so that ties are ties on every machine
 BLOCK_CELLS = 2**22  # similarities held at once: 32 MiB
@@ -56,12 +58,14 @@ def neighbour_graph(vectors: Any, neighbours: int = NEIGHBOURS, *, block: int | 
 
 def _unit_rows(vectors: Any) -> tuple[Any, int]:
     """The vectors with length 1, or 0 where they have none, and how many there are."""
-    given: Any = vectors.tocsr() if _is_sparse(vectors) else np.asarray(vectors, dtype=np.float64)
-    if given.ndim != 2 or given.shape[0] == 0:
-        raise InputError(f"vectors: expected shape (N, D) with at least one row, got {tuple(given.shape)}")
-    values = given.data if _is_sparse(given) else given
-    if not np.isfinite(values).all():
-        raise InputError("vectors: expected finite numbers, got infinite ones or NaN")
+    given: Any
+    if _is_sparse(vectors):
+        if vectors.ndim != 2 or 0 in vectors.shape:
+            raise InputError(f"vectors: expected a matrix of shape (N, D), got shape {tuple(vectors.shape)}")
+        as_reals(vectors.tocoo().data, "vectors: stored numbers", torch.float64, booleans=True)
+        given = vectors.tocsr().astype(np.float64)
+    else:
+        given = check_matrix(vectors, "vectors", torch.float64, shape="(N, D)").cpu().numpy()
     largest = np.asarray(abs(given).max(axis=1).toarray() if _is_sparse(given) else abs(given).max(axis=1)).ravel()
     scaled = _divided(given, largest)  # the largest entry is 1: squares neither overflow nor vanish
     length = np.sqrt(np.asarray((scaled * scaled).sum(axis=1)).ravel())
@@ -109,6 +113,7 @@ def union_graph(graphs: Sequence[Graph]) -> Graph:
                [0., 1., 0.]])
 
     """
+    graphs = check_list(graphs, "graphs", "graphs")
     for number, graph in enumerate(graphs):
         check_instance(graph, f"graphs[{number}]", Graph, "mvgp.kernels.Graph")
     if not graphs or len({graph.num_nodes for graph in graphs}) != 1:

@@ -58,9 +58,12 @@ def test_neither_huge_nor_tiny_vectors_change_their_angles():
 @pytest.mark.parametrize(
     ("vectors", "options", "expected"),
     [
-        ([1.0, 2.0], {}, r"vectors: expected shape \(N, D\)"),
-        (np.zeros((0, 3)), {}, "vectors: .* at least one row"),
-        ([[1.0], [np.nan]], {}, "vectors: expected finite numbers"),
+        ([1.0, 2.0], {}, r"vectors: expected a matrix of shape \(N, D\)"),
+        (np.zeros((0, 3)), {}, "vectors: expected a matrix"),
+        (sparse.csr_array((0, 3)), {}, "vectors: expected a matrix"),
+        (sparse.csr_array([[np.inf]]), {}, "vectors: stored numbers"),
+        ("some text", {}, "vectors: expected real numbers"),
+        ([[1.0], [np.nan]], {}, r"vectors\[1, 0\]: expected a finite number"),
         ([[1.0]], {"neighbours": 0}, "neighbours: expected a positive whole number"),
         ([[1.0]], {"block": 1.5}, "block: expected a positive whole number"),
     ],
@@ -97,6 +100,7 @@ def test_a_union_of_one_graph_is_that_graph():
     [
         ([], "graphs: expected at least one"),
         ([Graph([], 2), Graph([], 3)], r"graphs of \[2, 3\] nodes"),
+        (7, "graphs: expected graphs, got 7"),
         ([None], r"graphs\[0\]: expected mvgp.kernels.Graph"),
     ],
 )
