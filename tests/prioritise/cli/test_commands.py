@@ -119,7 +119,7 @@ def test_settings_of_kernels_noise_and_ratio_take_effect(option, tables, capsysb
     for model in ("full", "trace"):
         given = ["rank", *inputs(tables), "--model", model, "--row", "D01", "--out", "-", "--quiet"]
         given += ["--negatives", "1", *(["--strength", "0.3"] if model == "trace" else [])]
-        found = [command(capsysbinary, *given, f"--{option}", value) for value in ("0.4", "3")]
+        found = [command(capsysbinary, *given, f"--{option}", value) for value in ("0.4", "1.5")]
         assert [one.code for one in found] == [0, 0], found[0].err
         assert found[0].out != found[1].out
 
