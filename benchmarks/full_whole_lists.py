@@ -27,7 +27,9 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", default=["hpo", "omim"], help="hpo, omim")
     for name in parser.parse_args().sets:
         began = time.perf_counter()
-        links = hpo_links() if name == "hpo" else read_links(*(OMIM / f"{part}.tsv.gz" for part in PARTS))
+        links = (
+            hpo_links() if name == "hpo" else read_links(*(OMIM / f"{part}.tsv.gz" for part in PARTS), filters="paper")
+        )
         split = split_pairs(links.links(), folds=5, seed=0)[0]
         kernels = [DiffusionKernel(graph, time=1.0, shift=1.0) for graph in (links.row_graph, links.col_graph)]
         read = time.perf_counter()

@@ -79,6 +79,7 @@ RECORDS = [
     "SolveReport",
     "FactorPosterior",
     "Fields",
+    "Dropped",
     "FileReport",
     "FullPosterior",
     "GaussianPosterior",
@@ -241,6 +242,11 @@ def link_set() -> datasets.LinkSet:
 
 
 @cache
+def features() -> datasets.FeatureTable:
+    return datasets.FeatureTable("f", ("p", "q"), torch.randn(N, 2, generator=torch.Generator().manual_seed(0)))
+
+
+@cache
 def lists() -> likelihoods.RankingLists:
     return likelihoods.RankingLists.bipartite(torch.tensor([True, False, False]), torch.tensor([0, 0, 0]))
 
@@ -284,6 +290,7 @@ def tables() -> Path:
         "".join(f"r{i}\tc{j}\n" for i, j in zip([0, 0, 1, 1, 2], [0, 1, 1, 2, 2], strict=True))
     )
     (folder / "edges.tsv").write_text("r0\tr1\nr1\tr2\n")
+    (folder / "features.tsv").write_text("r0\t1\t2\nr1\t2\t0\nr2\t0\t1\n")
     return folder
 
 
@@ -986,13 +993,20 @@ def application_cases() -> Iterator[Case]:
     )
     yield method(link_set, "keep", rows=[0, 1, 2], cols=[0, 1, 2])
     yield method(link_set, "links", weight=0.1)
-    yield method(link_set, "prior", time=0.5, shift=0.5, dtype=torch.float64)
+    yield method(link_set, "prior", time=0.5, shift=0.5, dtype=torch.float64, row_time=1.0, col_shift=0.0)
+    yield method(link_set, "with_graphs", row_graphs=[graph(M)], col_features=[features()])
+    yield case(datasets.FeatureTable, lambda: {"name": "f", "columns": ("p",), "values": torch.randn(N, 1)})
+    yield method(features, "graph", neighbours=2)
+    yield method(features, "keep", nodes=[0, 1])
+    yield case(datasets.neighbour_graph, lambda: {"vectors": torch.randn(N, 2), "neighbours": 2, "block": 3})
+    yield case(datasets.union_graph, lambda: {"graphs": [graph(M), graph(M)]})
     yield method(link_set, "subsample", share=0.9, seed=1)
     yield case(
         datasets.read_links,
         lambda: {
             "pairs": tables() / "pairs.tsv",
-            "row_edges": tables() / "edges.tsv",
+            "row_edges": [tables() / "edges.tsv"],
+            "row_features": tables() / "features.tsv",
             "filters": "none",
             "header": False,
         },

@@ -72,6 +72,7 @@ def load(name: str) -> LinkSet:
         folder / "gene_edges.tsv.gz",
         folder / "diseases.tsv.gz",
         folder / "genes.tsv.gz",
+        filters="paper",
     )
 
 

@@ -9,6 +9,7 @@ import math
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -68,6 +69,26 @@ def check_output_directory(path: str | os.PathLike[str]) -> None:
         parent = os.path.dirname(parent)
     if not stat.S_ISDIR(mode):
         raise InputError(f"{os.fspath(path)}: expected a directory, got {kind(mode)}: {parent}")
+
+
+def check_can_write(path: str | os.PathLike[str]) -> None:
+    """Whether a file or a directory can be made at a path, tried out in the first directory on the way up.
+
+    What is tried is a file without a name, so nothing is left behind. A file that is there must be one that its owner
+    lets be written.
+    """
+    name = os.path.realpath(path)
+    if os.path.isfile(name) and not os.access(name, os.W_OK):
+        raise InputError(f"{os.fspath(path)}: expected a file that can be written, got one that is read-only")
+    folder = name if os.path.isdir(name) else os.path.dirname(name)
+    while not os.path.isdir(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        got = f"{folder}: {error.strerror or error}"
+        raise InputError(f"{os.fspath(path)}: expected a directory that can be written to, got {got}") from None
 
 
 def kind(mode: int) -> str:

@@ -1,5 +1,6 @@
 """Only regular files are read and replaced; everything else stays what it is."""
 
+import errno
 import os
 import socket
 import stat
@@ -8,7 +9,7 @@ import sys
 import pytest
 
 from mvgp.errors import InputError
-from mvgp.storage.files import check_output_directory, check_output_file, open_regular, replacing
+from mvgp.storage.files import check_can_write, check_output_directory, check_output_file, open_regular, replacing
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="FIFOs, sockets and devices of POSIX")
 
@@ -61,6 +62,32 @@ def test_a_link_to_a_file_is_written_through(tmp_path):
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_bytes() == b"new"
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600  # what is private stays so
+
+
+def test_a_place_is_tried_and_left_as_it_was(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"old")
+    for place in (tmp_path / "file", tmp_path / "new", tmp_path / "folder" / "below" / "new", tmp_path):
+        check_can_write(place)
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("mvgp.storage.files.tempfile.TemporaryFile", refuse)
+    for place in (tmp_path / "file", tmp_path / "folder" / "below"):
+        with pytest.raises(InputError, match=f"can be written to, got {tmp_path}: Read-only file system"):
+            check_can_write(place)
+    monkeypatch.setattr("mvgp.storage.files.os.access", lambda _, mode: mode != os.W_OK)
+    with pytest.raises(InputError, match="expected a file that can be written, got one that is read-only"):
+        check_can_write(tmp_path / "file")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_without_permission(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(InputError, match="can be written to"):
+        check_can_write(tmp_path / "closed" / "file")
 
 
 def test_what_comes_in_between_is_not_replaced(tmp_path):

@@ -5,10 +5,8 @@ Nothing of the library is imported before a command needs it: help and mistakes 
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,36 +17,56 @@ from typer import Option
 from ...errors import InputError
 from ...text import visible
 from ...version import __version__
+from .options import (
+    PAIRS,
+    ColEdges,
+    ColFeatures,
+    ColNames,
+    ColShift,
+    ColTime,
+    Filters,
+    MaxSize,
+    Noise,
+    Quiet,
+    Ratio,
+    RowEdges,
+    RowFeatures,
+    RowNames,
+    RowShift,
+    RowTime,
+    Seed,
+    Tables,
+    WithinRows,
+    check_at_least,
+    check_directory,
+    check_option,
+    check_output,
+    check_times,
+    count_or_numbers,
+    directory_option,
+    file_option,
+    find_row_numbers,
+    fixed_settings,
+    log_links,
+    numbers,
+    row_option,
+)
 from .streams import Stopped, can_show, log, show_row, show_table
 
 if TYPE_CHECKING:
     from ..ranking.rows import RankedRow
     from ..studies.tables import StudyResult
-    from ..tables.link_set import LinkSet
 
 OWN_MODELS = "hilbert, trace, best, whole, whole-popular, full, factor, prodige"
 BASELINES = "popularity, neighbours, ease, edlae, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), or rows chosen with --row"
 KEPT = "finished units are kept in {}, the same command does the rest"
-LARGEST, TOP, MAX_MIB = 2**63 - 1, 20, 1024  # of an option, of the columns of a list, of a table
+TOP, MAX_MIB = 20, 1024  # columns of a list, size of a table
 FITTING = (  # options that a saved model leaves nothing for
-    *("pairs", "row_edges", "col_edges", "row_names", "col_names", "filters", "max_size"),
-    *("model", "negatives", "within_rows", "strength", "trace_share", "save"),
+    *("pairs", "row_edges", "col_edges", "row_features", "col_features", "row_names", "col_names", "filters"),
+    *("max_size", "model", "negatives", "within_rows", "ratio", "strength", "trace_share", "save"),
+    *("row_time", "row_shift", "col_time", "col_shift", "noise"),
 )
-
-_file, _directory, _row = (partial(Option, metavar=name) for name in ("FILE", "DIR", "ID_OR_NAME"))
-PAIRS = _file(help="Known links: row id, column id. TSV or CSV, or gzip'd.")
-RowEdges = Annotated[Path | None, _file(help="Graph of the rows: two ids, and perhaps a weight.")]
-ColEdges = Annotated[Path | None, _file(help="Graph of the columns: two ids, and perhaps a weight.")]
-RowNames = Annotated[Path | None, _file(help="Names of rows: id, name.")]
-ColNames = Annotated[Path | None, _file(help="Names of columns: id, name.")]
-KEEP = "Keep only rows and columns with a link in their graph (paper), or all (none)."
-Filters = Annotated[str, Option(metavar="paper|none", help=KEEP)]
-MaxSize = Annotated[int, Option(metavar="MIB", help="Largest size of a table in MiB, after decompression.")]
-WITHIN = "Sample negatives in each row that has links, not over all cells."
-WithinRows = Annotated[bool, Option("--within-rows", help=WITHIN)]
-Seed = Annotated[int, Option(help="Of everything random: the same seed gives the same numbers.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no remarks, only results.")]
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -77,11 +95,13 @@ def rank(
     pairs: Annotated[Path | None, PAIRS] = None,
     row_edges: RowEdges = None,
     col_edges: ColEdges = None,
+    row_features: RowFeatures = None,
+    col_features: ColFeatures = None,
     row_names: RowNames = None,
     col_names: ColNames = None,
-    filters: Filters = "paper",
+    filters: Filters = "linked",
     max_size: MaxSize = MAX_MIB,
-    row: Annotated[list[str] | None, _row(help="A row; may be repeated. All when left out.")] = None,
+    row: Annotated[list[str] | None, row_option(help="A row; may be repeated. All when left out.")] = None,
     top: Annotated[
         int | None,
         Option(
@@ -99,6 +119,12 @@ def rank(
     trace_share: Annotated[
         float | None, Option(help="Of the trace norm in the penalty, from 0 to 1; depends on the model.")
     ] = None,
+    row_time: RowTime = None,
+    row_shift: RowShift = None,
+    col_time: ColTime = None,
+    col_shift: ColShift = None,
+    noise: Noise = None,
+    ratio: Ratio = None,
     known: Annotated[bool, Option("--known", help="List known links, too.")] = False,
     uncertainty: Annotated[
         bool | None,
@@ -108,13 +134,13 @@ def rank(
             "that are chosen, and not for all rows.",
         ),
     ] = None,
-    out: Annotated[Path | None, _file(help="Write a TSV there instead of showing tables; - for stdout.")] = None,
-    save: Annotated[Path | None, _file(help="Keep the fitted model.")] = None,
-    load: Annotated[Path | None, _file(help="Rank with a model that was kept; no tables.")] = None,
+    out: Annotated[Path | None, file_option(help="Write a TSV there instead of showing tables; - for stdout.")] = None,
+    save: Annotated[Path | None, file_option(help="Keep the fitted model.")] = None,
+    load: Annotated[Path | None, file_option(help="Rank with a model that was kept; no tables.")] = None,
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Rank the columns (genes) of rows (diseases) by a table of known links and two graphs.
+    """Rank the columns (genes) of rows (diseases) by a table of known links, graphs and features.
 
     For example:
 
@@ -124,11 +150,19 @@ def rank(
 
     - `mvgp rank --load fitted.mvgp --row OMIM:154700 --top 50`
     """
-    _check_at_least(top, 1, "--top")
-    _check_at_least(seed, 0, "--seed")
-    tables = (row_edges, col_edges, row_names, col_names)
-    _check_output(out, "--out", (pairs, *tables, load))
-    _check_output(save, "--save", (pairs, *tables, load, out))
+    check_at_least(top, 1, "--top")
+    check_at_least(seed, 0, "--seed")
+    tables = Tables(
+        pairs,
+        row_edges=row_edges,
+        col_edges=col_edges,
+        row_features=row_features,
+        col_features=col_features,
+        row_names=row_names,
+        col_names=col_names,
+    )
+    check_output(out, "--out", (*tables.paths(), load))
+    check_output(save, "--save", (*tables.paths(), load, out))
     if not row and out is None and save is None:
         raise InputError(ALL_ROWS)
     from ..ranking.prioritiser import check_fit, fit_prioritiser, load_prioritiser
@@ -145,17 +179,25 @@ def rank(
         rows = fitted.find(row) if row else None
     else:
         check_fit(model, negatives, strength, trace_share)
+        options = {
+            "row_time": row_time,
+            "row_shift": row_shift,
+            "col_time": col_time,
+            "col_shift": col_shift,
+            "noise": noise,
+            "ratio": ratio,
+        }
+        settings = fixed_settings(model, options)
         if save is not None and model not in WITH_POSTERIOR:
             raise InputError(f"--save: model {model!r} cannot be saved; {', '.join(WITH_POSTERIOR)} can")
         if uncertainty and model not in WITH_POSTERIOR:
             raise InputError(f"--uncertainty: model {model!r} has scores and no uncertainty")
-        if pairs is None:
-            raise InputError("--pairs: expected a table of known links, or a fitted model with --load, got neither")
-        links = _read(pairs, tables, filters, max_size)
-        rows = _find(row, links) if row else None
+        links = tables.read(filters, max_size)
+        check_times(options, links)
+        rows = find_row_numbers(row, links) if row else None
         top = top and check_top(top, links.shape[1])
         if not quiet:
-            _log_links(links)
+            log_links(links)
         fitted = fit_prioritiser(
             links,
             model=model,
@@ -165,6 +207,7 @@ def rank(
             trace_share=trace_share,
             seed=seed,
             progress=not quiet,
+            **settings,
         )
     if not quiet:
         log(f"{fitted.model}, {fitted.setting}, {len(fitted.rankers)} fits")
@@ -179,20 +222,6 @@ def rank(
     length = top or min(TOP, fitted.shape[1])
     lists = fitted.ranked(rows, length, include_known=known, uncertainty=uncertainty, seed=seed, progress=not quiet)
     _show_or_write(lists, out, quiet)
-
-
-def _find(row: list[str], links: LinkSet) -> list[int]:
-    """Rows by id or name; one that is not found may be one that the filters have dropped."""
-    from ..ranking.rows import find_rows
-
-    try:
-        return find_rows(row, links.row_ids, links.row_names)
-    except InputError as error:
-        dropped = links.report.dropped_rows if links.report is not None else 0
-        if not dropped:
-            raise
-        rows = f"{dropped:,} row{'s' if dropped > 1 else ''} without a link in the row graph left out"
-        raise InputError(f"{error} ({rows}; --filters none keeps all)") from None
 
 
 def _show_or_write(lists: Iterator[RankedRow], out: Path | None, quiet: bool) -> None:
@@ -215,12 +244,14 @@ def _show_or_write(lists: Iterator[RankedRow], out: Path | None, quiet: bool) ->
 @app.command()
 def study(
     pairs: Annotated[Path, PAIRS],
-    out: Annotated[Path, _directory(help="Where units, tables and study.json are kept.")],
+    out: Annotated[Path, directory_option(help="Where units, tables and study.json are kept.")],
     row_edges: RowEdges = None,
     col_edges: ColEdges = None,
+    row_features: RowFeatures = None,
+    col_features: ColFeatures = None,
     row_names: RowNames = None,
     col_names: ColNames = None,
-    filters: Filters = "paper",
+    filters: Filters = "linked",
     max_size: MaxSize = MAX_MIB,
     split: Annotated[str, Option(metavar="known|new", help="Hold out pairs (known) or whole rows (new).")] = "known",
     folds: Annotated[int, Option(help="K of cross-validation.")] = 5,
@@ -266,9 +297,9 @@ def study(
         "run_folds": run_folds,
         "negative_sets": negatives,
         "within_rows": within_rows,
-        "strengths": _count_or_numbers(strengths, "--strengths"),
+        "strengths": count_or_numbers(strengths, "--strengths"),
         "lowest": lowest,
-        "trace_shares": _numbers(trace_shares, "--trace-shares"),
+        "trace_shares": numbers(trace_shares, "--trace-shares"),
         "metric": metric,
         "subsample": subsample,
         "calibration_rows": calibration_rows,
@@ -277,21 +308,29 @@ def study(
         "title": title,
         "seed": seed,
     }
-    _check_at_least(seed, 0, "--seed")
+    check_at_least(seed, 0, "--seed")
     from ..studies.execution import check_address, check_jobs
     from ..studies.run import check_study, run_study
     from ..studies.settings import Study
 
     chosen = Study.from_dict(settings)
-    _check_option("--", check_jobs, jobs)
-    _check_option("--", check_address, dask)
+    check_option("--", check_jobs, jobs)
+    check_option("--", check_address, dask)
     if dask is not None and jobs != 1:
         raise InputError(f"--jobs, --dask: expected one of them, got {jobs} jobs and the cluster {dask!r}")
-    _check_directory(out)
-    links = _read(pairs, (row_edges, col_edges, row_names, col_names), filters, max_size)
+    check_directory(out)
+    links = Tables(
+        pairs,
+        row_edges=row_edges,
+        col_edges=col_edges,
+        row_features=row_features,
+        col_features=col_features,
+        row_names=row_names,
+        col_names=col_names,
+    ).read(filters, max_size)
     check_study(links, chosen, out, dask)
     if not quiet:
-        _log_links(links)
+        log_links(links)
     try:
         result = run_study(links, chosen, out, jobs=jobs, dask=dask, progress=not quiet)
     except KeyboardInterrupt:
@@ -313,7 +352,7 @@ def _show_metrics(result: StudyResult) -> None:
 @app.command()
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Of a study.")],
-    out: Annotated[Path | None, _directory(help="Another directory for the report.")] = None,
+    out: Annotated[Path | None, directory_option(help="Another directory for the report.")] = None,
 ) -> None:
     """Make one self-contained HTML page of a study, and figures as PNG and SVG beside it.
 
@@ -327,7 +366,7 @@ def report(
         got = "a file" if directory.exists() else "nothing"
         raise InputError(f"{directory}: expected the directory of a study, got {got}")
     if out is not None:
-        _check_directory(out)
+        check_directory(out)
     from ..report.page import write_report
 
     log(f"wrote {write_report(directory, out)}")
@@ -335,8 +374,8 @@ def report(
 
 @app.command()
 def demo(
-    out: Annotated[Path, _directory(help="For the study and its report.")] = Path("mvgp-demo"),
-    row: Annotated[str | None, _row(help="The disease whose genes are ranked.")] = None,
+    out: Annotated[Path, directory_option(help="For the study and its report.")] = Path("mvgp-demo"),
+    row: Annotated[str | None, row_option(help="The disease whose genes are ranked.")] = None,
     jobs: Annotated[
         int | None, Option(help="Processes, at most 4 for each core. [default: 2, or 1 on one core]")
     ] = None,
@@ -349,13 +388,13 @@ def demo(
 
     For example: `mvgp demo --row "Marfan syndrome"`
     """
-    _check_at_least(seed, 0, "--seed")
-    _check_directory(out)
+    check_at_least(seed, 0, "--seed")
+    check_directory(out)
     from ..demo import run_demo
     from ..studies.execution import check_jobs
 
     if jobs is not None:
-        _check_option("--", check_jobs, jobs)
+        check_option("--", check_jobs, jobs)
     progress = {"progress": False, "log": lambda line: None} if quiet else {"log": log}
     try:
         result = run_demo(out, row=row, jobs=jobs, seed=seed, **progress)
@@ -368,82 +407,3 @@ def demo(
     print(visible(f"Known genes that were fitted: {known}"))
     print(visible(f"Held-out genes: {held_out}; in the list: {listed}"))
     print(visible(f"Report: {result.report}"))
-
-
-# What the options say, checked and read -----------------------------------------------------------
-
-
-def _read(pairs: Path, others: tuple[Path | None, ...], filters: str, max_size: int) -> LinkSet:
-    """The links; ``others`` are the edges of rows and columns, and their names."""
-    _check_at_least(max_size, 1, "--max-size")
-    from ..tables.link_set import read_links
-
-    return read_links(pairs, *others, filters=filters, max_bytes=max_size * 2**20)
-
-
-def _log_links(links: LinkSet) -> None:
-    """What was read, in a few lines."""
-    for line in str(links.report).splitlines():
-        log(line)
-    log(f"{links.shape[0]:,} rows x {links.shape[1]:,} columns, {len(links):,} links")
-
-
-def _numbers(text: str, name: str) -> tuple[float, ...]:
-    """From ``1,0.8,0.6``."""
-    try:
-        return tuple(float(number) for number in text.split(","))
-    except ValueError:
-        raise InputError(f"{name}: expected numbers with commas between them, got {text!r}") from None
-
-
-def _count_or_numbers(text: str, name: str) -> int | tuple[float, ...]:
-    """How many, as ``30``; or the numbers themselves, as ``0.5,0.2,0.1``."""
-    try:
-        return int(text)
-    except ValueError:
-        return _numbers(text, name)
-
-
-def _check_at_least(value: int | None, minimum: int, name: str) -> None:
-    """A whole number from ``minimum`` on, if it is given."""
-    if value is not None and not minimum <= value <= LARGEST:
-        expected = f"a whole number of at least {minimum}, at most {LARGEST}"
-        raise InputError(f"{name}: expected {expected}, got {value!s:.120}")
-
-
-def _check_option(before: str, check: Callable[[Any], object], value: object) -> None:
-    """A check of the library for an option; its message gets the option, or the dashes of its name, in front."""
-    try:
-        check(value)
-    except InputError as error:
-        raise InputError(f"{before}{error}") from None
-
-
-def _check_directory(path: Path) -> None:
-    """The directory of ``--out``, or a place for one."""
-    from ...storage.files import check_output_directory
-
-    _check_option("--out: ", check_output_directory, path)
-
-
-def _check_output(path: Path | None, option: str, others: Iterable[Path | None]) -> None:
-    """A file in a directory that is there, and none of the others, which are read or written, too."""
-    if path is None or str(path) == "-":
-        return
-    from ...storage.files import check_output_file
-
-    try:
-        target = check_output_file(path)
-    except InputError as error:
-        hint = " (--out - writes to standard output)" if str(path) == "/dev/stdout" else ""
-        raise InputError(f"{option}: {error}{hint}") from None
-    for other in others:
-        if other is not None and str(other) != "-" and _same(os.fspath(other), target):
-            raise InputError(f"{option}: expected a file of its own, got {path}, which is read or written as well")
-
-
-def _same(path: str, target: str) -> bool:
-    try:
-        return os.path.realpath(path) == target or os.path.samefile(path, target)
-    except (OSError, ValueError):  # one of them is not there
-        return False

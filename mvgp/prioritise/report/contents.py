@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...storage.files import read_json
-from ..tables.reader import Column, TypedTable, read_typed
+from ..tables.typed import Column, TypedTable, read_typed
 
 
 def _columns(kind: str, *names: str, **limits: Any) -> list[Column]:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..tables.reader import TypedTable as Table
+from ..tables.typed import TypedTable as Table
 from .figures import Figure, Panel, Series
 
 Row = dict[str, Any]

@@ -20,7 +20,7 @@ from ...metrics.comparison import compare
 from ...metrics.ranking import RankingScores
 from ..ranking.prioritiser import mixture_std
 from ..ranking.rows import aligned, table_cell
-from ..tables.reader import Column, read_typed
+from ..tables.typed import Column, read_typed
 from ..tuning.tune import Setting
 from .directory import Outcome, read_description
 from .settings import Study

@@ -1,7 +1,23 @@
 """Links and graphs to rank on: from text tables, and from the Human Phenotype Ontology."""
 
+from .features import FeatureTable
+from .from_tables import read_links
+from .graphs import neighbour_graph, union_graph
 from .hpo import HPO_CITATION, hpo_links
-from .link_set import FileReport, LinkSet, ReadReport, read_links
+from .link_set import LinkSet
+from .read_report import Dropped, FileReport, ReadReport
 from .reader import TableError
 
-__all__ = ["HPO_CITATION", "FileReport", "LinkSet", "ReadReport", "TableError", "hpo_links", "read_links"]
+__all__ = [
+    "HPO_CITATION",
+    "Dropped",
+    "FeatureTable",
+    "FileReport",
+    "LinkSet",
+    "ReadReport",
+    "TableError",
+    "hpo_links",
+    "neighbour_graph",
+    "read_links",
+    "union_graph",
+]

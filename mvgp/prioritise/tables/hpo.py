@@ -16,6 +16,7 @@ from scipy import sparse
 
 from ...errors import InputError
 from ...kernels.graph import Graph
+from .graphs import neighbour_graph
 from .link_set import LinkSet
 from .reader import FilePath, TableError, examples, read_lines, read_table, shortened
 
@@ -25,7 +26,6 @@ HPO_CITATION = (
 )
 GENE_GRAPHS = ("wikipathways", "none")
 GMT = Path("pathway_databases", "wikipathways-20220610-gmt-Homo_sapiens.gmt")
-DECIMALS = 6  # similarities are rounded, so that ties are ties on every machine
 
 
 def hpo_links(
@@ -192,7 +192,7 @@ def nearest_graph(
 
     Similarity is the cosine of two vectors with one entry for each term: its weight if the object has it, 0 otherwise.
     Two objects are linked if one of them is among the nearest of the other. Objects without a common term are not
-    linked.
+    linked. See :func:`~mvgp.prioritise.tables.neighbour_graph`.
 
     :param sets: terms of each of the N objects.
     :param weight: of each term.
@@ -208,40 +208,17 @@ def nearest_graph(
                [0.      , 0.      , 0.      ]])
 
     """
-    if isinstance(neighbours, bool) or not isinstance(neighbours, int) or neighbours < 1:
-        raise InputError(f"neighbours: expected a whole number of at least 1, got {neighbours!r}")
-    vectors = _unit_vectors(sets, weight)  # (N, terms)
-    count = len(sets)
-    transposed = vectors.T.tocsr()
-    links = sparse.csr_array((count, count))
-    for start in range(0, count, block):
-        stop = min(start + block, count)
-        similarity = (vectors[start:stop] @ transposed).toarray().round(DECIMALS)  # (B, N)
-        similarity[np.arange(stop - start), np.arange(start, stop)] = 0.0
-        rows, cols = _largest(similarity, min(neighbours, count))
-        links = links + sparse.csr_array((similarity[rows, cols], (rows + start, cols)), shape=(count, count))
-    return Graph.from_adjacency(links.maximum(links.T))
+    return neighbour_graph(_vectors(sets, weight), neighbours, block=block)
 
 
-def _largest(values: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the ``count`` largest positive values of each row; of equal values the first."""
-    threshold = np.partition(values, -count, axis=1)[:, -count]
-    rows, cols = np.nonzero((values >= threshold[:, None]) & (values > 0))
-    order = np.lexsort((cols, -values[rows, cols], rows))
-    rows, cols = rows[order], cols[order]
-    rank = np.arange(len(rows)) - np.searchsorted(rows, rows)  # within its row
-    return rows[rank < count], cols[rank < count]
-
-
-def _unit_vectors(sets: Sequence[Collection[str]], weight: dict[str, float]) -> sparse.csr_array:
-    """(N, terms): rows of length 1, or 0 where no term has a positive weight."""
+def _vectors(sets: Sequence[Collection[str]], weight: dict[str, float]) -> sparse.csr_array:
+    """(N, terms): the weight of each term that an object has."""
     terms = sorted(term for term, value in weight.items() if value > 0)
     col_of = {term: col for col, term in enumerate(terms)}
     cells = [(row, col_of[term]) for row, members in enumerate(sets) for term in sorted(members) if term in col_of]
     rows, cols = np.array(cells, dtype=np.int64).reshape(-1, 2).T
     values = np.array([weight[term] for term in terms])[cols] if cells else np.zeros(0)
-    length = np.sqrt(np.bincount(rows, values**2, len(sets)))
-    return sparse.csr_array((values / length[rows], (rows, cols)), shape=(len(sets), max(len(terms), 1)))
+    return sparse.csr_array((values, (rows, cols)), shape=(len(sets), max(len(terms), 1)))
 
 
 # Graph of the genes -------------------------------------------------------------------------------

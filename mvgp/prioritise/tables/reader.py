@@ -1,4 +1,4 @@
-"""The one reader of text tables: a user's (:func:`read_table`), and those that mvgp has written (:func:`read_typed`).
+"""The one reader of a user's text tables: ids and texts (:func:`read_table`), ids and numbers (:func:`read_numbers`).
 
 pandas splits the lines into columns. What it does not say is found here: which line is wrong, and what was expected.
 """
@@ -9,20 +9,20 @@ import contextlib
 import csv
 import gzip
 import io
-import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from ...checks import check_whole_number
 from ...errors import InputError
 from ...storage.files import NotRegularError, open_regular
-from ...text import from_cell
 
 FilePath = str | os.PathLike[str]
 Columns = Sequence[int | str]
@@ -42,6 +42,7 @@ BINARY_FORMATS = {  # first bytes of files that people pass by mistake
 }
 DELIMITERS = {"\t": "tab", ";": "semicolon", ",": "comma"}  # the earlier wins where several fit
 SAMPLE = 1000  # lines that decide on the delimiter
+MISSING = ("", "-", ".", "na", "n/a", "none", "null")  # what stands for a missing number
 HEADER_WORDS = """
     accession approved associated association code col column combined curie database disease diseases disorder drug
     edge ensembl entrez entity first from gene genes hgnc hpo id identifier ids index item items key label left mesh
@@ -81,10 +82,10 @@ def examples(ids: Collection[str], count: int = 3) -> str:
 
 def read_lines(path: FilePath, max_bytes: int = MAX_BYTES) -> list[str]:
     r"""Lines of a UTF-8 text file, plain or gzip'd, without their ends; ``\n``, ``\r\n`` and ``\r`` end a line."""
-    return _split_lines(path, _read_content(path, max_bytes))
+    return split_lines(path, read_content(path, max_bytes))
 
 
-def _read_content(path: FilePath, max_bytes: int = MAX_BYTES) -> bytes:
+def read_content(path: FilePath, max_bytes: int = MAX_BYTES) -> bytes:
     """Bytes of a file, decompressed. Reading stops as soon as it is clear that the file is not a table."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"expected the path of a file, got {path!r}")
@@ -128,7 +129,8 @@ def _read_bounded(file: IO[bytes] | gzip.GzipFile, path: FilePath, limit: int, k
     return bytes(content)
 
 
-def _split_lines(path: FilePath, content: bytes) -> list[str]:
+def split_lines(path: FilePath, content: bytes) -> list[str]:
+    """Lines of the bytes of a text file."""
     for first_bytes, kind in BINARY_FORMATS.items():
         if content.startswith(first_bytes):
             raise TableError(path, f"expected UTF-8 text, plain or gzip'd, got {kind}")
@@ -193,19 +195,12 @@ def read_table(
     :param header: whether the first line is a header; when left out, :func:`is_header` decides.
     :param delimiter: when left out, the first of tab, semicolon and comma that most lines contain.
     """
-    lines, file = read_lines(path, max_bytes), Path(path)
-    numbers = [number for number, line in enumerate(lines, 1) if line.lstrip()[:1] not in ("", "#")]
-    if not numbers:
-        kind = "only comments" if any(map(str.strip, lines)) else "an empty file"
-        raise TableError(file, f"expected a table, got {kind}")
-    comments = tuple(line for line in lines[: numbers[0] - 1] if line.strip())
-    body = [lines[number - 1] for number in numbers]
-    mark = delimiter or max(DELIMITERS, key=lambda mark: sum(mark in line for line in body[:SAMPLE]))
-    first = [field.strip() for field in _split_line(body[0], mark, file, numbers[0])]
+    body, numbers, comments, mark, first = _find_body(path, delimiter, max_bytes)
+    file = Path(path)
     requested: Columns = range(2 + (weighted and len(first) > 2)) if columns is None else columns
     positions, in_comment = _find_columns(requested, first, comments, mark, file, numbers[0])
     _check_counts(body, numbers, max(positions) + 1, len(first), mark, file)
-    fields = tuple(_clean(column, mark) for column in _split_columns(file, body, positions, len(first), mark))
+    fields = tuple(_clean(column, mark) for column in split_columns(file, body, positions, len(first), mark))
     has_header = header
     if any(isinstance(column, str) for column in requested):
         has_header = in_comment is None
@@ -223,7 +218,95 @@ def read_table(
     return Table(file, fields, numbers, None if names is None else tuple(names), comments)
 
 
-def _split_columns(path: FilePath, lines: list[str], positions: Sequence[int], width: int, mark: str) -> list[Any]:
+@dataclass(frozen=True, eq=False)
+class NumberTable:
+    """An id and D finite numbers on each of R lines; ``names`` are those of the D columns."""
+
+    path: Path
+    ids: list[str]
+    values: np.ndarray  # (R, D)
+    names: tuple[str, ...]
+    lines: Sequence[int]
+    header: tuple[str, ...] | None
+
+
+def read_numbers(
+    path: FilePath, *, header: bool | None = None, delimiter: str | None = None, max_bytes: int = MAX_BYTES
+) -> NumberTable:
+    """Read a user's table of an id and numbers; every line has all of them.
+
+    :param header: whether the first line is a header. When left out, it is one if its first field is empty or names a
+        column, or if no other field is a number or stands for a missing one.
+    :param delimiter: when left out, the first of tab, semicolon and comma that most lines contain.
+    """
+    body, numbers, comments, mark, first = _find_body(path, delimiter, max_bytes)
+    file = Path(path)
+    if len(first) < 2:
+        expected = f"expected an id and at least one number, separated by a {DELIMITERS.get(mark, repr(mark))}"
+        raise TableError(file, f"{expected}, got {shortened(body[0])}", numbers[0])
+    _check_counts(body, numbers, len(first), len(first), mark, file)
+    names = None
+    if comments:
+        fields = [field.strip() for field in comments[-1].lstrip().lstrip("#").split(mark)]
+        names = fields if len(fields) == len(first) else None
+    if _heads_numbers(first, body, mark) if header is None else header:
+        names, body, numbers = first, body[1:], numbers[1:]
+        if not body:
+            raise TableError(file, f"expected lines below the header, got only {shortened(mark.join(first))}")
+    columns = tuple(names[1:]) if names else tuple(f"{number}" for number in range(2, len(first) + 1))
+    ids, values = _parse_numbers(file, body, numbers, columns, mark)
+    if "" in ids:
+        raise TableError(file, "expected an id in column 1, got nothing", numbers[ids.index("")])
+    return NumberTable(file, ids, values, columns, numbers, None if names is None else tuple(names))
+
+
+def _heads_numbers(first: list[str], body: list[str], mark: str) -> bool:
+    """Whether the first line names columns of numbers."""
+    if first[0] == "" or not any(is_number(cell) or cell.lower() in MISSING for cell in first[1:]):
+        return True
+    later = [_clean(line.split(mark, 1)[:1], mark)[0] for line in body[1:]]
+    return _names_a_column(first[0]) and is_header(first[:1], [later])
+
+
+def _parse_numbers(
+    path: Path, body: list[str], lines: Sequence[int], names: Sequence[str], mark: str
+) -> tuple[list[str], np.ndarray]:
+    """Ids, and numbers (R, D). The quick parser reads plain numbers; what it refuses is looked at cell by cell."""
+    try:
+        if '"' in "".join(body):
+            raise ValueError("quotes")
+        ids = [line.split(mark, 1)[0].strip() for line in body]
+        values = np.loadtxt(body, delimiter=mark, usecols=range(1, len(names) + 1), comments=None, ndmin=2)
+    except ValueError:
+        ids, values = [], np.empty((len(body), len(names)))
+        for number, line in enumerate(body):
+            first, *cells = _clean(_split_line(line, mark, path, lines[number]), mark)
+            ids.append(first)
+            values[number] = [float(cell) if is_number(cell) and "_" not in cell else np.nan for cell in cells]
+    bad = ~np.isfinite(values)
+    if bad.any():
+        at, column = np.argwhere(bad)[0].tolist()
+        cell = _clean(_split_line(body[at], mark, path, lines[at]), mark)[column + 1]
+        raise TableError(path, f"expected a finite number, got {shortened(cell)}", lines[at], names[column])
+    return ids, values
+
+
+def _find_body(
+    path: FilePath, delimiter: str | None, max_bytes: int
+) -> tuple[list[str], Sequence[int], tuple[str, ...], str, list[str]]:
+    """Lines of the table and their numbers, the comments above it, the delimiter, the fields of the first line."""
+    lines = read_lines(path, max_bytes)
+    numbers = [number for number, line in enumerate(lines, 1) if line.lstrip()[:1] not in ("", "#")]
+    if not numbers:
+        kind = "only comments" if any(map(str.strip, lines)) else "an empty file"
+        raise TableError(path, f"expected a table, got {kind}")
+    comments = tuple(line for line in lines[: numbers[0] - 1] if line.strip())
+    body = [lines[number - 1] for number in numbers]
+    mark = delimiter or max(DELIMITERS, key=lambda mark: sum(mark in line for line in body[:SAMPLE]))
+    return body, numbers, comments, mark, [f.strip() for f in _split_line(body[0], mark, Path(path), numbers[0])]
+
+
+def split_columns(path: FilePath, lines: list[str], positions: Sequence[int], width: int, mark: str) -> list[Any]:
     """Fields at some positions, column by column, as text: "007" stays "007", and "NA" is a name.
 
     ``width`` is the largest number of fields of a line, ``mark`` the delimiter. With tabs, quotes are ordinary
@@ -346,103 +429,3 @@ def _names_a_column(field: str) -> bool:
 
 def _has_digit(text: str) -> bool:
     return re.search(r"\d", text) is not None
-
-
-# Tables that mvgp has written: tab-separated, with a header --------------------------------------
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of ``kind`` "text", "number" (finite), "integer" or "float" (any number; an empty cell is NaN).
-
-    A cell that is ``optional`` may be empty (or ``nan``): it is read as None.
-    """
-
-    name: str
-    kind: str
-    optional: bool = False
-    low: float = -math.inf
-    high: float = math.inf
-
-    def parse(self, cell: str) -> Any:
-        """The value of a cell; None if the cell is empty and may be; a ValueError says what was expected."""
-        if self.kind == "text":
-            return from_cell(cell)
-        with contextlib.suppress(ValueError):
-            value = float(cell) if cell.strip() else math.nan
-            if self.kind == "float":
-                return value
-            if math.isnan(value) and self.optional:
-                return None
-            if self.low <= value <= self.high and math.isfinite(value):
-                if self.kind == "number":
-                    return value
-                if value == int(value):
-                    return int(value)
-        what = "a whole number" if self.kind == "integer" else "a number"
-        if self.low > -math.inf and self.high < math.inf:
-            what += f" from {self.low:g} to {self.high:g}"
-        elif self.low > -math.inf:
-            what += f" of at least {self.low:g}"
-        raise ValueError(f"expected {what}{' or nothing' if self.optional else ''}, got {shortened(cell)}")
-
-
-@dataclass(frozen=True)
-class TypedTable:
-    """A table that was read and checked: a dictionary for each line, and the bytes of the file."""
-
-    rows: list[dict[str, Any]]
-    content: bytes
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def distinct(self, column: str) -> list[Any]:
-        """The values of a column, each once, in order of appearance."""
-        return list(dict.fromkeys(row[column] for row in self.rows))
-
-    def groups(self, *columns: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-        """Rows with the same values of some columns, in order of appearance."""
-        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for row in self.rows:
-            groups.setdefault(tuple(row[column] for column in columns), []).append(row)
-        return groups
-
-
-def read_typed(path: Path, column_of: Callable[[str], Column], required: Collection[str] = ()) -> TypedTable:
-    """Read and check a table that mvgp has written.
-
-    :param column_of: the column for each name of the header.
-    :param required: names that the header must have; it may have more.
-    """
-    content = _read_content(path)
-    lines = _split_lines(path, content)
-    if not lines or not lines[0].strip():
-        names = f" with the columns {', '.join(required)}" if required else ""
-        raise TableError(path, f"expected a header{names}, got an empty line", 1)
-    header = tuple(lines[0].split("\t"))
-    for name in header:
-        if header.count(name) > 1:
-            raise TableError(path, f"expected each column once, got {name!r} {header.count(name)} times", 1)
-    missing = [name for name in required if name not in header]
-    if missing:
-        raise TableError(path, f"expected the columns {', '.join(missing)}, got {', '.join(header)}", 1)
-    for number, line in enumerate(lines, 1):
-        count = line.count("\t") + 1
-        if count != len(header):
-            raise TableError(path, f"expected {len(header)} columns as in the header, got {count}", number)
-    columns = [column_of(name) for name in header]
-    rows: list[dict[str, Any]] = []
-    entries = zip(*_split_columns(path, lines, range(len(header)), len(header), "\t"), strict=True)
-    next(entries)  # the header
-    for number, cells in enumerate(entries, 2):
-        rows.append({})
-        for column, cell in zip(columns, cells, strict=True):
-            try:
-                rows[-1][column.name] = column.parse(cell)
-            except ValueError as error:
-                raise TableError(path, str(error), number, column.name) from None
-    return TypedTable(rows, content)

@@ -70,6 +70,10 @@ class FitSettings:
     :param noise: variance of the ranking likelihood.
     :param time: of the diffusion kernels.
     :param shift: of the diffusion kernels.
+    :param row_time: of the kernel of the rows; ``time`` when left out.
+    :param row_shift: of the kernel of the rows; ``shift`` when left out.
+    :param col_time: of the kernel of the columns; ``time`` when left out.
+    :param col_shift: of the kernel of the columns; ``shift`` when left out.
     :param dtype: "single" or "double". Single takes half the time and memory; its rounding is far below
         ``tolerance``.
     :param seed: of all that is random.
@@ -100,6 +104,10 @@ class FitSettings:
     noise: float = 0.1
     time: float = 1.0
     shift: float = 1.0
+    row_time: float | None = None
+    row_shift: float | None = None
+    col_time: float | None = None
+    col_shift: float | None = None
     dtype: str = "single"
     seed: int = 0
 
@@ -113,6 +121,10 @@ class FitSettings:
         self._check_whole(*(name for name in ("patience", "max_rank") if getattr(self, name) is not None))
         self._check(check_positive, "ratio", "tolerance", "margin", "noise", "time", "popularity")
         self._check(check_not_negative, "shift")
+        self._check(check_positive, *(name for name in ("row_time", "col_time") if getattr(self, name) is not None))
+        self._check(
+            check_not_negative, *(name for name in ("row_shift", "col_shift") if getattr(self, name) is not None)
+        )
         self._check(check_part, "whole_weight")
         self._check(check_between, "validation_share", "lowest")
         self._check_several(check_share, "trace_shares")

@@ -57,7 +57,8 @@ def _likelihood(settings: FitSettings, noise: float | None = None) -> BipartiteR
 
 
 def _prior(settings: FitSettings, link_set: LinkSet) -> MatrixGP:
-    return link_set.prior(settings.time, settings.shift, DTYPES[settings.dtype])
+    own = {name: getattr(settings, name) for name in ("row_time", "row_shift", "col_time", "col_shift")}
+    return link_set.prior(settings.time, settings.shift, DTYPES[settings.dtype], **own)
 
 
 def trace_recipe(

@@ -91,6 +91,28 @@ MISTAKES = {
     **{f"rank --save {kind}": (f"rank {TABLES} --quiet --save {{p}}/{kind}", ["--save", kind]) for kind in SPECIAL},
     **{f"rank --pairs {kind}": (f"rank --pairs {{p}}/{kind} --out {{p}}/o", [kind]) for kind in SPECIAL},
     **{f"rank --row-edges {kind}": (f"rank --pairs {{t}}/pairs.tsv --row-edges {{p}}/{kind} --out {{p}}/o", [kind]) for kind in SPECIAL},
+    **{
+        f"{what} --{option} {kind}": (f"{what} --pairs {{t}}/pairs.tsv --{option} {{p}}/{kind} --out {{p}}/o", [kind])
+        for what in ("rank", "study")
+        for option in ("row-features", "col-features")
+        for kind in SPECIAL
+    },
+    **{f"rank, second --col-edges {kind}": (f"{RANK} --col-edges {{p}}/{kind} --out {{p}}/o", [kind]) for kind in SPECIAL},
+    **{f"rank --{option} {one}": (f"rank {TABLES} --row D01 --quiet --{option} {one}", [f"--{option}"]) for option in ("row-time", "row-shift", "col-time", "col-shift", "noise", "ratio") for one in ("nan", "inf", "-1", "1e999", "much", "")},
+    **{f"rank --{option} for popularity": (f"{RANK} --row D01 --{option} 1", [f"--{option}", "popularity"]) for option in ("row-time", "row-shift", "col-time", "col-shift", "noise", "ratio")},
+    "rank --ratio 1e300": (f"rank {TABLES} --row D01 --quiet --ratio 1e300", ["GiB"]),
+    "rank --filters empty": ([*RANK.split(), "--row", "D01", "--filters", ""], ["filters"]),
+    "rank --row-edges twice the same": (f"{RANK} --row-edges {{t}}/rows.tsv --row D01", ["--row-edges", "twice"]),
+    "rank --out a table of features": (f"{RANK} --row-features {{t}}/row_features.tsv --out {{t}}/row_features.tsv", ["--out", "own"]),
+    "rank --row-features: names": (f"{RANK} --row-features {{t}}/row_names.tsv --row D01", ["row_names.tsv", "line 2", "'disease 0'"]),
+    "rank --row-features: pairs": (f"{RANK} --row-features {{t}}/pairs.tsv --row D01", ["pairs.tsv", "line 2"]),
+    "rank --row-features: latin letters": (f"{RANK} --row-features {{p}}/latin.tsv --row D01", ["UTF-8"]),
+    "rank --row-features: a gzip of zeros": (f"{RANK} --row-features {{p}}/zeros.gz --row D01", ["zero byte"]),
+    "rank --row-features: a gzip bomb": (f"{RANK} --row-features {{p}}/bomb.gz --row D01 --max-size 1", ["--max-size"]),
+    "rank --row-features: escapes": (f"{RANK} --row-features {{p}}/escape.tsv --row D01", ["escape.tsv"]),
+    "rank --row-features with a zero byte": ([*RANK.split(), "--row", "D01", "--row-features", "a\0b"], ["null byte"]),
+    "rank --load with features": ("rank --load {p}/file --row D01 --row-features {t}/row_features.tsv", ["--row-features"]),
+    "rank --load with a time": ("rank --load {p}/file --row D01 --row-time 2", ["--row-time"]),
     **{f"rank --load {kind}": (f"rank --load {{p}}/{kind} --row D01", [kind]) for kind in SPECIAL},
     **{f"study --out {kind}": (f"{STUDY} --out {{p}}/{kind}", ["--out"]) for kind in SPECIAL[:-1]},
     **{f"study --out below {kind}": (f"{STUDY} --out {{p}}/{kind}/below", ["--out"]) for kind in SPECIAL[:-1]},

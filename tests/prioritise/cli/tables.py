@@ -16,6 +16,9 @@ def write_tables(folder):
         "rows.tsv": [("a", "b", "weight"), *row_edges],
         "cols.tsv": [("a", "b"), *col_edges],
         "row_names.tsv": [("id", "name"), *((f"D{m:02}", f"disease {m}" if m < 10 else "twin") for m in range(M))],
+        "more_rows.tsv": [("a", "b"), *((f"D{m:02}", f"D{(m + 4) % M:02}") for m in range(M))],
+        "row_features.tsv": [("id", "x", "y"), *((f"D{m:02}", f"{m % 2}", f"{m % 3 - 0.5}") for m in range(M))],
+        "col_features.tsv": [("id", "x", "y"), *((f"g{n:02}", f"{n % 2}", f"{n / 7}") for n in range(N))],
         "col_names.tsv": [("id", "name"), *((f"g{n:02}", f"GENE{n}") for n in range(N))],
     }
     for name, lines in tables.items():

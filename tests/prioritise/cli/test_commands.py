@@ -14,10 +14,11 @@ import pytest
 
 import mvgp
 from mvgp.prioritise.baselines import BASELINE_NAMES
-from mvgp.prioritise.cli import commands, entry
+from mvgp.prioritise.cli import commands, entry, options
 from mvgp.prioritise.cli import streams as notes
 from mvgp.prioritise.ranking.rows import HEADER
 from mvgp.prioritise.studies import Study, load_study
+from mvgp.prioritise.tables import read_links
 from mvgp.prioritise.tables.reader import MAX_BYTES
 from mvgp.prioritise.tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, SPLITS, TOP
 from mvgp.prioritise.tuning.tune import MODELS
@@ -82,6 +83,10 @@ def test_the_options_state_the_defaults_of_the_library():
     rank = inspect.signature(commands.rank).parameters
     assert rank["model"].default == DEFAULT_MODEL
     assert f"[default: {OF_ONE_LIST['negative_sets']}]" in rank["negatives"].annotation
+    assert given["filters"] == rank["filters"].default == inspect.signature(read_links).parameters["filters"].default
+    assert f"[default: {study.noise:g};" in options.NOISE
+    for text, value in ((options.TIME, study.time), (options.SHIFT, study.shift), (options.RATIO, study.ratio)):
+        assert f"[default: {value:g}]" in text
     assert (commands.TOP, commands.MAX_MIB * 2**20) == (TOP, MAX_BYTES)
 
 
@@ -94,6 +99,29 @@ def test_rank_shows_a_table_for_each_row(tables, capsysbinary):
     assert "P(top 3)" in one
     assert len(two.splitlines()) == 5
     assert "12 rows x 20 columns" in found.err
+
+
+def test_several_graphs_and_features(tables, capsysbinary):
+    given = ["rank", *inputs(tables), "--model", "neighbours", "--row", "D01", "--top", "3", "--out", "-"]
+    more = ["--row-edges", tables / "more_rows.tsv", "--row-features", tables / "row_features.tsv"]
+    more += ["--col-features", tables / "col_features.tsv"]
+    plain, several = command(capsysbinary, *given), command(capsysbinary, *given, *more)
+    assert plain.code == several.code == 0, several.err
+    assert plain.out != several.out
+    for words in ("row edges: more_rows.tsv", "row features: row_features.tsv", "column features: col_features.tsv"):
+        assert words in several.err
+    assert "12 rows x 20 columns" in several.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["row-time", "row-shift", "col-time", "col-shift", "noise", "ratio"])
+def test_settings_of_kernels_noise_and_ratio_take_effect(option, tables, capsysbinary):
+    for model in ("full", "trace"):
+        given = ["rank", *inputs(tables), "--model", model, "--row", "D01", "--out", "-", "--quiet"]
+        given += ["--negatives", "1", *(["--strength", "0.3"] if model == "trace" else [])]
+        found = [command(capsysbinary, *given, f"--{option}", value) for value in ("0.4", "1.5")]
+        assert [one.code for one in found] == [0, 0], found[0].err
+        assert found[0].out != found[1].out
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 
@@ -112,7 +113,15 @@ OPTIONS = {
     "trace share 2": (["--trace-share", "2"], ["trace_share", "from 0 to 1"]),
     "whole lists without a trace norm": (["--model", "whole", "--trace-share", "0"], ["trace norm"]),
     "uncertainty of popularity": ([*FAST, "--row", "D01", "--uncertainty"], ["no uncertainty"]),
-    "filters": (["--filters", "some"], ["filters", "'paper'"]),
+    "filters": (["--filters", "some"], ["filters", "'linked'", "'paper'"]),
+    "time of popularity": ([*FAST, "--row-time", "2"], ["--row-time", "trace", "popularity"]),
+    "shift of neighbours": (["--model", "neighbours", "--col-shift", "2"], ["--col-shift", "neighbours"]),
+    "noise of prodige": (["--model", "prodige", "--noise", "2"], ["--noise", "full", "prodige"]),
+    "ratio of whole": (["--model", "whole", "--ratio", "2"], ["--ratio", "trace", "whole"]),
+    "time 0": (["--col-time", "0"], ["--col-time", "positive"]),
+    "shift -1": (["--row-shift", "-1"], ["--row-shift", "not negative"]),
+    "noise nan": (["--noise", "nan"], ["--noise", "positive"]),
+    "ratio inf": (["--ratio", "inf"], ["--ratio", "positive"]),
     "unknown option": (["--magic"], ["--magic", "mvgp rank --help"]),
     "stray argument": (["stray"], ["stray"]),
 }
@@ -228,7 +237,83 @@ def test_in_a_process_of_its_own(tables, tmp_path):
 def test_a_row_that_the_filters_dropped(tables, tmp_path, assert_refused):
     (tmp_path / "pairs.tsv").write_text((tables / "pairs.tsv").read_text() + "X77\tg00\n")
     given = ["rank", "--pairs", tmp_path / "pairs.tsv", "--row-edges", tables / "rows.tsv", "--row", "X77", *FAST]
-    assert_refused(*given, words=["'X77'", "1 row without a link in the row graph", "--filters none"])
+    assert_refused(
+        *given, "--filters", "paper", words=["'X77' was dropped", "1 known link with it", "--filters linked keeps it"]
+    )
+    (tmp_path / "rows.tsv").write_text((tables / "rows.tsv").read_text() + "Y\tY\t1\n")
+    (tmp_path / "names.tsv").write_text("X77\tRetinitis pigmentosa\nY\tGout\n")
+    given = ["rank", "--pairs", tmp_path / "pairs.tsv", "--row-edges", tmp_path / "rows.tsv", *FAST]
+    given += ["--row-names", tmp_path / "names.tsv", "--row", "D01", "--row"]
+    words = ["'Retinitis pigmentosa' (X77) was dropped", "--filters linked"]
+    assert_refused(*given, "retinitis pigmentosa", "--filters", "paper", words=words)
+    assert_refused(*given, "gout", words=["'Gout' (Y) was dropped by --filters linked", "--filters none keeps it"])
+    assert_refused(*given, "D77", "--filters", "paper", words=["did you mean"])
+
+
+def test_a_row_with_a_link_is_kept_by_default(tables, tmp_path, capsysbinary):
+    (tmp_path / "pairs.tsv").write_text((tables / "pairs.tsv").read_text() + "X77\tg00\n")
+    given = ["rank", "--pairs", tmp_path / "pairs.tsv", "--row-edges", tables / "rows.tsv", "--row", "X77", *FAST]
+    found = command(capsysbinary, *given)
+    assert found.code == 0, found.err
+    assert found.out.startswith("X77\n")
+    assert "13 rows x " in found.err
+    assert "filters linked dropped 0 rows, 0 columns and 0 links" in found.err
+
+
+BAD_FEATURES = {
+    "a word": (b"id\tx\nD00\t1\nD01\tmuch\n", ["line 3, column x", "'much'"]),
+    "nan": (b"id\tx\nD00\t1\nD01\tnan\n", ["line 3, column x", "'nan'"]),
+    "constant": (b"id\tx\ty\nD00\t1\t2\nD01\t1\t3\n", ["column x", "1 for each of 2 ids"]),
+    "other ids": (b"id\tx\nz1\t1\nz2\t2\n", ["z1", "D00"]),
+    "columns' ids": (b"id\tx\ng00\t1\ng02\t2\n", ["the other way round"]),
+    "twice": (b"id\tx\nD00\t1\nD01\t2\nD00\t3\n", ["line 4", "'D00'", "line 2"]),
+    "no numbers": (b"id\nD00\nD01\n", ["line 1", "at least one number"]),
+    "ragged": (b"id\tx\ty\nD00\t1\nD01\t2\t3\n", ["line 2", "3 fields"]),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FEATURES)
+@pytest.mark.parametrize("what", ["rank", "study"])
+def test_features(kind, what, tables, tmp_path, assert_refused):
+    content, words = BAD_FEATURES[kind]
+    (tmp_path / "f.tsv").write_bytes(content)
+    given = [what, "--pairs", tables / "pairs.tsv", "--row-features", tables / "row_features.tsv"]
+    given += ["--row-features", tmp_path / "f.tsv", "--out", tmp_path / "o"]
+    assert_refused(*given, words=["f.tsv", *words])
+
+
+def test_a_time_needs_a_graph(tables, assert_refused):
+    given = ["rank", "--pairs", tables / "pairs.tsv", "--row-edges", tables / "rows.tsv", "--row", "D01", "--quiet"]
+    assert_refused(*given, "--col-time", "2", words=["--col-time", "graph of the columns", "got none"])
+
+
+@pytest.mark.parametrize("option", ["--out", "--save"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_fit(
+    option, tables, tmp_path, assert_refused, monkeypatch
+):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("mvgp.prioritise.ranking.prioritiser.fit_prioritiser", lambda *_, **__: pytest.fail("fitted"))
+    given = ["rank", *inputs(tables), "--row", "D01", "--quiet", option]
+    assert_refused(*given, tmp_path / "no" / "x", words=[option, "existing directory"])
+    assert_refused(*given, tmp_path, words=[option, "got a directory"])
+    with monkeypatch.context() as patched:
+        patched.setattr("mvgp.storage.files.tempfile.TemporaryFile", refuse)
+        assert_refused(*given, tmp_path / "x", words=[option, "can be written to", str(tmp_path), "Permission denied"])
+    (tmp_path / "kept").write_text("kept")
+    with monkeypatch.context() as patched:
+        patched.setattr("mvgp.storage.files.os.access", lambda _, mode: mode != os.W_OK)
+        assert_refused(*given, tmp_path / "kept", words=[option, "read-only"])
+
+
+def test_a_directory_that_cannot_be_written_is_refused_before_the_study(tables, tmp_path, assert_refused, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("mvgp.storage.files.tempfile.TemporaryFile", refuse)
+    given = ["study", *inputs(tables), "--models", "popularity", "--out", tmp_path / "new" / "study"]
+    assert_refused(*given, words=["--out", "can be written to", f"{tmp_path}: Permission denied"])
 
 
 @pytest.mark.parametrize("option", ["--out", "--save"])

@@ -49,7 +49,6 @@ BAD_EDGES = {
         r"none of its 5 ids \('x1', 'x2', 'x3', ...\) is among the 2 row ids there \('d1', 'd2'\)$",
     ),
     "ids of the other side": (b"g1\tg2\n", "2 are among its column ids: are its columns the other way round"),
-    "only self-links": (b"d1\td1\n", "none of the 3 pairs .* 0 of 2 rows .* filters='none'"),
 }
 
 
@@ -109,7 +108,7 @@ def test_a_name_of_a_column_that_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"filters": "all"}, "filters: expected 'paper' or 'none', got 'all'"),
+        ({"filters": "all"}, "filters: expected 'linked', 'paper' or 'none', got 'all'"),
         ({"header": "yes"}, "header: expected True, False or None, got 'yes'"),
         ({"delimiter": ",,"}, "delimiter: expected one character"),
         ({"pairs_columns": "ab"}, "pairs_columns: expected 2 names or places"),
@@ -139,5 +138,9 @@ def test_bad_names(tmp_path):
 def test_everything_filtered_away(tmp_path):
     pairs = written(tmp_path, "pairs.tsv", b"d1\tg1\nd2\tg2\n")
     rows, cols = written(tmp_path, "r.tsv", b"d1\tx\n"), written(tmp_path, "c.tsv", b"g2\ty\n")
-    assert_refused("none of the 2 pairs .* 2 of 3 rows .* 2 of 3 columns", pairs, rows, cols)
-    assert len(read_links(pairs, rows, cols, filters="none")) == 2
+    expected = "none of the 2 pairs .* 2 of 3 rows .* 2 of 3 columns .* filters='linked'"
+    assert_refused(expected, pairs, rows, cols, filters="paper")
+    assert len(read_links(pairs, rows, cols)) == len(read_links(pairs, rows, cols, filters="none")) == 2
+    itself = written(tmp_path, "self.tsv", b"d1\td1\n")
+    assert_refused("none of the 2 pairs .* 0 of 2 rows", pairs, itself, filters="paper")
+    assert len(read_links(pairs, itself)) == 2

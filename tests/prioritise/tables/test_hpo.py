@@ -231,5 +231,5 @@ def test_what_all_have_links_nobody():
 
 @pytest.mark.parametrize("neighbours", [0, -1, 2.5, True])
 def test_bad_number_of_neighbours(neighbours):
-    with pytest.raises(InputError, match="neighbours: expected a whole number of at least 1"):
+    with pytest.raises(InputError, match="neighbours: expected a positive whole number"):
         nearest_graph([{"a"}], {"a": 1.0}, neighbours)

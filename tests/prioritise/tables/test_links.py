@@ -7,7 +7,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mvgp.prioritise.tables import LinkSet, read_links
+from mvgp.prioritise.tables import Dropped, LinkSet, read_links
 
 PAIRS = "d1\tg1\nd1\tg2\nd2\tg1\nd3\tg4\n"
 
@@ -39,7 +39,7 @@ def test_pairs_alone(write):
     assert named(links) == {("d1", "g1"), ("d1", "g2"), ("d2", "g1"), ("d3", "g4")}
     assert links.row_graph.num_links == links.col_graph.num_links == 0
     assert links.row_names == links.row_ids
-    assert links.source == "pairs pairs.tsv; filters paper"
+    assert links.source == "pairs pairs.tsv; filters linked"
 
 
 @pytest.mark.parametrize("delimiter", ["\t", ",", ";"])
@@ -152,13 +152,15 @@ def test_edges_bring_new_rows_and_columns(write):
 
 def test_the_papers_filters(write):
     files = [write("pairs.tsv", PAIRS), write("rows.tsv", "d1\td2\nd3\td3\n"), write("cols.tsv", "g1\tg4\nx\ty\n")]
-    links = read_links(*files)
+    links = read_links(*files, filters="paper")
     assert links.row_ids == ("d1", "d2")  # d3 is linked to itself only
     assert links.col_ids == ("g1", "g4", "x", "y")
     assert named(links) == {("d1", "g1"), ("d2", "g1")}
     report = links.report
     assert (report.dropped_rows, report.dropped_cols, report.dropped_links) == (1, 1, 2)
     assert "dropped 2 pairs" in links.source
+    assert str(report).endswith("2 rows x 4 columns, 2 links; filters paper dropped 1 row, 1 column and 2 links")
+    assert (report.row_drops, report.col_drops) == ((Dropped("d3", "d3", 1),), (Dropped("g2", "g2", 1),))
     everything = read_links(*files, filters="none")
     assert everything.shape == (3, 5)
     assert len(everything) == 4
@@ -166,14 +168,42 @@ def test_the_papers_filters(write):
 
 
 def test_a_side_without_a_graph_is_not_filtered(write):
-    links = read_links(write("pairs.tsv", PAIRS), col_edges=write("cols.tsv", "g1\tg2\n"))
+    links = read_links(write("pairs.tsv", PAIRS), col_edges=write("cols.tsv", "g1\tg2\n"), filters="paper")
     assert links.row_ids == ("d1", "d2", "d3")
     assert links.col_ids == ("g1", "g2")
 
 
 def test_an_edge_of_weight_zero_is_no_link(write):
-    links = read_links(write("pairs.tsv", PAIRS), row_edges=write("rows.tsv", "d1\td2\t1\nd2\td3\t0\n"))
-    assert links.row_ids == ("d1", "d2")
+    edges = write("rows.tsv", "d1\td2\t1\nd2\td3\t0\n")
+    assert read_links(write("pairs.tsv", PAIRS), row_edges=edges, filters="paper").row_ids == ("d1", "d2")
+
+
+def test_by_default_everything_with_a_link_is_kept(write):
+    """Known links of ids without an edge, and ids of edges without a known link; what has neither goes."""
+    files = [
+        write("pairs.tsv", PAIRS),
+        write("rows.tsv", "d1\td2\t1\nlone\tlone\t1\nnil\td1\t0\n"),
+        write("cols.tsv", "g1\tg4\nx\ty\n"),
+    ]
+    links = read_links(*files)
+    assert links.row_ids == ("d1", "d2", "d3")
+    assert links.col_ids == ("g1", "g2", "g4", "x", "y")
+    assert named(links) == named(read_links(files[0]))
+    assert str(links.report).endswith("filters linked dropped 2 rows, 0 columns and 0 links")
+    assert links.report.row_drops == (Dropped("lone", "lone", 0), Dropped("nil", "nil", 0))
+    assert read_links(*files, filters="none").row_ids == ("d1", "d2", "d3", "lone", "nil")
+
+
+def test_a_dropped_row_is_found_by_id_and_name(write):
+    names = write("names.tsv", "d3\tRetinitis pigmentosa\nlone\tGout\n")
+    edges = write("rows.tsv", "d1\td2\nlone\tlone\n")
+    report = read_links(write("pairs.tsv", PAIRS), edges, row_names=names, filters="paper").report
+    dropped = Dropped("d3", "Retinitis pigmentosa", 1)
+    for text in ("d3", "Retinitis pigmentosa", " retinitis PIGMENTOSA "):
+        assert report.find_dropped_row(text) == dropped
+    assert report.keeping(dropped) == "linked"
+    assert report.keeping(report.find_dropped_row("gout")) == "none"
+    assert report.find_dropped_row("d1") is None
 
 
 def test_names(write):

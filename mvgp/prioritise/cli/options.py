@@ -1,0 +1,218 @@
+"""Options that commands share, and what they say, checked and read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from ...errors import InputError
+from .streams import log
+
+if TYPE_CHECKING:
+    from ..tables.link_set import LinkSet
+
+LARGEST = 2**63 - 1  # of an option
+
+file_option, directory_option, row_option = (partial(Option, metavar=name) for name in ("FILE", "DIR", "ID_OR_NAME"))
+PAIRS = file_option(help="Known links: row id, column id. TSV or CSV, or gzip'd.")
+EDGES = "Graph of the {}: two ids, and perhaps a weight. May be repeated, for several graphs."
+RowEdges = Annotated[list[Path] | None, file_option(help=EDGES.format("rows"))]
+ColEdges = Annotated[list[Path] | None, file_option(help=EDGES.format("columns"))]
+FEATURES = "Features of the {}: id, then numbers, with a header. May be repeated."
+RowFeatures = Annotated[list[Path] | None, file_option(help=FEATURES.format("rows"))]
+ColFeatures = Annotated[list[Path] | None, file_option(help=FEATURES.format("columns"))]
+RowNames = Annotated[Path | None, file_option(help="Names of rows: id, name.")]
+ColNames = Annotated[Path | None, file_option(help="Names of columns: id, name.")]
+KEEP = (
+    "Keep rows and columns with a known link or one in their graphs (linked), only those with one in their graphs, "
+    "which loses known links (paper), or all (none)."
+)
+Filters = Annotated[str, Option(metavar="linked|paper|none", help=KEEP)]
+MaxSize = Annotated[int, Option(metavar="MIB", help="Largest size of a table in MiB, after decompression.")]
+WITHIN = "Sample negatives in each row that has links, not over all cells."
+WithinRows = Annotated[bool, Option("--within-rows", help=WITHIN)]
+Seed = Annotated[int, Option(help="Of everything random: the same seed gives the same numbers.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no remarks, only results.")]
+TIME = "How far heat spreads in the kernel of the {}, above 0. [default: 1]"
+RowTime = Annotated[float | None, Option(help=TIME.format("rows"))]
+ColTime = Annotated[float | None, Option(help=TIME.format("columns"))]
+SHIFT = "Share of each {} of its own in the kernel, at least 0. [default: 1]"
+RowShift = Annotated[float | None, Option(help=SHIFT.format("row"))]
+ColShift = Annotated[float | None, Option(help=SHIFT.format("column"))]
+NOISE = "Variance of the noise, above 0. [default: 0.1; chosen by full and factor]"
+Noise = Annotated[float | None, Option(help=NOISE)]
+RATIO = "Sampled negatives for each known link, above 0. [default: 1]"
+Ratio = Annotated[float | None, Option(help=RATIO)]
+
+
+class Tables:
+    """The tables of a command line: one of pairs, and those about rows and columns."""
+
+    def __init__(
+        self,
+        pairs: Path | None,
+        *,
+        row_edges: list[Path] | None,
+        col_edges: list[Path] | None,
+        row_features: list[Path] | None,
+        col_features: list[Path] | None,
+        row_names: Path | None,
+        col_names: Path | None,
+    ) -> None:
+        self.pairs = pairs
+        self.lists = {
+            "row_edges": row_edges or [],
+            "col_edges": col_edges or [],
+            "row_features": row_features or [],
+            "col_features": col_features or [],
+        }
+        self.names = {"row_names": row_names, "col_names": col_names}
+        for name, paths in self.lists.items():
+            for number, path in enumerate(paths):
+                if any(_same(os.fspath(path), os.path.realpath(other)) for other in paths[:number]):
+                    raise InputError(f"{dashed(name)}: expected different files, got {path} twice")
+
+    def paths(self) -> list[Path | None]:
+        """All of them."""
+        return [self.pairs, *(path for paths in self.lists.values() for path in paths), *self.names.values()]
+
+    def read(self, filters: str, max_size: int) -> LinkSet:
+        """The links and all that is said about their ends."""
+        check_at_least(max_size, 1, "--max-size")
+        if self.pairs is None:
+            raise InputError("--pairs: expected a table of known links, or a fitted model with --load, got neither")
+        from ..tables.from_tables import read_links
+
+        options: dict[str, Any] = {**self.lists, **self.names, "filters": filters, "max_bytes": max_size * 2**20}
+        return read_links(self.pairs, **options)
+
+
+def log_links(links: LinkSet) -> None:
+    """What was read, in a few lines; the last has the numbers of rows, columns and links, kept and dropped."""
+    for line in str(links.report).splitlines():
+        log(line)
+
+
+def find_row_numbers(row: list[str], links: LinkSet) -> list[int]:
+    """Rows by id or name; one that the filters have dropped is named as such, with the filters that keep it."""
+    from ..ranking.rows import find_rows
+
+    try:
+        return find_rows(row, links.row_ids, links.row_names)
+    except InputError:
+        if links.report is None:
+            raise
+        for text in row:
+            try:
+                find_rows([text], links.row_ids, links.row_names)
+            except InputError as error:
+                dropped = links.report.find_dropped_row(text)
+                if dropped is None:
+                    raise
+                which = repr(dropped.id) if dropped.name == dropped.id else f"{dropped.name!r} ({dropped.id})"
+                lost = f", and its {dropped.links:,} known link{'' if dropped.links == 1 else 's'} with it"
+                raise InputError(
+                    f"row: {which} was dropped by --filters {links.report.filters}{lost if dropped.links else ''}: it "
+                    f"has no link in a graph of the rows; --filters {links.report.keeping(dropped)} keeps it"
+                ) from error
+        raise
+
+
+def fixed_settings(model: str, options: Mapping[str, float | None]) -> dict[str, Any]:
+    """Settings of a fit from options by their names; those that the model does not use are refused."""
+    from ..tuning.overrides import overrides
+
+    with options_named():
+        return overrides(model, options)
+
+
+def check_times(options: Mapping[str, float | None], links: LinkSet) -> None:
+    """Refuse the time of an axis without a graph."""
+    from ..tuning.overrides import check_graphs
+
+    with options_named():
+        check_graphs(options, links)
+
+
+@contextlib.contextmanager
+def options_named() -> Iterator[None]:
+    """Messages about an argument name the option instead: ``row_time: ...`` becomes ``--row-time: ...``."""
+    try:
+        yield
+    except InputError as error:
+        name, colon, rest = str(error).partition(":")
+        raise InputError(f"{dashed(name)}{colon}{rest}") from None
+
+
+def dashed(name: str) -> str:
+    """The option of an argument."""
+    return f"--{name.replace('_', '-')}"
+
+
+def numbers(text: str, name: str) -> tuple[float, ...]:
+    """From ``1,0.8,0.6``."""
+    try:
+        return tuple(float(number) for number in text.split(","))
+    except ValueError:
+        raise InputError(f"{name}: expected numbers with commas between them, got {text!r}") from None
+
+
+def count_or_numbers(text: str, name: str) -> int | tuple[float, ...]:
+    """How many, as ``30``; or the numbers themselves, as ``0.5,0.2,0.1``."""
+    try:
+        return int(text)
+    except ValueError:
+        return numbers(text, name)
+
+
+def check_at_least(value: int | None, minimum: int, name: str) -> None:
+    """A whole number from ``minimum`` on, if it is given."""
+    if value is not None and not minimum <= value <= LARGEST:
+        expected = f"a whole number of at least {minimum}, at most {LARGEST}"
+        raise InputError(f"{name}: expected {expected}, got {value!s:.120}")
+
+
+def check_option(before: str, check: Callable[[Any], object], value: object) -> None:
+    """A check of the library for an option; its message gets the option, or the dashes of its name, in front."""
+    try:
+        check(value)
+    except InputError as error:
+        raise InputError(f"{before}{error}") from None
+
+
+def check_directory(path: Path) -> None:
+    """The directory of ``--out``, or a place for one."""
+    from ...storage.files import check_can_write, check_output_directory
+
+    check_option("--out: ", check_output_directory, path)
+    check_option("--out: ", check_can_write, path)
+
+
+def check_output(path: Path | None, option: str, others: Iterable[Path | None]) -> None:
+    """A file in a directory that is there, and none of the others, which are read or written, too."""
+    if path is None or str(path) == "-":
+        return
+    from ...storage.files import check_can_write, check_output_file
+
+    try:
+        target = check_output_file(path)
+        check_can_write(path)
+    except InputError as error:
+        hint = " (--out - writes to standard output)" if str(path) == "/dev/stdout" else ""
+        raise InputError(f"{option}: {error}{hint}") from None
+    for other in others:
+        if other is not None and str(other) != "-" and _same(os.fspath(other), target):
+            raise InputError(f"{option}: expected a file of its own, got {path}, which is read or written as well")
+
+
+def _same(path: str, target: str) -> bool:
+    try:
+        return os.path.realpath(path) == target or os.path.samefile(path, target)
+    except (OSError, ValueError):  # one of them is not there
+        return False
