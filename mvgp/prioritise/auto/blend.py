@@ -1,0 +1,392 @@
+r"""The blend: how the terms of ``auto`` are put together, learned on held-out links.
+
+First a mixture. Each term, cut off at 0 and divided by its sum over the candidates of the row, is a distribution
+:math:`p_q(n \mid m)` of the next link of row m. The weights maximise the likelihood of the held-out links,
+
+.. math:: \max_{w \ge 0,\, \sum w = 1} \; \sum_{(m, n)} \tfrac{1}{H_m} \log \sum_q w_q\, p_q(n \mid m),
+
+with :math:`H_m` held-out links of row m. That is concave, and EM climbs to its top. Each group of rows (no known link, 1,
+2 to 5, 6 and more) has weights of its own, drawn to those of all rows.
+
+Then a sum. The likelihood is not the metric, so terms are added one at a time to the logarithm of the mixture,
+
+.. math:: s_{mn} = \log \sum_q w_q p_q(n \mid m) + \beta \log(1 + c_n) + \sum_q a_q z_q(m, n),
+
+with the number of links :math:`c_n` of a column and :math:`z_q` a term standardised in its row or the logarithm of its
+distribution, as long as the metric rises on both halves of the validation rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .terms import POPULAR
+
+GROUPS = ("no known link", "1 known link", "2 to 5", "6 and more")
+EDGES = (1, 2, 6)  # known links from which a row is in the next group
+MIXTURE, POPULARITY = "mixture", "popularity"  # features beside those of the terms
+FLOOR = 0.3  # of the uniform distribution, below which the logarithm of a term does not go
+STEPS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of a weight, in standard deviations of the score so far
+SIGNED = (-1.0, -0.5, -0.2, -0.05, 0.05, 0.2, 0.5)  # the same for popularity, which can speak against a column
+GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
+PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
+MIN_GAIN = 2e-3  # of the objective, for a step to be taken
+AUC_SHARE = 0.5  # weight of the AUC beside the metric relative to its start
+
+
+def group_of(counts: Tensor) -> Tensor:
+    """(R,): the group of each row, given its number of known links."""
+    return torch.bucketize(counts, torch.tensor(EDGES), right=True)
+
+
+def distributions(terms: dict[str, Tensor], open_: Tensor) -> Tensor:
+    """(Q + 1, R, N): each term as a distribution over the candidates ``open_`` (R, N), and the uniform one, last.
+
+    A term that is 0 at every candidate of a row is 0 there: it has nothing to say.
+    """
+    parts = [term.clamp(min=0) for term in terms.values()]
+    parts.append(torch.ones_like(parts[0]))
+    return torch.stack([part / (part * open_).sum(1, keepdim=True).clamp(min=1e-30) for part in parts])
+
+
+def moments(terms: dict[str, Tensor], open_: Tensor) -> tuple[Tensor, Tensor]:
+    """(Q, R) each: mean and standard deviation of a term over the candidates of a row; 1 where it is constant."""
+    means, deviations = [], []
+    count = open_.sum(1).clamp(min=1)
+    for term in terms.values():
+        mean = (term * open_).sum(1) / count
+        variance = ((term - mean[:, None]).square() * open_).sum(1) / count
+        means.append(mean)
+        deviations.append(torch.where(variance > 1e-12 * (mean.square() + 1e-30), variance.sqrt(), 1.0))
+    return torch.stack(means), torch.stack(deviations)
+
+
+def mixture_weights(
+    chances: Tensor, weights: Tensor, prior: Tensor | None = None, *, tolerance: float = 1e-3, max_iterations: int = 5000
+) -> tuple[Tensor, int]:
+    r"""(Q,) the weights of the best mixture, and the iterations of EM.
+
+    The objective is concave, so the largest derivative :math:`\max_q \sum_h v_h p_{hq} / (P w)_h`, less the total
+    weight, bounds what is missing to the optimum. EM stops when that is below ``tolerance`` for each unit of weight.
+
+    :param chances: (H, Q) the distribution of each term at each held-out link.
+    :param weights: (H,) of the links.
+    :param prior: (Q,) pseudo-counts, or None.
+    """
+    chances, weights = chances.double(), weights.double()
+    start = torch.zeros(chances.shape[1], dtype=torch.float64) if prior is None else prior.double()
+    total = float(weights.sum() + start.sum())
+    mixed = torch.full((chances.shape[1],), 1 / chances.shape[1], dtype=torch.float64)
+    if prior is not None:
+        mixed = (start + 1e-12) / (start + 1e-12).sum()
+    iterations = 0
+    for iterations in range(1, max_iterations + 1):  # noqa: B007
+        gradient = chances.mT @ (weights / (chances @ mixed).clamp(min=1e-300)) + torch.where(
+            start > 0, start / mixed.clamp(min=1e-300), 0.0
+        )
+        if float(gradient.max()) <= total * (1 + tolerance):
+            break
+        mixed = mixed * gradient / total
+        mixed = mixed / mixed.sum()
+    return mixed, iterations
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """Weights of the terms.
+
+    :param names: of the Q terms.
+    :param mixture: (4, Q + 1) for each group of rows; the uniform distribution is last.
+    :param weights: for each group, those of the features that are added: ``mixture``, ``popularity``, the name of a
+        term (standardised in its row), or ``log`` and the name of a term.
+    """
+
+    names: tuple[str, ...]
+    mixture: Tensor
+    weights: tuple[dict[str, float], ...]
+
+    @property
+    def used(self) -> list[str]:
+        """Names of the terms with some weight: others need not be computed."""
+        added = {name.removeprefix("log ") for weights in self.weights for name, weight in weights.items() if weight}
+        heavy = (self.mixture[:, :-1] > 1e-6).any(0)
+        return [name for at, name in enumerate(self.names) if bool(heavy[at]) or name in added]
+
+    def scores(self, terms: dict[str, Tensor], open_: Tensor, counts: Tensor, groups: Tensor) -> Tensor:
+        """(R, N) scores of rows.
+
+        :param terms: (R, N) of each name in :attr:`used`.
+        :param open_: (R, N) bool: the candidates.
+        :param counts: (N,) known links of the columns.
+        :param groups: (R,) of the rows.
+        """
+        chances = distributions(terms, open_)  # (Q' + 1, R, N)
+        used = [*(self.names.index(name) for name in terms), len(self.names)]
+        mixed = torch.einsum("rq,qrn->rn", self.mixture[groups][:, used].to(chances), chances)
+        candidates = open_.sum(1, keepdim=True)
+        total = self._of(MIXTURE, groups) * log_ratio(mixed, candidates)
+        total = total + self._of(POPULARITY, groups) * torch.log1p(counts)
+        means, deviations = moments(terms, open_)
+        for at, (name, term) in enumerate(terms.items()):
+            weight = self._of(name, groups)
+            if bool(weight.any()):
+                total = total + weight * (term - means[at][:, None]) / deviations[at][:, None]
+            weight = self._of(f"log {name}", groups)
+            if bool(weight.any()):
+                total = total + weight * log_ratio(chances[at], candidates)
+        return total
+
+    def _of(self, feature: str, groups: Tensor) -> Tensor:
+        """(R, 1) weight of a feature in the groups of rows."""
+        return torch.tensor([weights.get(feature, 0.0) for weights in self.weights])[groups][:, None]
+
+
+def log_ratio(chances: Tensor, candidates: Tensor) -> Tensor:
+    """(R, N) the logarithm of a distribution relative to the uniform one over (R, 1) candidates, with a floor."""
+    return torch.log(chances * candidates + FLOOR)
+
+
+@dataclass
+class Sample:
+    """What is kept of the validation rows: of each row the columns that any term ranks high, some at random, and the
+    held-out links. Metrics at the top and the AUC are read off them.
+
+    Lists have one entry for each block of rows; :meth:`close` makes one tensor of each.
+    """
+
+    names: tuple[str, ...]
+    num_cols: int
+    chances: list[Tensor] = field(default_factory=list)  # (Q + 1, R, C)
+    standard: list[Tensor] = field(default_factory=list)  # (Q, R, C)
+    popularity: list[Tensor] = field(default_factory=list)  # (R, C)
+    labels: list[Tensor] = field(default_factory=list)  # (R, C) bool: held out
+    drawn: list[Tensor] = field(default_factory=list)  # (R, C) bool: drawn at random
+    inside: list[Tensor] = field(default_factory=list)  # (R, C) bool: not padding
+    groups: list[Tensor] = field(default_factory=list)  # (R,)
+
+    def add(
+        self,
+        terms: dict[str, Tensor],
+        open_: Tensor,
+        held_out: Tensor,
+        counts: Tensor,
+        groups: Tensor,
+        generator: torch.Generator,
+        top: int = 60,
+        random: int = 300,
+    ) -> None:
+        """Keep what matters of a block of rows."""
+        chances = distributions(terms, open_)
+        means, deviations = moments(terms, open_)
+        random = min(random, self.num_cols)
+        order = torch.rand(open_.shape, generator=generator).masked_fill_(~open_, 2).topk(random, 1, largest=False)
+        drawn = torch.zeros_like(open_).scatter_(1, order.indices, True) & open_
+        kept = drawn | held_out
+        for term in chances[:-1]:
+            best = (term * open_).topk(min(top, self.num_cols), 1)
+            kept.scatter_(1, torch.where(best.values > 0, best.indices, order.indices[:, :1]), True)
+        kept &= open_
+        columns = int(kept.sum(1).max())
+        index = kept.to(torch.int8).topk(columns, 1).indices  # (R, C)
+        inside = kept.gather(1, index)
+        self.chances.append(chances.gather(2, index.expand(len(chances), -1, -1)))
+        standard = torch.stack(
+            [
+                (term.gather(1, index) - means[at][:, None]) / deviations[at][:, None]
+                for at, term in enumerate(terms.values())
+            ]
+        )
+        self.standard.append(standard)
+        self.popularity.append(torch.log1p(counts)[index])
+        self.labels.append(held_out.gather(1, index) & inside)
+        self.drawn.append(drawn.gather(1, index) & inside & ~self.labels[-1])
+        self.inside.append(inside)
+        self.groups.append(groups)
+
+    def close(self) -> ClosedSample:
+        """One tensor of each list."""
+        width = max(part.shape[1] for part in self.inside)
+
+        def joined(parts: list[Tensor]) -> Tensor:
+            padded = [torch.nn.functional.pad(part, (0, width - part.shape[-1])) for part in parts]
+            return torch.cat(padded, dim=-2)
+
+        return ClosedSample(
+            self.names,
+            *(joined(part) for part in (self.chances, self.standard, self.popularity)),
+            *(joined(part) for part in (self.labels, self.drawn, self.inside)),
+            torch.cat(self.groups),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedSample:
+    """The validation rows, ready to be scored; shapes as in :class:`Sample`."""
+
+    names: tuple[str, ...]
+    chances: Tensor
+    standard: Tensor
+    popularity: Tensor
+    labels: Tensor
+    drawn: Tensor
+    inside: Tensor
+    groups: Tensor
+
+    def rows(self, chosen: Tensor) -> ClosedSample:
+        """Some of the rows."""
+        stacks = (part[:, chosen] for part in (self.chances, self.standard))
+        others = (self.popularity, self.labels, self.drawn, self.inside, self.groups)
+        return ClosedSample(self.names, *stacks, *(part[chosen] for part in others))
+
+    @property
+    def row_weights(self) -> Tensor:
+        """(R,) adding up to 1: each group counts the same, but less where it has few rows."""
+        count = torch.bincount(self.groups, minlength=len(GROUPS)).double()
+        share = count / (count + GROUP_ROWS)
+        return (share / share.sum() / count.clamp(min=1))[self.groups]
+
+    def mixture(self) -> tuple[Tensor, int]:
+        """(4, Q + 1) weights of the mixture in each group, and the iterations."""
+        row, place = self.labels.nonzero(as_tuple=True)
+        chances = self.chances[:, row, place].mT  # (H, Q + 1)
+        weights = 1 / self.labels.sum(1).double()[row]
+        pooled, iterations = mixture_weights(chances, weights)
+        parts = []
+        for group in range(len(GROUPS)):
+            chosen = self.groups[row] == group
+            if not bool(chosen.any()):
+                parts.append(pooled)
+                continue
+            own, count = mixture_weights(chances[chosen], weights[chosen], PRIOR_LINKS * pooled)
+            parts.append(own)
+            iterations = max(iterations, count)
+        return torch.stack(parts), iterations
+
+    def features(self, mixture: Tensor) -> dict[str, Tensor]:
+        """(R, C) of each: the logarithm of the mixture, popularity, and each term, standardised and as a logarithm."""
+        mixed = torch.einsum("rq,qrc->rc", mixture[self.groups].to(self.chances), self.chances)
+        candidates = 1 / self.chances[-1].amax(1, keepdim=True)  # the uniform distribution is 1 over their number
+        features = {MIXTURE: log_ratio(mixed, candidates), POPULARITY: self.popularity}
+        for at, name in enumerate(self.names):
+            if name.startswith(POPULAR) and "+" not in name:
+                continue  # that is ``popularity`` itself
+            features[name] = self.standard[at]
+            features[f"log {name}"] = log_ratio(self.chances[at], candidates)
+        return features
+
+    def measure(self, scores: Tensor, metric: str) -> tuple[Tensor, Tensor]:
+        """(R,) the metric and (R,) the AUC of each row; see :func:`mvgp.metrics.ranking_scores`."""
+        auc = self._auc(scores)
+        return (auc if metric == "AUC" else self._at_top(scores, metric)), auc
+
+    def _auc(self, scores: Tensor) -> Tensor:
+        row, place = self.labels.nonzero(as_tuple=True)
+        against = torch.where(self.drawn, scores, torch.nan)[row]  # (H, C)
+        own = scores[row, place][:, None]
+        wins = (own > against).double().sum(1) + 0.5 * (own == against).double().sum(1)
+        share = wins / self.drawn.sum(1).clamp(min=1)[row]
+        count = self.labels.sum(1).double()
+        return torch.zeros(len(scores), dtype=torch.float64).index_add_(0, row, share) / count.clamp(min=1)
+
+    def _at_top(self, scores: Tensor, metric: str) -> Tensor:
+        word, k = metric.split("@")[0], int(metric.split("@")[1])
+        best = torch.where(self.inside, scores, -torch.inf).topk(min(k, scores.shape[1]), 1).indices
+        hits = self.labels.gather(1, best).double()
+        places = torch.arange(1, hits.shape[1] + 1)
+        most = self.labels.sum(1).double().clamp(min=1, max=k)
+        if word == "P":
+            return hits.sum(1) / k
+        if word == "R":
+            return hits.sum(1) / most
+        if word == "MAP":
+            return (hits * hits.cumsum(1) / places).sum(1) / most
+        gain = 1 / torch.log2(places + 1.0).double()
+        ideal = torch.cat([torch.zeros(1, dtype=torch.float64), gain.cumsum(0)])
+        return (hits * gain).sum(1) / ideal[most.long().clamp(max=len(gain))]
+
+
+def select(
+    sample: ClosedSample, mixture: Tensor, metric: str, *, auc_floor: float = 0.0, max_steps: int = 12, seed: int = 0
+) -> tuple[tuple[dict[str, float], ...], list[dict[str, Any]]]:
+    """Weights of the features for each group, and the trials.
+
+    All rows choose first; from there each group with enough rows goes on by itself. A step must raise the objective on
+    both halves of the rows. The objective is the metric relative to that of the mixture, plus half the AUC; an AUC
+    below the floor costs ten times what it lacks.
+
+    :param auc_floor: AUC of the best baseline on the validation rows, less its error.
+    :param max_steps: weights that are changed at most, by all rows and by each group.
+    """
+    features = sample.features(mixture)
+    pooled, trials = _climb(sample, features, {MIXTURE: 1.0}, metric, auc_floor, max_steps, seed, "all rows")
+    parts = []
+    for group, name in enumerate(GROUPS):
+        members = sample.groups == group
+        if int(members.sum()) < 2 * GROUP_ROWS:
+            parts.append(pooled)
+            continue
+        own = {key: feature[members] for key, feature in features.items()}
+        chosen, more = _climb(sample.rows(members), own, pooled, metric, 0.0, max_steps, seed, name)
+        parts.append(chosen)
+        trials += more[1:]
+    return tuple(parts), trials
+
+
+def _climb(
+    sample: ClosedSample,
+    features: dict[str, Tensor],
+    start: dict[str, float],
+    metric: str,
+    auc_floor: float,
+    max_steps: int,
+    seed: int,
+    who: str,
+) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """From the weights of ``start``, change one weight at a time as long as both halves of the rows gain."""
+    weights, halves = sample.row_weights, _halves(sample, seed)
+    chosen = dict(start)
+    scores = torch.stack([weight * features[name] for name, weight in start.items()]).sum(0)
+    first, first_auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
+
+    def objective(scores: Tensor) -> Tensor:
+        """(2,) of the two halves."""
+        value, auc = sample.measure(scores, metric)
+        each = weights * (value / max(first, 1e-6) + AUC_SHARE * auc)
+        own = torch.stack([each[half].sum() / weights[half].sum() for half in halves])
+        return own - 10 * max(0.0, auc_floor - float((weights * auc).sum()))
+
+    current = objective(scores)
+    trials: list[dict[str, Any]] = [
+        {"rows": who, "step": 0, "feature": MIXTURE, "weight": 1.0, metric: first, "AUC": first_auc}
+    ]
+    for step in range(1, max_steps + 1):
+        size = float(scores[sample.inside].std())
+        best: tuple[float, str, float] | None = None
+        for name, feature in features.items():
+            spread = size / max(float(feature[sample.inside].std()), 1e-6)
+            for share in SIGNED if name == POPULARITY else STEPS:
+                reached = objective(scores + share * spread * feature)
+                gain = float((reached - current).mean())
+                if bool((reached > current).all()) and (best is None or gain > best[0]):
+                    best = (gain, name, share * spread)
+        if best is None or best[0] < MIN_GAIN:
+            break
+        chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
+        scores = scores + best[2] * features[best[1]]
+        current = objective(scores)
+        value, auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
+        trials.append({"rows": who, "step": step, "feature": best[1], "weight": best[2], metric: value, "AUC": auc})
+    return {name: weight for name, weight in chosen.items() if not math.isclose(weight, 0.0)}, trials
+
+
+def _halves(sample: ClosedSample, seed: int) -> Sequence[Tensor]:
+    """Two sets of rows with equal parts of each group."""
+    order = torch.randperm(len(sample.groups), generator=torch.Generator().manual_seed(seed))
+    order = order[sample.groups[order].argsort(stable=True)]
+    return order[0::2], order[1::2]

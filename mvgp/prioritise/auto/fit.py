@@ -1,0 +1,304 @@
+"""``auto``: a sum of terms whose weights are learned on held-out links of the user's own data, and how good it is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ...checks import check_flag, check_instance, check_seed, check_whole_number
+from ...data.positive_unlabelled import PositiveUnlabelled
+from ...errors import InputError
+from ...hyperparameters.splits import Split
+from ...metrics.comparison import PairedComparison, compare
+from ...metrics.ranking import Ranker, RankingScores, TaskItems, ranking_scores
+from ...tensor_checks import check_index
+from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
+from ..tables.link_set import LinkSet
+from .blend import GROUPS, MIXTURE, POPULARITY, Blend, Sample, group_of, select
+from .terms import POPULAR, SOURCES, TermBank, blocks
+
+HELD_PAIRS, HELD_ROWS = 0.1, 0.1  # shares of the links, and of the rows with all their links, that are held out
+GROUP_LIMIT = 300  # validation rows of each group that are looked at
+MIN_LINKS = 20  # held-out links below which nothing is chosen
+LITTLE = 0.05  # share of the evidence below which a source "matters little"
+
+
+class AutoRanker:
+    """A blend of terms, fitted: a :class:`~mvgp.metrics.Ranker` that computes rows when they are asked for.
+
+    :param bank: the terms of all links.
+    :param blend: their weights.
+    :param assessment: how good it is on held-out links, and what was tried; None where links are too few.
+    """
+
+    def __init__(self, bank: TermBank, blend: Blend, assessment: Assessment | None = None) -> None:
+        self.bank, self.blend, self.assessment = bank, blend, assessment
+        self.shape, self.dtype = bank.shape, torch.float64
+
+    @cached_property
+    def _known(self) -> TaskItems:
+        return TaskItems(self.bank.links, self.shape, "links")
+
+    def scores(self, rows: Any = None) -> Tensor:
+        """(R, N): the scores of whole rows; all rows when left out."""
+        chosen = torch.arange(self.shape[0]) if rows is None else check_index(rows, self.shape[0], "rows").cpu()
+        parts = [self._block(part) for part in blocks(chosen)]
+        return torch.cat(parts).double() if parts else torch.zeros(0, self.shape[1], dtype=torch.float64)
+
+    def _block(self, rows: Tensor) -> Tensor:
+        open_ = candidates(self._known, rows, self.shape[1])
+        groups = group_of(self._known.counts[rows])
+        return self.blend.scores(self.bank.scores(rows, self.blend.used), open_, self.bank.counts, groups)
+
+    def evidence(self) -> dict[str, float]:
+        """The share of each source in the mixture, over the rows as they are; what is left over is spread evenly."""
+        weights = self._group_shares() @ self.blend.mixture  # (Q + 1,)
+        sources = dict.fromkeys(SOURCES, 0.0)
+        for name, weight in zip(self.blend.names, weights.tolist(), strict=False):
+            sources[self.bank.terms[name].source] += weight
+        return {source: weight for source, weight in sources.items() if weight > 0} | {"any column": float(weights[-1])}
+
+    def _group_shares(self) -> Tensor:
+        """(4,) the share of each group among the rows."""
+        return torch.bincount(group_of(self._known.counts), minlength=len(GROUPS)).double() / self.shape[0]
+
+    def in_words(self) -> list[str]:
+        """What was chosen, in sentences."""
+        shares = sorted(self.evidence().items(), key=lambda item: -item[1])
+        share = self._group_shares()
+        named = ", ".join(f"{source} {share:.0%}" for source, share in shares if share >= LITTLE)
+        lines = [f"where links are expected: {named}"]
+        little = [source for source in SOURCES if dict(shares).get(source, 0.0) < LITTLE and source != POPULAR]
+        lines += [f"the {source} matters little here" for source in little if source.endswith("graph")]
+        exponent = sum(float(n) * weights.get(POPULARITY, 0.0) / weights[MIXTURE] for n, weights in zip(share, self.blend.weights, strict=True))
+        if exponent < 0:
+            lines.append(
+                f"held-out links favour columns with few known links (exponent {exponent:.2f}); where every column has a "
+                "link, holding one out makes its column look rare, and new links need not follow"
+            )
+        elif exponent > 0:
+            lines.append(f"popular columns are favoured (exponent {exponent:.2f})")
+        return lines
+
+    def __repr__(self) -> str:
+        return f"AutoRanker({self.shape[0]} x {self.shape[1]}, {len(self.blend.used)} terms)"
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """How ``auto`` and simple baselines rank held-out links that had no part in the choice.
+
+    :param metric: what was optimised.
+    :param scores: the ranking of each model, ``auto`` first.
+    :param groups: (R,) group of each row, see ``GROUPS``.
+    :param trials: every weight that was changed, with the metric and the AUC on the validation rows.
+    :param iterations: of EM.
+    :param seconds: of the search.
+    """
+
+    metric: str
+    scores: dict[str, RankingScores]
+    groups: Tensor
+    trials: list[dict[str, Any]]
+    iterations: int
+    seconds: float
+
+    def comparisons(self, metric: str | None = None) -> dict[str, PairedComparison]:
+        """``auto`` against each baseline, paired over rows."""
+        own = self.scores["auto"]
+        return {
+            name: compare(own, other, metric or self.metric) for name, other in self.scores.items() if name != "auto"
+        }
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Headings, and a line for each model: AUC, the metric, and how far ``auto`` is ahead, with a 95 % interval."""
+        ahead = self.comparisons()
+        lines = []
+        for name, scores in self.scores.items():
+            gain = ahead.get(name)
+            text = "" if gain is None else f"{gain.difference:+.3f} ({gain.interval[0]:+.3f} to {gain.interval[1]:+.3f})"
+            lines.append([name, f"{_mean(scores, 'AUC'):.3f}", f"{_mean(scores, self.metric):.3f}", text])
+        return ["model", "AUC", self.metric, f"auto ahead in {self.metric}"], lines
+
+    def in_words(self) -> str:
+        """One sentence about the best baseline."""
+        ahead = self.comparisons()
+        best = max(ahead, key=lambda name: ahead[name].mean_b)
+        low, high = ahead[best].interval
+        verdict = "better than" if low > 0 else "worse than" if high < 0 else "not distinguishable from"
+        rows = ahead[best].num_tasks
+        return (
+            f"on {rows:,} rows with held-out links auto is {verdict} {best}, the best of the simple baselines, "
+            f"in {self.metric}: {ahead[best].mean_a:.3f} against {ahead[best].mean_b:.3f}"
+        )
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The recipe of the default model: learn the weights of all terms on held-out links, then use all links.
+
+    A tenth of the pairs and a tenth of the rows with all their links are held out. Two thirds of the rows with held-out
+    links choose the weights, the rest says how good the choice is.
+
+    :param link_set: its graphs are used, its links are not.
+    :param metric: what is optimised: "MAP@100", "AUC", or P, R, MAP, nDCG with another k.
+    :param seed: of what is held out.
+    :param max_steps: weights that are changed after the mixture.
+    :param assess: whether to rank the remaining held-out links, with baselines beside; takes about as long as the choice.
+    :param progress: whether to show a bar.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.auto import Auto
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> path = Graph([(row, row + 1) for row in range(29)], 30)
+        >>> links = LinkSet([f"r{i}" for i in range(30)], [f"c{i}" for i in range(40)], range(30), range(30), path,
+        ...     Graph([(col, col + 1) for col in range(39)], 40))
+        >>> Auto(links).fit(links.links()).shape
+        (30, 40)
+
+    """
+
+    link_set: LinkSet = field(repr=False)
+    metric: str = "MAP@100"
+    seed: int = field(default=0, repr=False)
+    max_steps: int = field(default=12, repr=False)
+    assess: bool = field(default=True, repr=False)
+    progress: bool = field(default=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_instance(self.link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+        check_seed(self.seed)
+        check_whole_number(self.max_steps, "max_steps", 0)
+        check_flag(self.assess, "assess")
+        check_flag(self.progress, "progress")
+
+    def fit(self, links: PositiveUnlabelled) -> AutoRanker:
+        """The ranker given ``links``."""
+        check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
+        if links.shape != self.link_set.shape:
+            raise InputError(f"links: expected shape {self.link_set.shape}, as of the graphs, got {links.shape}")
+        with tqdm(total=4, desc="auto", disable=not self.progress) as bar:
+            blend, assessment = self._choose(links, bar.update)
+            bank = TermBank(self.link_set, links, self.seed)
+            bank.scores(torch.tensor([0]), blend.used)  # factorisations are made now, not at the first question
+            bar.update()
+        return AutoRanker(bank, blend, assessment)
+
+    def _choose(self, links: PositiveUnlabelled, step: Callable[[], object]) -> tuple[Blend, Assessment | None]:
+        began = time.perf_counter()
+        split = hold_out(links, self.seed)
+        if split is None or len(split.held_out) < MIN_LINKS:
+            return default_blend(TermBank(self.link_set, links, self.seed)), None
+        bank = TermBank(self.link_set, split.train, self.seed)
+        known = TaskItems(split.train, links.shape, "train")
+        held_out = TaskItems(split.held_out, links.shape, "held_out")
+        choosing, judging = validation_rows(known, held_out, self.seed)
+        floor = self._auc_floor(split, choosing)
+        sample = Sample(tuple(bank.terms), links.shape[1])
+        generator = torch.Generator().manual_seed(self.seed)
+        for rows in blocks(choosing):
+            labels = ~candidates(held_out, rows, links.shape[1])
+            open_ = candidates(known, rows, links.shape[1])
+            sample.add(bank.scores(rows), open_, labels, bank.counts, group_of(known.counts[rows]), generator)
+        step()
+        closed = sample.close()
+        mixture, iterations = closed.mixture()
+        weights, trials = select(
+            closed, mixture, self.metric, auc_floor=floor, max_steps=self.max_steps, seed=self.seed
+        )
+        step()
+        blend = Blend(tuple(bank.terms), mixture, weights)
+        seconds = time.perf_counter() - began
+        if not self.assess or len(judging) == 0:
+            return blend, None
+        scores = self._assess(AutoRanker(bank, blend), split, judging)
+        step()
+        groups = group_of(known.counts[judging])
+        return blend, Assessment(self.metric, scores, groups, trials, iterations, seconds)
+
+    def _baselines(self) -> dict[str, Any]:
+        graphs = self.link_set.row_graph, self.link_set.col_graph
+        options: dict[str, Any] = {"dtype": torch.float32}
+        named: dict[str, Any] = {"popularity": Popularity(**options)}
+        if graphs[0].num_links:
+            named["neighbours"] = NeighbourVoting(graphs[0], 3, **options)
+        if graphs[0].num_links or graphs[1].num_links:
+            named["propagation"] = Propagation(*graphs, 0.3, 4, **options)
+        return named
+
+    def _auc_floor(self, split: Split, rows: Tensor) -> float:
+        """AUC of popularity and of neighbour votes on the rows that choose, less its standard error."""
+        floors = [0.0]
+        for name, recipe in self._baselines().items():
+            if name == "propagation":  # as costly as all terms together; it is among those that judge
+                continue
+            scores = ranking_scores(recipe.fit(split.train), split.held_out, exclude=split.train, k=1, rows=rows)
+            each = scores.auc[~scores.auc.isnan()]
+            if len(each) > 1:
+                floors.append(float(each.mean() - each.std() / len(each) ** 0.5))
+        return max(floors)
+
+    def _assess(self, own: AutoRanker, split: Split, rows: Tensor) -> dict[str, RankingScores]:
+        k = 100 if "@" not in self.metric else int(self.metric.split("@")[1])
+        fitted: dict[str, Ranker] = {"auto": own}
+        fitted |= {name: recipe.fit(split.train) for name, recipe in self._baselines().items()}
+        return {
+            name: ranking_scores(ranker, split.held_out, exclude=split.train, k=k, rows=rows)
+            for name, ranker in fitted.items()
+        }
+
+
+def _mean(scores: RankingScores, metric: str) -> float:
+    """Over the rows where it is defined."""
+    return float(scores.per_task(metric).nanmean())
+
+
+def hold_out(links: PositiveUnlabelled, seed: int) -> Split | None:
+    """Random pairs and whole rows, held out together; None where that would leave nothing."""
+    generator = torch.Generator().manual_seed(check_seed(seed))
+    rows = links.rows.unique()
+    chosen = rows[torch.randperm(len(rows), generator=generator)[: round(HELD_ROWS * len(rows))]]
+    held = torch.isin(links.rows, chosen) | (torch.rand(len(links), generator=generator) < HELD_PAIRS)
+    if not bool(held.any()) or bool(held.all()):
+        return None
+
+    def part(where: Tensor) -> PositiveUnlabelled:
+        return PositiveUnlabelled(links.rows[where], links.cols[where], links.shape, links.weight)
+
+    return Split(part(~held), part(held))
+
+
+def validation_rows(known: TaskItems, held_out: TaskItems, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows with held-out links: two thirds to choose by, one third to judge by; of each group a limited number."""
+    rows = held_out.counts.nonzero().squeeze(1)
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]
+    groups = group_of(known.counts[rows])
+    choosing, judging = [], []
+    for group in range(len(GROUPS)):
+        members = rows[groups == group][: GROUP_LIMIT * 3 // 2]
+        choosing.append(members[torch.arange(len(members)) % 3 != 2])
+        judging.append(members[torch.arange(len(members)) % 3 == 2])
+    return torch.cat(choosing).sort().values, torch.cat(judging).sort().values
+
+
+def candidates(known: TaskItems, rows: Tensor, num_cols: int) -> Tensor:
+    """(R, N) bool: which columns are not linked to a row."""
+    open_ = torch.ones(len(rows), num_cols, dtype=torch.bool)
+    place, col = known.of(rows)
+    open_[place, col] = False
+    return open_
+
+
+def default_blend(bank: TermBank) -> Blend:
+    """Equal weights of all terms, for links that are too few to choose by."""
+    size = len(bank.terms) + 1
+    return Blend(tuple(bank.terms), torch.full((len(GROUPS), size), 1 / size, dtype=torch.float64), ({MIXTURE: 1.0},) * len(GROUPS))

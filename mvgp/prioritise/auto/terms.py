@@ -1,0 +1,206 @@
+r"""The terms of ``auto``: what each source of evidence says of the columns of a row.
+
+With the links X (M, N) and the normalised weights :math:`S = D^{-1/2} W D^{-1/2}` of each graph, a term smooths the
+links along the rows, the columns, or the links themselves:
+
+.. math:: T = f(S_M)\, X\, g(S_N), \qquad T = f(S_M)\, X\, \tilde X^T \tilde X, \qquad \tilde X = D_M^{-1/2} X D_N^{-1/2}.
+
+Here f is a number of steps, or a walk with restart r, :math:`r (I - (1 - r) S_M)^{-1}`, and g a number of steps. Each
+:math:`f(S_M) \otimes g(S_N)` is a Kronecker kernel, and its term the mean of a Gaussian process under that kernel when
+the noise is large. Other terms are baselines of the links alone (EDLAE, the low rank of GF-CF), and popularity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from ...data.positive_unlabelled import PositiveUnlabelled
+from ...kernels.graph import Graph
+from ..baselines.base import BLOCK, BlockRanker, row_normalised, symmetrically_normalised
+from ..baselines.bipartite import GFCF
+from ..baselines.linear import EDLAE
+from ..tables.link_set import LinkSet
+
+ROWS, COLS, BOTH, TOGETHER, LOW_RANK, POPULAR = (
+    "row graph",
+    "column graph",
+    "both graphs",
+    "links in common",
+    "low rank",
+    "popularity",
+)
+SOURCES = (ROWS, COLS, BOTH, TOGETHER, LOW_RANK, POPULAR)
+RESTARTS = {"restart 0.3": (0.3, 12), "restart 0.05": (0.05, 30)}  # r, and steps of the series
+STEPS = ("1 step", "2 steps", "3 steps")
+VOTES = ("votes", "votes of 2 steps")
+DENSE_LINKS = 3.0  # links of a row on average from which rows have enough in common for EDLAE and a low rank
+RANKS = (32, 128)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term by name.
+
+    :param source: what it draws on, one of ``SOURCES``.
+    :param row_filter: "links" (of the row itself), "1 step", ..., "restart 0.3", "votes"; empty where there is none.
+    :param col_steps: steps on the graph of the columns.
+    :param graph: which of several graphs of an axis; 0 is all of them together.
+    """
+
+    source: str
+    row_filter: str = ""
+    col_steps: int = 0
+    graph: int = 0
+
+    @property
+    def name(self) -> str:
+        """The key of the term."""
+        parts = [self.source, self.row_filter, f"+{self.col_steps}" if self.col_steps else ""]
+        return " ".join(filter(None, parts)) + (f", graph {self.graph}" if self.graph else "")
+
+
+def all_terms(row_graphs: Sequence[Graph], col_graphs: Sequence[Graph], links: PositiveUnlabelled) -> list[Term]:
+    """The terms that the data can carry: none of a graph without edges, none of rows in common where links are few."""
+    with_rows = any(graph.num_links for graph in row_graphs)
+    with_cols = any(graph.num_links for graph in col_graphs)
+    filters = (*STEPS, *RESTARTS)
+    terms = [Term(TOGETHER, "links")]
+    if with_rows:
+        terms += [Term(ROWS, name) for name in (*filters, *VOTES)]
+        terms += [Term(TOGETHER, name) for name in STEPS[:2]]
+    if with_cols:
+        terms += [Term(COLS, "links", steps) for steps in (1, 2)]
+        terms.append(Term(POPULAR, "", 1))
+    if with_rows and with_cols:
+        terms += [Term(BOTH, name, steps) for name in (*STEPS[:2], *RESTARTS) for steps in (1, 2)]
+    if with_rows and len(row_graphs) > 1:
+        terms += [Term(ROWS, name, 0, at) for at in range(1, len(row_graphs) + 1) for name in ("1 step", "restart 0.3")]
+    if with_cols and len(col_graphs) > 1:
+        terms += [Term(COLS, "links", 1, at) for at in range(1, len(col_graphs) + 1)]
+    if len(links) >= DENSE_LINKS * links.shape[0]:
+        terms.append(Term(LOW_RANK, "EDLAE"))
+        terms += [Term(LOW_RANK, f"{rank}") for rank in RANKS if 4 * rank < min(links.shape)]
+    terms.append(Term(POPULAR))
+    return terms
+
+
+class TermBank:
+    """All terms of one set of links, computed for blocks of rows when they are asked for.
+
+    :param link_set: its graphs are used, its links are not.
+    :param links: what is known; a held-out link counts as unlabelled.
+    :param seed: of singular vectors.
+    """
+
+    def __init__(self, link_set: LinkSet, links: PositiveUnlabelled, seed: int = 0) -> None:
+        self.links, self.shape, self.seed = links, links.shape, seed
+        self.row_graphs, self.col_graphs = graphs_of(link_set)
+        self.terms = {term.name: term for term in all_terms(self.row_graphs[1], self.col_graphs[1], links)}
+        ends = (links.rows.cpu().numpy(), links.cols.cpu().numpy())
+        known = sparse.csr_array((np.ones(len(links), dtype=np.float32), ends), shape=links.shape)
+        self.known = known  # X, (M, N)
+        self.counts = torch.from_numpy(np.asarray(known.sum(axis=0)).ravel())  # (N,) links of each column
+        self.backward = to_torch(known.T)  # (N, M)
+        normalised = symmetrically_normalised(known)
+        self.together = (to_torch(normalised), to_torch(normalised.T))  # (M, N), (N, M)
+        self._walks: dict[tuple[str, int], Tensor] = {}
+        self._rankers: dict[str, BlockRanker] = {}
+
+    def scores(self, rows: Tensor, names: Sequence[str] | None = None) -> dict[str, Tensor]:
+        """(R, N) in single precision for each name: the terms of a block of rows (R,)."""
+        wanted = [self.terms[name] for name in (self.terms if names is None else names)]
+        computed: dict[str, Tensor] = {}
+        smoothed: dict[tuple[str, int], Tensor] = {}  # (N, R): links of the rows after a filter on the row graph
+        for term in wanted:
+            if term.source == LOW_RANK:
+                computed[term.name] = self._ranker(term).scores(rows)
+                continue
+            if term.source == POPULAR:
+                values = self.counts if not term.col_steps else self._walk("cols", 0) @ self.counts
+                computed[term.name] = torch.log1p(values).expand(len(rows), -1)
+                continue
+            row_graph = term.graph if term.source == ROWS else 0
+            state = self._smoothed(term.row_filter, row_graph, rows, smoothed)
+            if term.source == TOGETHER:
+                forward, backward = self.together
+                state = backward @ (forward @ state)
+            else:
+                col_graph = term.graph if term.source == COLS else 0
+                for steps in range(1, term.col_steps + 1):
+                    key = (f"{term.row_filter}+{steps}", col_graph)
+                    if key not in smoothed:
+                        smoothed[key] = self._walk("cols", col_graph) @ state
+                    state = smoothed[key]
+            computed[term.name] = state.mT
+        return {term.name: computed[term.name] for term in wanted}
+
+    def _smoothed(self, name: str, graph: int, rows: Tensor, smoothed: dict[tuple[str, int], Tensor]) -> Tensor:
+        """(N, R): X^T f(S_M) at some rows."""
+        if (name, graph) not in smoothed:
+            start = torch.zeros(self.shape[0], len(rows))
+            start[rows, torch.arange(len(rows))] = 1
+            smoothed[name, graph] = self.backward @ self._row_filter(name, graph, start)
+        return smoothed[name, graph]
+
+    def _row_filter(self, name: str, graph: int, state: Tensor) -> Tensor:
+        """(M, R): f(S_M) applied to the columns of ``state``, all that is kept of a row of the matrix."""
+        if name in RESTARTS:
+            restart, steps = RESTARTS[name]
+            walk, start = self._walk("rows", graph), state
+            for _ in range(steps):
+                state = (1 - restart) * (walk @ state) + restart * start
+            return state
+        if name in VOTES:
+            for _ in range(VOTES.index(name) + 1):
+                state = self._walk("votes", graph) @ state
+            return state
+        for _ in range(0 if name == "links" else STEPS.index(name) + 1):
+            state = self._walk("rows", graph) @ state
+        return state
+
+    def _walk(self, axis: str, graph: int) -> Tensor:
+        """The weights of a graph, normalised; ``votes`` are D^-1 W of the rows, transposed."""
+        if (axis, graph) not in self._walks:
+            union, single = self.col_graphs if axis == "cols" else self.row_graphs
+            weights = (single[graph - 1] if graph else union).adjacency().astype(np.float32)
+            matrix = row_normalised(weights).T if axis == "votes" else symmetrically_normalised(weights)
+            self._walks[axis, graph] = to_torch(matrix)
+        return self._walks[axis, graph]
+
+    def _ranker(self, term: Term) -> BlockRanker:
+        """A fitted baseline of the links alone."""
+        if term.name not in self._rankers:
+            recipe: EDLAE | GFCF
+            if term.row_filter == "EDLAE":
+                recipe = EDLAE(30.0, 0.5, dtype=torch.float32)
+            else:
+                recipe = GFCF(int(term.row_filter), 1.0, seed=self.seed, dtype=torch.float32)
+            self._rankers[term.name] = recipe.fit(self.links)
+        return self._rankers[term.name]
+
+
+def graphs_of(link_set: LinkSet) -> tuple[tuple[Graph, tuple[Graph, ...]], tuple[Graph, tuple[Graph, ...]]]:
+    """For rows and columns: all graphs of the axis in one, and each of them."""
+    rows, cols = (getattr(link_set, f"{side}_graphs", (getattr(link_set, f"{side}_graph"),)) for side in ("row", "col"))
+    return (link_set.row_graph, tuple(rows)), (link_set.col_graph, tuple(cols))
+
+
+def to_torch(matrix: Any) -> Tensor:
+    """A sparse matrix as a CSR tensor in single precision."""
+    matrix = sparse.csr_array(matrix)
+    matrix.sort_indices()
+    indices = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    values = torch.from_numpy(matrix.data.astype(np.float32))
+    return torch.sparse_csr_tensor(*indices, values, size=matrix.shape, check_invariants=False)
+
+
+def blocks(rows: Tensor, size: int = BLOCK) -> tuple[Tensor, ...]:
+    """Rows (R,) in parts that are computed at a time."""
+    return rows.split(size)
