@@ -222,11 +222,16 @@ def test_a_path_is_warm_started():
 # Other likelihoods -------------------------------------------------------------------------------
 
 
-class CauchitLikelihood(gpytorch.likelihoods.Likelihood):
-    """A user's own: two classes, P(1) = 1 - exp(-exp(z)), log-concave; forward only."""
+class CloglogLikelihood(gpytorch.likelihoods.Likelihood):
+    """A user's own: two classes, P(1) = 1 - exp(-exp(z)), log-concave; forward only.
+
+    By its logit: the probability itself, near 1, has lost the digits of ln(1 - P), and needs a clamp, where the log
+    density has a kink. Then the equations of the posterior hold to 1e-7 or so and no better.
+    """
 
     def forward(self, function_samples, *args, **kwargs):
-        return torch.distributions.Bernoulli(probs=(-torch.expm1(-function_samples.exp())).clamp(1e-15, 1 - 1e-15))
+        rate = function_samples.exp()
+        return torch.distributions.Bernoulli(logits=rate + torch.log(-torch.expm1(-rate)))
 
 
 class OwnExpectation(LogisticLikelihood):
@@ -242,12 +247,12 @@ class OwnExpectation(LogisticLikelihood):
 @pytest.mark.slow
 def test_a_likelihood_with_forward_alone():
     prior, data, _k, _offset = problem("logistic", weighted=False)
-    posterior = mvgp.FullGP(prior, CauchitLikelihood()).fit(data)
+    posterior = mvgp.FullGP(prior, CloglogLikelihood()).fit(data)
     assert posterior.inference.converged
     assert posterior.inference.log_concave
     probability = posterior.predictive(data.rows, data.cols).probs
     assert ((probability > 0) & (probability < 1)).all()
-    certified = mvgp.TraceGP(prior, CauchitLikelihood(), penalty=TRACE, tolerance=1e-5, strict=True).fit(data)
+    certified = mvgp.TraceGP(prior, CloglogLikelihood(), penalty=TRACE, tolerance=1e-5, strict=True).fit(data)
     assert certified.certificate.relative_gap <= 1e-5
 
 
