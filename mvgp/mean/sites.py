@@ -217,7 +217,8 @@ def _state(problem: SiteProblem, natural: Tensor, fixed: tuple[Tensor, float] | 
     value, slope, fresh = problem.moments(psi, variance)
     log_det, shrunk = factor.log_det, long_dot(precision, variance)
     bound = value - (norm + log_det - shrunk) / 2
-    rounding = ROUNDING * (abs(value) + norm + log_det + shrunk)
+    share = max(ROUNDING, 10 * torch.finfo(psi.dtype).eps)  # in single precision its parts have fewer digits
+    rounding = share * (abs(value) + norm + log_det + shrunk)
     if bound != bound or not bool(torch.isfinite(slope).all() & torch.isfinite(fresh).all()):
         bound, residual = -float("inf"), float("inf")
     else:

@@ -32,6 +32,7 @@ from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from .archive import Tree, read, wrap_storage_errors, write
+from .explanations import describe_explanations, restore_explanations
 from .fields import Budget, Fields, Spending
 from .likelihoods import describe_likelihood, restore_likelihood
 from .priors import describe_prior, prior_parts, restore_prior
@@ -117,6 +118,7 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
         "coefficients": _describe_coefficients(posterior.coefficients),
         "covariance": _describe("covariance", posterior.conditional),
         "own": _describe("own", posterior),
+        "explain": describe_explanations(posterior),
     }
 
 
@@ -166,7 +168,8 @@ def _restore_record(kind: type, parent: Fields, name: str, *besides: str) -> Any
 def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> GaussianPosterior:
     """The inverse of :func:`describe_posterior`; with a ``trial``, what does not answer some questions is refused."""
     kind = POSTERIORS[parts.text("kind", POSTERIORS)]
-    parts.only("kind", "prior", "coefficients", "covariance", "own")
+    later = ["explain"] if parts.holds("explain") else []
+    parts.only("kind", "prior", "coefficients", "covariance", "own", *later)
     prior = restore_prior(parts.fields("prior"), spending).requires_grad_(False)
     terms = tuple((term.row_axis.covariance().detach(), term.col_axis.covariance().detach()) for term in prior.terms)
     parts.require(len(terms) == 1 or kind in SUMS, "kind", "one that sums of terms have", kind.__name__)
@@ -216,6 +219,12 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
     posterior._noise = own.optional("noise", Fields.positive)
     if predicts and isinstance(posterior, Predictions):
         posterior.likelihood = own.optional("likelihood", partial(restore_likelihood, dtype=prior.dtype))
+    if later and parts.has("explain"):
+        means = named.get("means") or [named.get("mean_factors")] * len(terms)
+        pairs = (covariance.inner if scaled else covariance).pairs
+        posterior._duals = restore_explanations(parts.fields("explain"), coefficients, terms, means, pairs)
+        if not isinstance(coefficients, list):
+            posterior._duals = posterior._duals[0]
     if trial:
         check_answers(posterior, parts)
     return posterior
