@@ -172,6 +172,8 @@ def _in_support(likelihood: Any, values: Tensor) -> Tensor:
 @torch.no_grad()
 def _looks_log_concave(density: Density) -> bool:
     """Whether slopes fall along a grid about 0 and about the observations themselves."""
+    if not len(density.values):
+        return True
     distances = torch.tensor([-d for d in reversed(STEPS)] + [0.0] + STEPS).to(density.values)
     distances = distances[distances.abs() <= 64].unsqueeze(1)
     for centre in (torch.zeros_like(density.values), density.values):
@@ -235,7 +237,7 @@ class PointwiseLoss(Loss):
     @override
     def curvature(self) -> float:
         """The largest second derivative of any term."""
-        return float(self.curvatures.max())
+        return float(self.curvatures.max()) if self.curvatures.numel() else 0.0
 
     @override
     def quadratic_bound(self, step: Tensor) -> float:

@@ -201,7 +201,7 @@ def _first(problem: SiteProblem, fixed: tuple[Tensor, float] | None, start: Site
 
 def _is_ordinary(problem: SiteProblem, state: _State) -> bool:
     """Whether the numbers are such that a step keeps its digits; a rate of exp(1000) is not."""
-    return state.bound > -float("inf") and float((state.fresh * problem.prior_variance).max()) < LARGEST
+    return state.bound > -float("inf") and bool((state.fresh * problem.prior_variance < LARGEST).all())
 
 
 def _state(problem: SiteProblem, natural: Tensor, fixed: tuple[Tensor, float] | None) -> _State:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ..checks import check_choice
 from ..data.observed import ObservedMatrix
-from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError, SizeError
 from ..likelihoods.densities import StudentDensity
 from ..likelihoods.losses import Data, Loss, SquaredLoss, long_dot, observed_parts
@@ -72,13 +71,7 @@ class PointwiseFit:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         check_choice(approximation, "approximation", APPROXIMATIONS)
-        if isinstance(data, PositiveUnlabelled):
-            if data.num_cells > limits.listed_cells:
-                raise SizeError(
-                    "data: under a pointwise likelihood every cell of a list is an observation, offered up to "
-                    f"{limits.listed_cells:,} cells; there are {data.num_cells:,}: use a ranking likelihood, or sample"
-                )
-            data = spelled_out(data)
+        data = spelled_out(data, limits)
         self.prior, self.data, self.approximation = prior.snapshot(), data, approximation
         self.likelihood = constant_copy(likelihood, self.prior)
         self.terms = prior_terms(self.prior, data)
@@ -160,7 +153,8 @@ class PointwiseFit:
     def lam_max(self) -> float:
         """The strength of a pure trace norm from which the mean is that of the prior, which has one term."""
         (problem,) = self.first_problems
-        return largest_value(problem, problem.loss(torch.zeros_like(self.sites.offset)).gradient)
+        gradient = problem.loss(torch.zeros_like(self.sites.offset)).gradient
+        return largest_value(problem, gradient) if len(gradient) else 0.0
 
     def _variance(self, sites: Sites) -> Tensor | None:
         return sites.variance if self.approximation == "variational" else None
@@ -266,8 +260,15 @@ def penalty_value(penalty: Penalties, solution: Solution) -> float:
     return penalty.ridge / 2 * squared_norm(solution)
 
 
-def spelled_out(data: PositiveUnlabelled) -> ObservedMatrix:
+def spelled_out(data: Data, limits: Limits = DEFAULT_LIMITS) -> ObservedMatrix:
     """Whole lists as observed pairs: 1 for known links with weight 1, 0 for the other cells with theirs."""
+    if isinstance(data, ObservedMatrix):
+        return data
+    if data.num_cells > limits.listed_cells:
+        raise SizeError(
+            "data: under a pointwise likelihood every cell of a list is an observation, offered up to "
+            f"{limits.listed_cells:,} cells; there are {data.num_cells:,}: use a ranking likelihood, or sample"
+        )
     labels = torch.zeros(data.num_cells, dtype=torch.float64)
     weights = torch.full_like(labels, data.weight)
     labels[data.positions], weights[data.positions] = 1.0, 1.0

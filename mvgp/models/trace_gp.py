@@ -84,7 +84,8 @@ class TraceProblem:
 def pointwise_problem(fit: PointwiseFit, known: Tensor | None) -> TraceProblem:
     """Under a pointwise likelihood: the loss and the covariance at the prior mean, to begin with."""
     (problem,), conditional = fit.first_problems, fit.conditional(fit.at_prior_mean)
-    flat = fit.lam_max == 0 and bool((problem.loss(torch.zeros_like(fit.sites.offset)).gradient != 0).any())
+    gradient = problem.loss(torch.zeros_like(fit.sites.offset)).gradient
+    flat = len(gradient) == 0 or (fit.lam_max == 0 and bool((gradient != 0).any()))
     rest = {"measurements": len(problem.pattern), "pointwise": fit, "likelihood": fit.likelihood}
     return TraceProblem(fit.prior, conditional, problem, fit.lam_max, 1.0, known, flat, **rest)
 

@@ -26,7 +26,6 @@ from ..mean.problem import Certificate, SpectralElasticNet, TraceBall
 from ..posteriors.covariance import ConditionalCovariance, NoCovariance, ScaledCovariance, WholeListCovariance
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.gaussian import FullPosterior, GaussianPosterior, TracePosterior
-from ..posteriors.predictive import Predictions
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.matrix_gp import MatrixGP
@@ -54,7 +53,7 @@ _STORED: dict[type, str] = {  # the parts of each class in files, with the attri
     FullPosterior: "noise=_noise evidence_scale=_evidence_scale certificate solve_report likelihood",
     TracePosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalty mean=mean_factors likelihood",
     TraceSumPosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalties means likelihood",
-    FactorPosterior: "noise=_noise objective rank restarts",
+    FactorPosterior: "noise=_noise objective rank restarts likelihood",
     SparseCoefficients: "rows=pattern.rows cols=pattern.cols values",
     LowRankCoefficients: "left right",
     ConditionalCovariance: "tolerance method=_method max_iterations pairs noise",
@@ -217,7 +216,7 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
         named["evidence_scale"] = own.optional("evidence_scale", Fields.not_negative)
     posterior = kind(prior, terms, coefficients, covariance, **named)
     posterior._noise = own.optional("noise", Fields.positive)
-    if predicts and isinstance(posterior, Predictions):
+    if predicts:
         posterior.likelihood = own.optional("likelihood", partial(restore_likelihood, dtype=prior.dtype))
     if later and parts.has("explain"):
         means = named.get("means") or [named.get("mean_factors")] * len(terms)
