@@ -180,7 +180,11 @@ def test_views_agree():
     assert_close(other.mean, tasks.posterior(with_tasks()).mean)
 
 
-@pytest.mark.parametrize("posterior", [FULL, TRACE, SUM, SUM_TRACE], ids=["full", "trace", "sum", "sum, trace"])
+@pytest.mark.parametrize(
+    "posterior",
+    [FULL, TRACE, pytest.param(SUM, marks=pytest.mark.slow), pytest.param(SUM_TRACE, marks=pytest.mark.slow)],
+    ids=["full", "trace", "sum", "sum, trace"],
+)
 def test_gradients_of_posterior_and_acquisition(posterior):
     model = MatrixModel(posterior)
 

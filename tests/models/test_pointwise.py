@@ -189,6 +189,7 @@ def test_mean_and_covariance_belong_together(kind):
     assert posterior.evidence_bound <= full.evidence_bound + 1e-9 * abs(best)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LIKELIHOODS)
 def test_a_factor_gp_of_full_rank_is_the_trace_norm(kind, tmp_path):
     """Equation (7) with 1 for the noise; its covariance is linearised, with the curvature of the loss as precision."""

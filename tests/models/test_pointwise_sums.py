@@ -144,6 +144,7 @@ def noisy(kind):
     return likelihood
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "likelihood",
     [
