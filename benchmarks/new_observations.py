@@ -1,8 +1,12 @@
-"""New observations beside a refit: how many times faster ``posterior.condition`` is, on a partly observed grid.
+r"""New observations beside a refit: how many times faster ``posterior.condition`` is, on a partly observed grid.
 
 ``python -m benchmarks.new_observations`` prints a line for each problem: the best of several runs of both, in one process, and how far
 the two posteriors are apart. The variance of some cells is asked of both in the lines that say so; a refit factors
 :math:`K_{TT} + D` for it, an update extends the factor that is there.
+
+Each line has the products with :math:`K_{TT}` that both took. Under a well-conditioned kernel (a graph's) a refit is 8 to 10 of them. An update begins
+with a residual at the new pairs alone, about :math:`\sqrt{10 / 10{,}000}` of the whole, and each product gains a factor of 6 to 10 towards 1e-8: 4 to 7 are left.
+Woodbury's identity needs as many, with a column for each new pair. What is saved beyond them is the evaluation of kernels and preconditioner.
 """
 
 from __future__ import annotations
@@ -64,7 +68,8 @@ def main() -> None:
         less, _ = best(lambda: posterior.retract(gone), RUNS)  # noqa: B023
         apart = float((found.scores() - expected.scores()).abs().max())
         line = f"{kind:5} {shape[0]:4} x {shape[1]:4}, mean: refit {fresh:.3f} s, condition {quick:.3f} s"
-        print(f"{line}, {fresh / quick:.1f} times; retract {less:.3f} s, {fresh / less:.1f} times; apart {apart:.1e}")
+        line += f", {fresh / quick:.1f} times; retract {less:.3f} s, {fresh / less:.1f} times; apart {apart:.1e}"
+        print(f"{line}; {expected.solve_report.iterations} and {found.solve_report.iterations} products")
     posterior.variance(*asked, method="cholesky")  # the last problem
     quick, found = best(lambda: posterior.condition(more).variance(*asked), 2)
     fresh, expected = best(lambda: model.fit(everything).variance(*asked, method="cholesky"), 1)

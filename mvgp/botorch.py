@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -21,6 +22,7 @@ from torch import Tensor
 from .checks import check_choice, check_instance, check_whole_number
 from .errors import InputError
 from .posteriors.gaussian import GaussianPosterior
+from .priors.matrix_gp import Axis, MatrixGP
 from .tensor_checks import check_index, check_whole
 
 __all__ = ["MatrixModel"]
@@ -76,7 +78,8 @@ class MatrixModel(Model, FantasizeMixin):
     :class:`mvgp.FullGP` that is what a fit to all data gives; a trace-constrained mean would be constrained again by a
     fit, and is not here.
 
-    :param posterior: of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`, of a prior whose axis has inputs.
+    :param posterior: of :class:`mvgp.FullGP` or :class:`mvgp.TraceGP`, of a prior whose axis has inputs. The terms of
+        a sum need the same inputs there; on the other axis each has what it likes.
     :param inputs: which axis X runs over, ``col``, ``row`` or ``both``.
     :param outputs: numbers of rows (columns for ``inputs="row"``) that are the outputs; None for the task view.
     :param task_feature: the column of X with the row's number, in the task view.
@@ -107,20 +110,9 @@ class MatrixModel(Model, FantasizeMixin):
     ) -> None:
         super().__init__()
         check_instance(posterior, "posterior", GaussianPosterior, "a posterior of mvgp")
-        if len(posterior.prior.terms) > 1:
-            raise InputError(
-                f"posterior: expected one under a prior of one term, got a sum of {len(posterior.prior.terms)}; the "
-                "terms of a sum may have different inputs"
-            )
         self.source = posterior
         self.inputs: Inputs = check_choice(inputs, "inputs", ("col", "row", "both"))
-        axes = posterior.prior.row_axis, posterior.prior.col_axis
-        self._axes = {"row": axes[:1], "col": axes[1:], "both": axes}[self.inputs]
-        for axis in self._axes:
-            if not axis.inputs.is_floating_point():
-                raise InputError(
-                    f"inputs: the {axis.name}s of the prior are nodes or categories, which are no inputs of X"
-                )
+        self._axes = self._chosen_axes(posterior.prior.terms)
         self.widths = [int(axis.inputs.shape[1]) for axis in self._axes]
         if self.inputs == "both" and outputs is not None:
             raise InputError("outputs: expected None where rows and columns both have inputs")
@@ -131,6 +123,27 @@ class MatrixModel(Model, FantasizeMixin):
         self.is_task_view = self.outputs is None and self.inputs != "both"
         self.task_feature = check_whole_number(task_feature, "task_feature", 0, sum(self.widths))
         self._observed: _Observed | None = None
+
+    def _chosen_axes(self, terms: Sequence[MatrixGP]) -> tuple[Axis, ...]:
+        """The axes that X runs over; all terms of a sum have the same inputs there, which X stands for."""
+        axes = [
+            {"row": (a,), "col": (b,), "both": (a, b)}[self.inputs]
+            for a, b in ((t.row_axis, t.col_axis) for t in terms)
+        ]
+        for at, own in enumerate(axes):
+            of_term = f" in terms[{at}]" if len(terms) > 1 else ""
+            for axis, first in zip(own, axes[0], strict=True):
+                if not axis.inputs.is_floating_point():
+                    raise InputError(
+                        f"inputs: the {axis.name}s of the prior are nodes or categories{of_term}, which are no inputs "
+                        "of X (an effect of the other axis alone is a ConstantKernel() with the inputs of this one)"
+                    )
+                if not torch.equal(axis.inputs, first.inputs):
+                    raise InputError(
+                        f"inputs: expected the same {axis.name}_inputs in all terms of a sum, which X stands for, got "
+                        f"others{of_term}"
+                    )
+        return axes[0]
 
     @property
     def num_outputs(self) -> int:

@@ -80,11 +80,12 @@ def conic_optimum(k_rows, k_cols, rows, cols, targets, weights, *, trace=0.0, ri
     return float(problem.value)
 
 
-def conic_additive(kernels, penalties, rows, cols, values, weights, *, margin=None):
+def conic_additive(kernels, penalties, rows, cols, values, weights, *, margin=None, logistic=False):
     """Objective, psi (T,) and theta (T,) at the optimum of (12) by an interior-point solver, independent of ours.
 
     :param kernels: a pair for each term.
     :param values: (T,) targets; with a margin 1 for the positives and 0 for the negatives of each row, an order cone.
+    :param logistic: whether the loss is that of logistic noise, values labels -1 and 1; theta is None then.
     """
     import cvxpy as cp
 
@@ -102,11 +103,14 @@ def conic_additive(kernels, penalties, rows, cols, values, weights, *, margin=No
         for at, row in enumerate(rows.tolist()):
             positive = bool(values[at] > 0)
             constraints.append(targets[at] >= thresholds[row] + margin if positive else targets[at] <= thresholds[row])
-    loss = 0.5 * cp.sum(cp.multiply(np.asarray(weights), cp.square(psi - targets)))
+    each = cp.logistic(-cp.multiply(targets, psi)) if logistic else 0.5 * cp.square(psi - targets)
+    loss = cp.sum(cp.multiply(np.asarray(weights), each))
     problem = cp.Problem(cp.Minimize(loss + penalty), constraints)
     problem.solve(solver="CLARABEL", tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
     found = torch.from_numpy(np.asarray(psi.value))
     aims = targets if margin is None else targets.value
+    if logistic:
+        return float(problem.value), found, None
     return float(problem.value), found, weights * (found - torch.as_tensor(aims))
 
 

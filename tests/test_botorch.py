@@ -61,7 +61,21 @@ def prior_of():
     return mvgp.MatrixGP(kernel(), kernel(0.9), row_inputs=ROW_X, col_inputs=COL_X)
 
 
+def sum_of(col_inputs=COL_X):
+    """Of both axes, of the columns alone on a graph of rows, and of the rows alone."""
+    axes = {"row_inputs": ROW_X, "col_inputs": col_inputs}
+    graph = DiffusionKernel(Graph([(0, 1), (1, 2)], M))
+    effect = mvgp.MatrixGP(kernel(0.4), mvgp.kernels.ConstantKernel(), **axes)
+    return (
+        mvgp.MatrixGP(kernel(), kernel(0.9), **axes)
+        + mvgp.MatrixGP(graph, kernel(0.5, 0.3), col_inputs=col_inputs)
+        + effect
+    )
+
+
 FULL = mvgp.FullGP(prior_of(), gaussian()).fit(DATA)
+SUM = mvgp.FullGP(sum_of(), gaussian()).fit(DATA)
+SUM_TRACE = mvgp.TraceGP(sum_of(), gaussian(), strength=0.2, trace_share=[1.0, 0.0, 0.0]).fit(DATA)
 TRACE = mvgp.TraceGP(prior_of(), gaussian(), strength=0.2).fit(DATA)
 POINTS = torch.rand(4, 3, 2, generator=GENERATOR, dtype=F64)  # (b, q, d)
 TASKS = torch.tensor([[0, 1, 2], [1, 1, 0], [2, 0, 0], [2, 2, 1]])
@@ -80,6 +94,7 @@ class TestPosteriors(BotorchTestCase):
         "rows": (MatrixModel(FULL, inputs="row", outputs=[1, 4, 5]), POINTS[..., :1]),
         "both": (MatrixModel(FULL, inputs="both"), torch.cat([POINTS[..., :1], POINTS], -1)),
         "trace": (MatrixModel(TRACE), with_tasks()),
+        "sum": (MatrixModel(SUM), with_tasks()),
         "conditioned": (
             MatrixModel(FULL).condition_on_observations(with_tasks()[0], torch.ones(3, 1, dtype=F64)),
             with_tasks(),
@@ -165,7 +180,11 @@ def test_views_agree():
     assert_close(other.mean, tasks.posterior(with_tasks()).mean)
 
 
-@pytest.mark.parametrize("posterior", [FULL, TRACE], ids=["full", "trace"])
+@pytest.mark.parametrize(
+    "posterior",
+    [FULL, TRACE, pytest.param(SUM, marks=pytest.mark.slow), pytest.param(SUM_TRACE, marks=pytest.mark.slow)],
+    ids=["full", "trace", "sum", "sum, trace"],
+)
 def test_gradients_of_posterior_and_acquisition(posterior):
     model = MatrixModel(posterior)
 
@@ -185,10 +204,12 @@ def test_gradients_of_posterior_and_acquisition(posterior):
     assert (gradient[..., 0] == 0).all()  # a row's number
 
 
-def refitted(rows, points, values, noise=0.2):
+def refitted(rows, points, values, noise=0.2, is_sum=False):
     """The posterior given the old data and values at new columns, by a fit to all of them."""
     count = len(points)
-    prior = mvgp.MatrixGP(kernel(), kernel(0.9), row_inputs=ROW_X, col_inputs=torch.cat([COL_X, points]))
+    inputs = torch.cat([COL_X, points])
+    prior = mvgp.MatrixGP(kernel(), kernel(0.9), row_inputs=ROW_X, col_inputs=inputs)
+    prior = sum_of(inputs) if is_sum else prior
     data = mvgp.ObservedMatrix(
         torch.cat([DATA.rows, rows]),
         torch.cat([DATA.cols, N + torch.arange(count)]),
@@ -199,16 +220,18 @@ def refitted(rows, points, values, noise=0.2):
     return mvgp.FullGP(prior, gaussian()).fit(data)
 
 
+@pytest.mark.parametrize("is_sum", [False, True], ids=["one term", "sum"])
 @pytest.mark.parametrize("noise", [None, 0.05])
-def test_conditioning_is_a_refit(noise):
+def test_conditioning_is_a_refit(noise, is_sum):
+    source = SUM if is_sum else FULL
     values = torch.randn(3, generator=GENERATOR, dtype=F64)
     given = None if noise is None else torch.tensor([[noise]], dtype=F64)
-    model = MatrixModel(FULL).condition_on_observations(with_tasks()[0], values.unsqueeze(-1), noise=given)
-    expected = MatrixModel(refitted(TASKS[0], POINTS[0], values, noise or 0.2)).posterior(with_tasks())
+    model = MatrixModel(source).condition_on_observations(with_tasks()[0], values.unsqueeze(-1), noise=given)
+    expected = MatrixModel(refitted(TASKS[0], POINTS[0], values, noise or 0.2, is_sum)).posterior(with_tasks())
     found = model.posterior(with_tasks())
     assert_close(found.mean, expected.mean, rtol=1e-7, atol=1e-8)
     assert_close(found.distribution.covariance_matrix, expected.distribution.covariance_matrix, rtol=1e-7, atol=1e-8)
-    first = MatrixModel(FULL).condition_on_observations(with_tasks()[0, :1], values[:1].unsqueeze(-1), noise=given)
+    first = MatrixModel(source).condition_on_observations(with_tasks()[0, :1], values[:1].unsqueeze(-1), noise=given)
     twice = first.condition_on_observations(with_tasks()[0, 1:], values[1:].unsqueeze(-1), noise=given)
     assert_close(twice.posterior(with_tasks()).mean, expected.mean, rtol=1e-7, atol=1e-8)
 
@@ -328,6 +351,18 @@ REFUSED = {
     "posterior": (lambda: MatrixModel(prior_of()), "posterior: expected a posterior of mvgp"),
     "inputs": (lambda: MatrixModel(FULL, inputs="cell"), "inputs: expected 'col', 'row' or 'both'"),
     "nodes": (lambda: MatrixModel(ON_NODES, inputs="row"), "inputs: the rows of the prior are nodes"),
+    "nodes of a term": (
+        lambda: MatrixModel(SUM, inputs="row"),
+        r"inputs: the rows of the prior are nodes or categories in terms\[1\]",
+    ),
+    "inputs of a term": (
+        lambda: MatrixModel(
+            mvgp.FullGP(
+                NODES + mvgp.MatrixGP(kernel(), kernel(), row_inputs=ROW_X, col_inputs=COL_X + 1), gaussian()
+            ).fit(DATA)
+        ),
+        r"expected the same col_inputs in all terms of a sum, which X stands for, got others in terms\[1\]",
+    ),
     "outputs": (lambda: MatrixModel(FULL, outputs=[M]), r"outputs\[0\]: expected a position in \[0, 3\)"),
     "no outputs": (lambda: MatrixModel(FULL, outputs=[]), "outputs: expected at least one"),
     "both": (lambda: MatrixModel(FULL, inputs="both", outputs=[0]), "outputs: expected None"),
@@ -353,6 +388,22 @@ def test_bad_input_is_refused(name):
     call, message = REFUSED[name]
     with pytest.raises(InputError, match=message):
         call()
+
+
+def test_every_view_of_a_sum():
+    """The answers of the posterior itself, which adds up its terms."""
+    joint = MatrixModel(SUM, outputs=[2, 0]).posterior(POINTS)
+    tasks = MatrixModel(SUM)
+    for place, row in enumerate([2, 0]):
+        single = tasks.posterior(with_tasks(tasks=torch.full_like(TASKS, row)))
+        assert_close(joint.mean[..., place], single.mean.squeeze(-1))
+        assert_close(joint.variance[..., place], single.variance.squeeze(-1))
+    assert_close(joint.mean[0, :, 0], SUM.mean(2, range(3), col_inputs=POINTS[0]))
+    assert_close(joint.variance[0, :, 0], SUM.variance(2, range(3), col_inputs=POINTS[0]))
+    pair = mvgp.MatrixGP(kernel(), kernel(0.9), row_inputs=ROW_X, col_inputs=COL_X)
+    twice = mvgp.FullGP(pair + pair, gaussian()).fit(DATA)
+    both = MatrixModel(twice, inputs="both").posterior(torch.cat([ROW_X[TASKS], POINTS], -1))
+    assert_close(both.mean, MatrixModel(twice).posterior(with_tasks()).mean)
 
 
 def test_a_graph_of_rows_and_continuous_columns():

@@ -8,7 +8,8 @@ enter the expectations alone, and those of the prior the divergence:
 .. math:: d\mathcal{L} = \tfrac12 \alpha^T dK\, \alpha - \tfrac12 \operatorname{tr}\left((K_{TT} + D)^{-1} dK\right)
           + \alpha^T db, \qquad D = \Lambda^{-1}
 
-With a trace norm on the mean, :math:`\mathcal{L} - \mu \|B\|_*` is what the fit maximises, form (4) with noise 1.
+With a trace norm on the mean, :math:`\mathcal{L} - \mu \|B\|_*` is what the fit maximises, form (4) with noise 1. On a
+sum of terms the norm is the sum over those that have one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
 
 from ..checks import (
@@ -38,7 +40,9 @@ from ..mean.problem import SpectralElasticNet
 from ..models.full_gp import FullGP
 from ..models.trace_gp import TraceGP
 from ..posteriors.gaussian import FullPosterior, TracePosterior
+from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from .learning import LearningResult, Objective, ParameterVector
 from .marginal import MarginalSettings, check_problem, pair_log_marginal
 from .probes import with_gradients
@@ -52,7 +56,7 @@ class EvidenceBound:
 
     :param value: (), with gradients to the parameters of kernels, mean and likelihood.
     :param standard_error: of its gradient's log determinant, from probes; 0 where it is exact.
-    :param trace_norm: :math:`\|B\|_*`; None without a trace norm.
+    :param trace_norm: :math:`\|B\|_*`, of a sum of terms their sum; None without a trace norm.
     """
 
     value: Tensor
@@ -61,7 +65,7 @@ class EvidenceBound:
 
 
 def evidence_bound(
-    prior: MatrixGP,
+    prior: MatrixGP | SumGP,
     likelihood: Any,
     data: ObservedMatrix,
     posterior: FullPosterior | TracePosterior,
@@ -69,11 +73,11 @@ def evidence_bound(
 ) -> EvidenceBound:
     r"""The bound at a posterior that was fitted with the very parameters that ``prior`` and ``likelihood`` have now.
 
-    :param prior: the matrix-variate prior.
+    :param prior: the matrix-variate prior, or a sum of such terms.
     :param likelihood: pointwise: Bernoulli, Poisson, ...
     :param data: T observed pairs.
     :param posterior: fitted to them with ``approximation="variational"``. One with a trace norm needs a penalty whose
-        Hilbert part is 1, ``SpectralElasticNet.from_noise(1.0, mu)``.
+        Hilbert part is 1, ``SpectralElasticNet.from_noise(1.0, mu)``, for each term of a sum.
     :param options: ``method``, ``tolerance`` and so on of the log determinant, as in
         :func:`~mvgp.hyperparameters.log_marginal`.
 
@@ -108,23 +112,32 @@ def evidence_bound(
     latent = joint.loc.detach() + sites.psi
     expected = density.expected_log_prob(latent, sites.variance)
     expected = (expected if weights is None else weights * expected).sum()
-    low_rank = posterior.mean_factors if isinstance(posterior, TracePosterior) else None
-    if low_rank is None:
-        if isinstance(posterior, TracePosterior):
-            _check_ridge(posterior)
-        image = joint.lazy_covariance_matrix @ sites.coefficients
-        moving = (sites.coefficients * image).sum() / 2 + (sites.coefficients * joint.loc).sum()
-    else:
+    means: tuple[LowRank | None, ...] = (None,)
+    if isinstance(posterior, TracePosterior):
         _check_ridge(posterior)
+        means = posterior.means if isinstance(posterior, TraceSumPosterior) else (posterior.mean_factors,)
+    low_rank = [mean for mean in means if mean is not None]
+    if not low_rank:
+        moving = _ridge_part(joint, sites.coefficients) + (sites.coefficients * joint.loc).sum()
+    else:
         slope = density.expect(latent, sites.variance).slope
         slope = slope if weights is None else weights * slope
-        moving = _low_rank_part(prior, data, low_rank, slope) + (slope * joint.loc).sum()
+        moving = (slope * joint.loc).sum()
+        for term, mean in zip(prior.terms, means, strict=True):
+            moving = moving + (
+                _ridge_part(term(rows, cols), slope) if mean is None else _low_rank_part(term, data, mean, slope)
+            )
     noise = posterior.conditional.noise
     rest = pair_log_marginal(joint.lazy_covariance_matrix, torch.zeros_like(latent), noise, MarginalSettings(**options))
     moving = moving + expected + rest.value
     value = with_gradients(latent.new_tensor(sites.bound), [(moving, torch.ones_like(moving))])
-    trace_norm = None if low_rank is None else float(low_rank.values.double().sum())
+    trace_norm = sum(float(mean.values.double().sum()) for mean in low_rank) if low_rank else None
     return EvidenceBound(value, rest.standard_error, trace_norm)
+
+
+def _ridge_part(joint: MultivariateNormal, coefficients: Tensor) -> Tensor:
+    """Half of <dK, a a^T> for the covariance K (T, T) of a term and its dual coefficients a (T,)."""
+    return (coefficients * (joint.lazy_covariance_matrix @ coefficients)).sum() / 2
 
 
 def _low_rank_part(prior: MatrixGP, data: ObservedMatrix, mean: LowRank, slope: Tensor) -> Tensor:
@@ -139,11 +152,13 @@ def _low_rank_part(prior: MatrixGP, data: ObservedMatrix, mean: LowRank, slope: 
 
 def _check_ridge(posterior: Any) -> None:
     """A mean that maximises another function has no envelope theorem."""
-    if torch.is_grad_enabled() and not math.isclose(posterior.penalty.ridge, 1.0, rel_tol=MATCH):
-        raise InputError(
-            f"posterior: expected a penalty whose Hilbert part is 1, got {posterior.penalty.ridge:.6g}; fit with "
-            "penalty=SpectralElasticNet.from_noise(1.0, mu), or ask for the value alone under torch.no_grad()"
-        )
+    penalties = posterior.penalties if isinstance(posterior, TraceSumPosterior) else [posterior.penalty]
+    for penalty in penalties if torch.is_grad_enabled() else []:
+        if not math.isclose(penalty.ridge, 1.0, rel_tol=MATCH):
+            raise InputError(
+                f"posterior: expected a penalty whose Hilbert part is 1, got {penalty.ridge:.6g}; fit with "
+                "penalty=SpectralElasticNet.from_noise(1.0, mu), or ask for the value alone under torch.no_grad()"
+            )
 
 
 def learn_evidence(
@@ -161,7 +176,7 @@ def learn_evidence(
     :param model: :class:`mvgp.FullGP` or :class:`mvgp.TraceGP` with a pointwise likelihood; its own strength and
         penalty are not used.
     :param data: the observed pairs.
-    :param mu: multiplier of the trace norm; 0 for none.
+    :param mu: multiplier of the trace norm, of each term of a sum; 0 for none.
     :param max_steps: of L-BFGS, each with a fit that starts from the one before.
     :param tolerance: on the largest derivative by a raw parameter, divided by the root of the number of observations.
         Missing it warns.
@@ -183,7 +198,7 @@ def learn_evidence(
     """
     prior: Any = getattr(model, "prior", None)
     likelihood: Any = getattr(model, "likelihood", None)
-    if not isinstance(prior, MatrixGP) or not is_pointwise(likelihood):
+    if not isinstance(prior, MatrixGP | SumGP) or not is_pointwise(likelihood):
         raise InputError(
             f"model: expected mvgp.FullGP or mvgp.TraceGP with a pointwise likelihood (Bernoulli, Poisson, ...), got "
             f"{shown(model)}"
@@ -230,7 +245,7 @@ class LearnedEvidence(LearningResult):
     posterior: FullPosterior | TracePosterior
 
 
-def _fit(prior: MatrixGP, likelihood: Any, data: ObservedMatrix, mu: float) -> FullPosterior | TracePosterior:
+def _fit(prior: MatrixGP | SumGP, likelihood: Any, data: ObservedMatrix, mu: float) -> FullPosterior | TracePosterior:
     """The posterior at the parameters as they are."""
     if mu == 0:
         return FullGP(prior, likelihood).fit(data)

@@ -172,6 +172,8 @@ def _in_support(likelihood: Any, values: Tensor) -> Tensor:
 @torch.no_grad()
 def _looks_log_concave(density: Density) -> bool:
     """Whether slopes fall along a grid about 0 and about the observations themselves."""
+    if not len(density.values):
+        return True
     distances = torch.tensor([-d for d in reversed(STEPS)] + [0.0] + STEPS).to(density.values)
     distances = distances[distances.abs() <= 64].unsqueeze(1)
     for centre in (torch.zeros_like(density.values), density.values):
@@ -222,11 +224,11 @@ class PointwiseLoss(Loss):
         self.high: Tensor | None = None
         self.smallest: Tensor | None = None  # (T,) what is taken off
         self.is_nonnegative = density.discrete
-        limit = density.curvature_limit(variance)
+        limit = density.curvature_limit(variance)  # (T,), or () for all
         if limit is None or not density.discrete:
             start = self.offset if centre is None else self.offset + check_psi(centre, self.length, "centre")
             limit = self._prepare(start, limit)
-        self._limit = self._weighted(limit)
+        self.curvatures = self._weighted(limit)
 
     def _weighted(self, each: Tensor) -> Tensor:
         return each if self.weights is None else self.weights * each
@@ -235,13 +237,13 @@ class PointwiseLoss(Loss):
     @override
     def curvature(self) -> float:
         """The largest second derivative of any term."""
-        return float(self._limit.max())
+        return float(self.curvatures.max()) if self.curvatures.numel() else 0.0
 
     @override
     def quadratic_bound(self, step: Tensor) -> float:
         """See :class:`Loss`."""
         check_psi(step, self.length, "step")
-        return long_dot(step, self._limit * step)
+        return long_dot(step, self.curvatures * step)
 
     @override
     def __call__(self, psi: Tensor) -> ConvexValue:

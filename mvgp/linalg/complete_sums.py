@@ -86,8 +86,8 @@ def _share(terms: Terms, limits: cost.Limits) -> bool:
     )
 
 
-class SharedRowsSystem(CompleteRowsSystem):
-    """Terms that share their eigenvectors on both axes; see :class:`CompleteRowsSystem`, whose arguments it takes."""
+class TermsSystem(CompleteRowsSystem):
+    """A sum of terms on whole rows; see :class:`CompleteRowsSystem`, with the terms in place of both kernels."""
 
     def __init__(
         self,
@@ -98,12 +98,32 @@ class SharedRowsSystem(CompleteRowsSystem):
         special_noise: float | None = None,
         limits: cost.Limits = cost.DEFAULT_LIMITS,
     ) -> None:
-        own = _restricted(terms, chosen)
-        everything = torch.arange(len(chosen), device=chosen.device)
-        super().__init__(*own[0], everything, noise, special, special_noise, limits)
-        self.terms = own
-        self._shorts = [col if self._flipped else row for row, col in own]
-        self._longs = [row if self._flipped else col for row, col in own]
+        self.terms = _restricted(terms, chosen)
+        self.chosen = torch.arange(len(chosen), device=chosen.device)
+        super().__init__(*self.terms[0], self.chosen, noise, special, special_noise, limits)
+
+    def product(self, x: Tensor) -> Tensor:
+        """(R, N): the sum over terms of K_R X K_N."""
+        return sum_product(self.terms, x)
+
+    def diagonal(self) -> Tensor:
+        """(R, N): the prior variance of every cell."""
+        rows, cols = (torch.stack([op.diagonal() for op in side]) for side in zip(*self.terms, strict=True))
+        return rows.mT @ cols
+
+
+class SharedRowsSystem(TermsSystem):
+    """Terms that share their eigenvectors on both axes: closed form, or a Chebyshev series."""
+
+    @property
+    def _shorts(self) -> list[LinearOperator]:
+        """The kernels of the short side."""
+        return [col if self._flipped else row for row, col in self.terms]
+
+    @property
+    def _longs(self) -> list[LinearOperator]:
+        """The kernels of the long side."""
+        return [row if self._flipped else col for row, col in self.terms]
 
     @cached_property
     def _values(self) -> Tensor:
@@ -119,14 +139,6 @@ class SharedRowsSystem(CompleteRowsSystem):
     @property
     def _vectors(self) -> Tensor:
         return self._basis[1]
-
-    def product(self, x: Tensor) -> Tensor:
-        """(R, N): the sum over terms of K_R X K_N."""
-        return sum_product(self.terms, x)
-
-    def diagonal(self) -> Tensor:
-        """(R, N): the prior variance of every cell."""
-        return _diagonal(self.terms)
 
     @cached_property
     def _long_basis(self) -> tuple[Tensor, Tensor]:
@@ -220,35 +232,8 @@ def _mean_diagonal(op: LinearOperator) -> float:
     return float(op.diagonal().mean())
 
 
-def _diagonal(terms: Terms) -> Tensor:
-    """(R, N): the prior variance of every cell."""
-    return torch.stack([row.diagonal() for row, _ in terms]).mT @ torch.stack([col.diagonal() for _, col in terms])
-
-
-class RowsSumSystem(CompleteRowsSystem):
-    """Any sum of terms, by conjugate gradients; see :class:`CompleteRowsSystem`, whose arguments it takes."""
-
-    def __init__(
-        self,
-        terms: Terms,
-        chosen: Tensor,
-        noise: float,
-        special: Tensor | None = None,
-        special_noise: float | None = None,
-        limits: cost.Limits = cost.DEFAULT_LIMITS,
-    ) -> None:
-        self.terms = _restricted(terms, chosen)
-        everything = torch.arange(len(chosen), device=chosen.device)
-        super().__init__(*self.terms[0], everything, noise, special, special_noise, limits)
-        self.chosen = everything
-
-    def product(self, x: Tensor) -> Tensor:
-        """(R, N): the sum over terms of K_R X K_N."""
-        return sum_product(self.terms, x)
-
-    def diagonal(self) -> Tensor:
-        """(R, N): the prior variance of every cell."""
-        return _diagonal(self.terms)
+class RowsSumSystem(TermsSystem):
+    """Any sum of terms, by conjugate gradients."""
 
     @cached_property
     def _single(self) -> RowsSumSystem:

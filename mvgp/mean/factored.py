@@ -10,6 +10,7 @@ is an upper bound on the objective with the spectral elastic net, and meets it a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from ..checks import check_iterations
 from ..errors import InputError
-from ..likelihoods.losses import LossValue
+from ..likelihoods.losses import Loss, LossValue
 from ..linalg.spectra import root
 from .low_rank import LowRank, MeanSolution, from_images, leading_values, random_images
 from .problem import (
@@ -49,6 +50,16 @@ class FactoredProblem:
         self.col_root: LinearOperator = root(problem.col_op)
 
         self.sizes = int(self.row_root.shape[-1]), int(self.col_root.shape[-1])  # (D_M, D_N)
+
+    def with_loss(self, loss: Loss) -> FactoredProblem:
+        """The same kernels with another loss."""
+        other = copy.copy(self)
+        other.problem = MeanProblem(self.problem.row_op, self.problem.col_op, self.problem.pattern, loss)
+        return other
+
+    def psi(self, x: Tensor, z: Tensor) -> Tensor:
+        """(T,): at the observed pairs."""
+        return self.problem.pattern.sample(self.row_root._matmul(x), self.col_root._matmul(z))
 
     def random(self, rank: int, scale: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Random factors of the given rank."""

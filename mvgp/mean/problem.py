@@ -8,7 +8,7 @@ singular values of Y are not taken too small; :mod:`mvgp.mean.spectrum_bound` se
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -377,20 +377,7 @@ def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> fl
     def bound(scale: float) -> float:
         return -loss.conjugate_bound(scale) - penalty.conjugate(values, scale)
 
-    bounds = [bound(scale) for scale in scales]
-    best = bounds.index(max(bounds))
-    # golden-section search around the best c: the bound is concave in c
-    low, high, highest = scales[max(best - 1, 0)], scales[min(best + 1, len(scales) - 1)], bounds[best]
-    ratio = (5**0.5 - 1) / 2
-    for _ in range(40):
-        a, b = high - ratio * (high - low), low + ratio * (high - low)
-        at_a, at_b = bound(a), bound(b)
-        highest = max(highest, at_a, at_b)
-        if at_a < at_b:
-            low = a
-        else:
-            high = b
-    at_best = (low + high) / 2 if bound((low + high) / 2) >= bounds[best] else scales[best]
+    at_best, highest = _best_scale(bound, scales)
     return max(highest, -loss.conjugate(at_best) - penalty.conjugate(values, at_best))
 
 
@@ -408,18 +395,25 @@ def additive_dual(
         if penalty.ridge == 0 and each.numel():
             limit = min(limit, penalty.trace / max(float(each.max()), 1e-300))
 
-    def bound(scale: float) -> float:
+    def of_penalties(scale: float) -> float:
         conjugates = sum(p.conjugate(each, scale) for each, p in zip(values, penalties, strict=True))
-        return -loss.conjugate(scale) - scale**2 / 2 * ridge_square - conjugates
+        return scale**2 / 2 * ridge_square + conjugates
 
     grid = [limit * at / GRID for at in range(GRID + 1)]
-    bounds = [bound(scale) for scale in grid]
-    best = max(range(len(grid)), key=lambda at: bounds[at])
-    low, high, highest = grid[max(best - 1, 0)], grid[min(best + 1, GRID)], bounds[best]
+    at_best, highest = _best_scale(lambda scale: -loss.conjugate_bound(scale) - of_penalties(scale), grid)
+    return max(highest, -loss.conjugate(at_best) - of_penalties(at_best))
+
+
+def _best_scale(bound: Callable[[float], float], scales: Sequence[float]) -> tuple[float, float]:
+    """The best c, and the largest bound met: a golden-section search around the best of ``scales``, ascending."""
+    bounds = [bound(scale) for scale in scales]
+    best = bounds.index(max(bounds))
+    low, high, highest = scales[max(best - 1, 0)], scales[min(best + 1, len(scales) - 1)], bounds[best]
     ratio = (5**0.5 - 1) / 2
-    for _ in range(40):
+    for _ in range(40):  # the bound is concave in c
         a, b = high - ratio * (high - low), low + ratio * (high - low)
         at_a, at_b = bound(a), bound(b)
         highest = max(highest, at_a, at_b)
         low, high = (a, high) if at_a < at_b else (low, b)
-    return highest
+    middle = (low + high) / 2
+    return (middle if bound(middle) >= bounds[best] else scales[best]), highest

@@ -17,6 +17,7 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..likelihoods.losses import Loss, SinglePrecisionLoss, WeightedLoss, WholeListLoss
+from ..likelihoods.pointwise import PointwiseLoss
 from ..linalg.pair_operator import Factor, PairLinearOperator
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.solvers import Solver
@@ -235,7 +236,7 @@ class _Lines:
 
 
 def inverse_curvature(loss: Loss, problem: MeanProblem) -> Tensor:
-    """(T,) or (): W^-1, where the second derivative of the loss is at most W; the weights, where it has them.
+    """(T,) or (): W^-1, where the second derivative of the loss is at most W; one for each pair, where it has them.
 
     A loss whose own bound is larger than its weights say (a subclass may have another one) gets its curvature as W.
     """
@@ -245,6 +246,8 @@ def inverse_curvature(loss: Loss, problem: MeanProblem) -> Tensor:
     if isinstance(inner, WholeListLoss):
         each = (one / inner.weight).repeat(len(problem.pattern))
         each[inner.positions] = 1.0
+    elif isinstance(inner, PointwiseLoss):
+        each = 1 / inner.curvatures.to(problem.dtype).clamp_min(torch.finfo(problem.dtype).tiny ** 0.5)
     elif isinstance(inner, WeightedLoss):
         each = one if inner.weights is None else (1 / inner.weights).to(problem.dtype)
     else:

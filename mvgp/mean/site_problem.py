@@ -58,7 +58,7 @@ class SiteProblem:
     @cached_property
     def root(self) -> Tensor | None:
         """(T, R) F with K_TT = F F^T, if R is well below T; None otherwise."""
-        if self.offset.dtype != torch.float64:  # eigenvalues below rounding would count as rank
+        if self.offset.dtype != torch.float64 or not len(self):  # eigenvalues below rounding would count as rank
             return None
         return low_rank_root(self.covariance.detach(), min(len(self) // 2, ROOT_ENTRIES // len(self)), self.limits)
 

@@ -201,7 +201,7 @@ def _first(problem: SiteProblem, fixed: tuple[Tensor, float] | None, start: Site
 
 def _is_ordinary(problem: SiteProblem, state: _State) -> bool:
     """Whether the numbers are such that a step keeps its digits; a rate of exp(1000) is not."""
-    return state.bound > -float("inf") and float((state.fresh * problem.prior_variance).max()) < LARGEST
+    return state.bound > -float("inf") and bool((state.fresh * problem.prior_variance < LARGEST).all())
 
 
 def _state(problem: SiteProblem, natural: Tensor, fixed: tuple[Tensor, float] | None) -> _State:
@@ -217,7 +217,8 @@ def _state(problem: SiteProblem, natural: Tensor, fixed: tuple[Tensor, float] | 
     value, slope, fresh = problem.moments(psi, variance)
     log_det, shrunk = factor.log_det, long_dot(precision, variance)
     bound = value - (norm + log_det - shrunk) / 2
-    rounding = ROUNDING * (abs(value) + norm + log_det + shrunk)
+    share = max(ROUNDING, 10 * torch.finfo(psi.dtype).eps)  # in single precision its parts have fewer digits
+    rounding = share * (abs(value) + norm + log_det + shrunk)
     if bound != bound or not bool(torch.isfinite(slope).all() & torch.isfinite(fresh).all()):
         bound, residual = -float("inf"), float("inf")
     else:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 from ..checks import check_iterations, check_seed, check_whole_number
 from ..data.observed import ObservedMatrix
-from ..errors import SizeError
-from ..likelihoods.losses import Data, data_loss, observed_parts
-from ..likelihoods.ranking import RankingLikelihood
+from ..errors import InputError, SizeError
+from ..likelihoods.losses import Data, Loss, data_loss, observed_parts
+from ..likelihoods.pointwise import PointwiseLoss, density_of, is_pointwise
 from ..linalg.cost import DEFAULT_LIMITS
 from ..mean.factored import FactoredProblem, svd_of_product
 from ..mean.problem import MeanProblem, SpectralElasticNet
@@ -26,7 +27,8 @@ from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..posteriors.updates import Fit
 from ..priors.matrix_gp import MatrixGP
-from .recipe import Recipe, remembered
+from .pointwise import MAX_ROUNDS, spelled_out
+from .recipe import Recipe, constant_copy, remembered
 
 TOO_LONG = (
     f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "
@@ -45,7 +47,8 @@ class FactorGP(Recipe):
     approximation and for small problems only.
 
     :param prior: the matrix-variate prior whose kernels are those of the factors.
-    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood.
+    :param likelihood: gpytorch's ``GaussianLikelihood``, or a ranking likelihood, or a smooth pointwise one (Bernoulli,
+        Poisson, ...): then the loss is the negative log-likelihood and 1 stands for the noise in equation (7).
     :param rank: number of factors.
     :param restarts: random starts.
     :param max_iterations: of L-BFGS, for each start.
@@ -63,10 +66,12 @@ class FactorGP(Recipe):
 
     """
 
+    takes_pointwise = True
+
     def __init__(
         self,
         prior: MatrixGP,
-        likelihood: GaussianLikelihood | RankingLikelihood,
+        likelihood: Any,
         rank: int,
         *,
         restarts: int = 3,
@@ -98,11 +103,14 @@ class FactorGP(Recipe):
         """
         prior = self.prior.snapshot() if before is None else before.prior
         ops = kernel_operators(prior, data) if before is None else before._ops
+        pointwise, known = is_pointwise(self.likelihood), known_links(data)
+        if pointwise:
+            data, noise = spelled_out(data), torch.ones_like(noise)
         conditional = condition(ops, data, noise, tolerance=1e-8)
-        loss = data_loss(self.likelihood, data, prior.mean_module)
+        loss = self._loss(data, prior)
         factored = FactoredProblem(MeanProblem(*ops, data.pattern.to(noise.device), loss))
         size = 1.0  # of the targets: links are 1 on whole lists
-        if isinstance(data, ObservedMatrix) and len(data):
+        if isinstance(data, ObservedMatrix) and len(data) and not pointwise:
             rows, cols, values, _ = observed_parts(data, prior.mean_module)
             size = float((values - prior.mean_module(rows, cols)).square().mean().sqrt().clamp_min(1e-6))
         scale = (size / self.rank**0.5) ** 0.5 / max(factored.sizes) ** 0.25
@@ -115,18 +123,32 @@ class FactorGP(Recipe):
             solutions, starts = [(0.0, starts[0][0][:, :0], starts[0][1][:, :0])], []
         for start in starts:
             x, z, value, _ = factored.minimise(*start, float(noise), 0.0, max_iterations=self.max_iterations)
+            for _ in range(MAX_ROUNDS):
+                psi = factored.psi(x, z)
+                if not isinstance(loss, PointwiseLoss) or loss.inside(psi):
+                    break
+                loss = self._loss(data, prior, psi)  # somewhere there tangents stood for it
+                factored = factored.with_loss(loss)
+                x, z, value, _ = factored.minimise(x, z, float(noise), 0.0, max_iterations=self.max_iterations)
             solutions.append((value, x, z))
         solutions.sort(key=lambda solution: solution[0])
         u, s, v = svd_of_product(*solutions[0][1:])
         mean = factored.from_svd(u, s, v)
+        if pointwise:
+            loss = self._loss(data, prior, mean.psi(factored.problem))
+            factored = factored.with_loss(loss)
         laplace: PosteriorCovariance
         if isinstance(conditional, WholeListCovariance):
             laplace = NoCovariance(conditional.pairs, TOO_LONG, SizeError)
         elif len(conditional.pairs) == 0:
             laplace = NoCovariance(conditional.pairs, NOTHING)
         else:
+            variances = conditional.noise
+            if isinstance(loss, PointwiseLoss):
+                precision, smallest = loss.precisions(mean.psi(factored.problem)), torch.finfo(noise.dtype).eps / 10
+                variances = 1 / torch.maximum(precision, smallest / conditional.covariance._diagonal().clamp_min(1e-30))
             laplace = LaplaceCovariance(
-                factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), conditional.pairs, conditional.noise
+                factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), conditional.pairs, variances
             )
         coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
         objectives = [solution[0] for solution in solutions]
@@ -135,9 +157,24 @@ class FactorGP(Recipe):
         )
         at = loss(mean.psi(factored.problem))
         penalty = SpectralElasticNet(float(noise), 1.0)  # stationary factors are stationary for the trace norm, too
-        posterior._duals = low_rank_duals(factored.problem, mean, -at.gradient, penalty, known_links(data))
+        posterior._duals = low_rank_duals(factored.problem, mean, -at.gradient, penalty, known)
         self._tell_noise(posterior, float(noise))
+        if pointwise:
+            posterior._noise, posterior.likelihood = None, constant_copy(self.likelihood, prior)
         return posterior
+
+    def _loss(self, data: Data, prior: MatrixGP, psi: Tensor | None = None) -> Loss:
+        """That of the likelihood; minus the log-likelihood of a pointwise one, exact about psi (T,)."""
+        if not is_pointwise(self.likelihood) or not isinstance(data, ObservedMatrix):
+            return data_loss(self.likelihood, data, prior.mean_module)
+        rows, cols, values, weights = observed_parts(data, prior.mean_module)
+        density = density_of(constant_copy(self.likelihood, prior), values)
+        if not density.smooth:
+            raise InputError(
+                f"likelihood: FactorGP needs second derivatives, and {type(self.likelihood).__name__} has a kink; use "
+                "FullGP or TraceGP"
+            )
+        return PointwiseLoss(density, weights, None, prior.mean_module(rows, cols), psi)
 
 
 def _next_to(before: FactorPosterior, factored: FactoredProblem, other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

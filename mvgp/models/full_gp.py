@@ -16,6 +16,7 @@ from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, long_dot, observed_parts
 from ..likelihoods.pointwise import is_pointwise
+from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
@@ -34,10 +35,9 @@ from ..posteriors.updates import Fit, moved_coefficients, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import check_cells, check_matrix
-from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit
-from .recipe import Recipe, remembered
+from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit, own_covariance
+from .recipe import Recipe, moved_solution, remembered
 from .trace_gp import trace_posterior, trace_problem
-from .updates import moved_solution
 
 MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists
 
@@ -137,7 +137,7 @@ class FullGP(Recipe):
         sites = fit.full(tolerance=self._tolerance(1e-4, usual), max_iterations=self.max_iterations)
         sites.report.warn_or_raise(strict=self.strict, stacklevel=3)  # where fit is called
         coefficients = SparseCoefficients(fit.data.pattern.to(sites.psi.device), sites.coefficients)
-        posterior = FullPosterior(fit.prior, fit.ops, coefficients, fit.conditional(sites))
+        posterior = FullPosterior(fit.prior, fit.terms, coefficients, fit.conditional(sites))
         posterior.likelihood, posterior.sites = fit.likelihood, sites
         posterior._duals = Duals(coefficients.pattern, sites.coefficients, known_links(data))
         posterior._fit = Fit(data, self)
@@ -279,11 +279,14 @@ class FullGP(Recipe):
         warn_or_raise(solution.certificate, "the mean", advice, strict=self.strict, stacklevel=5)  # where fit is called
         alpha, square = solution.coefficients, long_dot(solution.coefficients, solution.psi)
         left = 2 * float(loss(solution.psi).value) / float(noise)  # what is left of the data
+        conditional: PosteriorCovariance = condition(terms, data, noise, tolerance=self._tolerance(1e-5, 1e-8))
+        if not isinstance(self.likelihood, RankingLikelihood):
+            conditional = own_covariance(self.likelihood, loss, conditional, float(noise), solution.psi)
         posterior = FullPosterior(
             prior,
             terms,
             SparseCoefficients(pattern, alpha),
-            condition(terms, data, noise, tolerance=self._tolerance(1e-5, 1e-8)),
+            conditional,
             certificate=solution.certificate,
             evidence_scale=(left + square) / max(len(alpha), 1),
         )

@@ -8,7 +8,7 @@ The covariance is that of a plain GP with noise :math:`1 / \Lambda_t` at each pa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,34 +18,36 @@ from torch import Tensor
 
 from ..checks import check_choice
 from ..data.observed import ObservedMatrix
-from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError, SizeError
 from ..likelihoods.densities import StudentDensity
 from ..likelihoods.losses import Data, Loss, SquaredLoss, long_dot, observed_parts
 from ..likelihoods.pointwise import PointwiseLoss, density_of
 from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.solvers import Method
+from ..mean.additive import AdditiveSolution
 from ..mean.low_rank import MeanSolution
 from ..mean.problem import MeanProblem, Penalty
 from ..mean.ridge import RidgeSolution
 from ..mean.site_problem import SiteProblem
 from ..mean.sites import SiteReport, Sites, laplace_approximation, laplace_sites, variational_sites
 from ..mean.spectrum_bound import largest_value
-from ..posteriors.covariance import ConditionalCovariance, NoCovariance, PosteriorCovariance, kernel_operators
+from ..posteriors.covariance import ConditionalCovariance, NoCovariance, PosteriorCovariance, prior_terms
 from ..priors.matrix_gp import MatrixGP
+from ..priors.sums import SumGP
 from .recipe import constant_copy
 
 Approximation = Literal["variational", "laplace"]
 APPROXIMATIONS = ("variational", "laplace")
 MAX_ROUNDS = 100  # of mean and covariance in turn
-Solution = MeanSolution | RidgeSolution
-Solve = Callable[[MeanProblem, Solution | None], Solution]
+Solution = MeanSolution | RidgeSolution | AdditiveSolution
+Penalties = Penalty | Sequence[Penalty]  # one, or one for each term of a sum
+Solve = Callable[[tuple[MeanProblem, ...], Any], Solution]
 
 
 class PointwiseFit:
     """Data, prior and likelihood, ready to be fitted.
 
-    :param prior: a copy is taken.
+    :param prior: of one term or several; a copy is taken.
     :param data: observed pairs, or whole lists, whose labels are 1 for known links and 0 for other cells.
     :param likelihood: pointwise; a copy is taken.
     :param approximation: ``variational`` or ``laplace``.
@@ -57,7 +59,7 @@ class PointwiseFit:
 
     def __init__(
         self,
-        prior: MatrixGP,
+        prior: MatrixGP | SumGP,
         data: Data,
         likelihood: Any,
         approximation: Approximation = "variational",
@@ -69,21 +71,10 @@ class PointwiseFit:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         check_choice(approximation, "approximation", APPROXIMATIONS)
-        if len(prior.terms) > 1:
-            raise InputError(
-                f"likelihood: {type(likelihood).__name__} is offered under a prior of one term, got a sum of "
-                f"{len(prior.terms)}; Gaussian and ranking likelihoods take sums"
-            )
-        if isinstance(data, PositiveUnlabelled):
-            if data.num_cells > limits.listed_cells:
-                raise SizeError(
-                    "data: under a pointwise likelihood every cell of a list is an observation, offered up to "
-                    f"{limits.listed_cells:,} cells; there are {data.num_cells:,}: use a ranking likelihood, or sample"
-                )
-            data = spelled_out(data)
+        data = spelled_out(data, limits)
         self.prior, self.data, self.approximation = prior.snapshot(), data, approximation
         self.likelihood = constant_copy(likelihood, self.prior)
-        self.ops = kernel_operators(self.prior, data)
+        self.terms = prior_terms(self.prior, data)
         self._system = {"method": method, "max_iterations": max_iterations, "strict": strict, "limits": limits}
         self._tolerance = tolerance
         rows, cols, values, weights = observed_parts(data, self.prior.mean_module)
@@ -102,7 +93,7 @@ class PointwiseFit:
 
     def covariance(self, noise: Tensor) -> ConditionalCovariance:
         """That of a plain GP with noise (T,)."""
-        return ConditionalCovariance(self.ops, self.pairs, noise, tolerance=self._tolerance, **self._system)  # type: ignore[arg-type]
+        return ConditionalCovariance(self.terms, self.pairs, noise, tolerance=self._tolerance, **self._system)  # type: ignore[arg-type]
 
     def conditional(self, sites: Sites) -> ConditionalCovariance:
         """The covariance of a posterior."""
@@ -132,9 +123,10 @@ class PointwiseFit:
             )
         return PointwiseLoss(sites.density, sites.weights, variance, sites.offset, psi)
 
-    def problem(self, variance: Tensor | None, psi: Tensor) -> MeanProblem:
-        """Loss and kernels."""
-        return MeanProblem(*self.ops, self.data.pattern.to(self.ops[0].device), self.loss(variance, psi))
+    def problems(self, variance: Tensor | None, psi: Tensor) -> tuple[MeanProblem, ...]:
+        """Loss and kernels of each term."""
+        pattern, loss = self.data.pattern.to(psi.device), self.loss(variance, psi)
+        return tuple(MeanProblem(*ops, pattern, loss) for ops in self.terms)
 
     def around(self, solution: Solution | None, start: Sites | None, *, tolerance: float, max_iterations: int) -> Sites:
         """The best covariance for a mean that is known; the prior mean for None."""
@@ -153,25 +145,26 @@ class PointwiseFit:
         return self.around(None, None, tolerance=1e-6, max_iterations=200)
 
     @cached_property
-    def first_problem(self) -> MeanProblem:
-        """The problem of the mean as it is at the prior mean."""
-        return self.problem(self._variance(self.at_prior_mean), torch.zeros_like(self.sites.offset))
+    def first_problems(self) -> tuple[MeanProblem, ...]:
+        """The problem of the mean of each term as it is at the prior mean."""
+        return self.problems(self._variance(self.at_prior_mean), torch.zeros_like(self.sites.offset))
 
     @cached_property
     def lam_max(self) -> float:
-        """The strength of a pure trace norm from which the mean is that of the prior."""
-        problem = self.first_problem
-        return largest_value(problem, problem.loss(torch.zeros_like(self.sites.offset)).gradient)
+        """The strength of a pure trace norm from which the mean is that of the prior, which has one term."""
+        (problem,) = self.first_problems
+        gradient = problem.loss(torch.zeros_like(self.sites.offset)).gradient
+        return largest_value(problem, gradient) if len(gradient) else 0.0
 
     def _variance(self, sites: Sites) -> Tensor | None:
         return sites.variance if self.approximation == "variational" else None
 
     def penalised(
-        self, penalty: Penalty, solve: Solve, *, tolerance: float, start: PenalisedFit | None = None
+        self, penalty: Penalties, solve: Solve, *, tolerance: float, start: PenalisedFit | None = None
     ) -> PenalisedFit:
         """Mean and covariance in turn, until the mean is within its tolerance for the covariance that it leads to.
 
-        :param solve: a certified solver of the mean, given a problem and a solution to start from.
+        :param solve: a certified solver of the mean, given the problem of each term and a solution to start from.
         :param tolerance: of the equations of the covariance.
         :param start: a fit with a neighbouring penalty.
         """
@@ -181,14 +174,15 @@ class PointwiseFit:
         rounds, settled = 0, False
         while not settled and rounds < MAX_ROUNDS:
             rounds += 1
-            problem = self.problem(self._variance(sites), psi)
-            before = problem.loss(psi).value + (0.0 if solution is None else penalty_value(penalty, solution))
-            solution = solve(problem, solution)
+            problems = self.problems(self._variance(sites), psi)
+            loss = problems[0].loss
+            before = loss(psi).value + (0.0 if solution is None else penalty_value(penalty, solution))
+            solution = solve(problems, solution)
             psi, certificate = solution.psi, solution.certificate
             gain = before - certificate.primal
             settled = not certificate.converged or gain <= certificate.tolerance * abs(certificate.primal)
-            if isinstance(problem.loss, PointwiseLoss):
-                settled = (settled or self.approximation == "laplace") and problem.loss.inside(psi)
+            if isinstance(loss, PointwiseLoss):
+                settled = (settled or self.approximation == "laplace") and loss.inside(psi)
             sites = self.around(solution, sites, tolerance=tolerance, max_iterations=200)
         assert solution is not None
         return PenalisedFit(solution, sites, rounds, settled)
@@ -204,7 +198,7 @@ class PenalisedFit:
     :param settled: whether the last round left the mean as it was, up to its tolerance.
     """
 
-    solution: Solution
+    solution: Any  # a Solution
     sites: Sites
     rounds: int = 0
     settled: bool = False
@@ -243,21 +237,38 @@ def own_covariance(
 
 
 def squared_norm(solution: Solution) -> float:
-    """||B||_F^2"""
+    """||B||_F^2, of a sum that of all terms together."""
+    if isinstance(solution, AdditiveSolution):
+        return sum(solution.squares)
     if isinstance(solution, MeanSolution):
         return float(solution.mean.values.double().square().sum())
     return long_dot(solution.coefficients, solution.psi)
 
 
-def penalty_value(penalty: Penalty, solution: Solution) -> float:
-    """h(B)"""
+def penalty_value(penalty: Penalties, solution: Solution) -> float:
+    """h(B), of a sum that of all terms together."""
+    if isinstance(solution, AdditiveSolution):
+        assert isinstance(penalty, Sequence)
+        terms = zip(penalty, solution.parts, solution.squares, strict=True)
+        return sum(
+            each.ridge / 2 * square if part.mean is None else each.value(part.mean.values)
+            for each, part, square in terms
+        )
+    assert not isinstance(penalty, Sequence)
     if isinstance(solution, MeanSolution):
         return penalty.value(solution.mean.values)
     return penalty.ridge / 2 * squared_norm(solution)
 
 
-def spelled_out(data: PositiveUnlabelled) -> ObservedMatrix:
+def spelled_out(data: Data, limits: Limits = DEFAULT_LIMITS) -> ObservedMatrix:
     """Whole lists as observed pairs: 1 for known links with weight 1, 0 for the other cells with theirs."""
+    if isinstance(data, ObservedMatrix):
+        return data
+    if data.num_cells > limits.listed_cells:
+        raise SizeError(
+            "data: under a pointwise likelihood every cell of a list is an observation, offered up to "
+            f"{limits.listed_cells:,} cells; there are {data.num_cells:,}: use a ranking likelihood, or sample"
+        )
     labels = torch.zeros(data.num_cells, dtype=torch.float64)
     weights = torch.full_like(labels, data.weight)
     labels[data.positions], weights[data.positions] = 1.0, 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import gpytorch
@@ -19,7 +20,13 @@ from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
 from ..likelihoods.losses import check_gaussian
 from ..likelihoods.pointwise import is_pointwise
 from ..likelihoods.ranking import RankingLikelihood
+from ..mean.low_rank import MeanSolution
+from ..mean.problem import Certificate, MeanProblem
+from ..mean.ridge import RidgeSolution, kernel_product
 from ..posteriors.fantasies import Fantasies
+from ..posteriors.gaussian import GaussianPosterior, TracePosterior
+from ..posteriors.query import SparseCoefficients
+from ..posteriors.updates import moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import refuse_where
@@ -137,3 +144,17 @@ def remembered(model: Any, prior: MatrixGP | SumGP) -> Any:
         if not values.is_leaf:  # torch copies no others
             memo[id(values)] = values.detach().clone()
     return copy.deepcopy(model, memo)
+
+
+def moved_solution(posterior: GaussianPosterior, problem: MeanProblem) -> MeanSolution | RidgeSolution | None:
+    """The mean of a posterior given other data under the same prior, as a start for the solver of ``problem``."""
+    if isinstance(posterior.coefficients, SparseCoefficients):
+        before = posterior.coefficients
+        alpha = moved_coefficients(before.pattern, before.values, problem.pattern)
+        certificate = Certificate(0.0, 0.0, 1.0, 0, 0, "start")
+        return RidgeSolution(alpha, kernel_product([problem])(alpha), certificate)
+    solution = posterior.solution if isinstance(posterior, TracePosterior) else None
+    if not isinstance(solution, MeanSolution) or solution.mean.rank == 0:
+        return None
+    psi = solution.mean.psi(problem)
+    return replace(solution, psi=psi, loss=problem.loss(psi))

@@ -55,9 +55,8 @@ from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
 from ..tensor_checks import check_list
 from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
-from .recipe import Recipe, constant_copy, remembered
-from .trace_sum import SumProblem, TermPenalties, sum_posterior, sum_problem
-from .updates import moved_solution
+from .recipe import Recipe, constant_copy, moved_solution, remembered
+from .trace_sum import SumProblem, TermPenalties, pointwise_sum, sum_posterior, sum_problem
 
 Solver = Literal["proximal", "dense", "hybrid"]
 MAX_STRENGTHS = 10**6  # of a path
@@ -84,8 +83,9 @@ class TraceProblem:
 @torch.no_grad()
 def pointwise_problem(fit: PointwiseFit, known: Tensor | None) -> TraceProblem:
     """Under a pointwise likelihood: the loss and the covariance at the prior mean, to begin with."""
-    problem, conditional = fit.first_problem, fit.conditional(fit.at_prior_mean)
-    flat = fit.lam_max == 0 and bool((problem.loss(torch.zeros_like(fit.sites.offset)).gradient != 0).any())
+    (problem,), conditional = fit.first_problems, fit.conditional(fit.at_prior_mean)
+    gradient = problem.loss(torch.zeros_like(fit.sites.offset)).gradient
+    flat = len(gradient) == 0 or (fit.lam_max == 0 and bool((gradient != 0).any()))
     rest = {"measurements": len(problem.pattern), "pointwise": fit, "likelihood": fit.likelihood}
     return TraceProblem(fit.prior, conditional, problem, fit.lam_max, 1.0, known, flat, **rest)
 
@@ -146,7 +146,7 @@ def trace_posterior(
         fit = setup.pointwise
         penalised = fit.penalised(
             penalty,
-            lambda problem, at: _solve(replace(setup, problem=problem), penalty, solver, tolerance, max_iterations, at),
+            lambda given, at: _solve(replace(setup, problem=given[0]), penalty, solver, tolerance, max_iterations, at),
             tolerance=1e-8 if problem.dtype == torch.float64 else 1e-4,
             start=PenalisedFit(before, old_sites) if before and old_sites else None,
         )
@@ -381,7 +381,8 @@ class TraceGP(Recipe):
         noise, tolerance = self._noise_for(data), 1e-8 if self.prior.dtype == torch.float64 else 1e-5
         if is_pointwise(self.likelihood):
             fit = PointwiseFit(self.prior, data, self.likelihood, self.approximation, tolerance=tolerance)
-            return pointwise_problem(fit, known_links(data))
+            make = pointwise_sum if isinstance(self.prior, SumGP) else pointwise_problem
+            return make(fit, known_links(data))
         data = self._weighted(data)
         if isinstance(self.prior, SumGP):
             return sum_problem(self.prior, data, self.likelihood, noise, tolerance=tolerance)

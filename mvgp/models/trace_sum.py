@@ -7,22 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 
 from ..checks import check_instance, check_positive, check_share
-from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.losses import Data, data_loss
+from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.spectra import spectral_bounds
-from ..mean.additive import AdditivePart, solve_additive
+from ..mean.additive import AdditivePart, AdditiveSolution, solve_additive
 from ..mean.problem import MeanProblem, SpectralElasticNet, warn_or_raise
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import PosteriorCovariance, condition, prior_terms
-from ..posteriors.explain import Duals
+from ..posteriors.explain import Duals, known_links, low_rank_duals
 from ..posteriors.gaussian import TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
 from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.sums import SumGP
+from .pointwise import PenalisedFit, PointwiseFit, own_covariance
 
 BLIND = 1e-10  # share of the largest possible gradient below which a loss does not see a term
 
@@ -87,6 +89,8 @@ class SumProblem:
     :param seen: whether each term has variance at some observed cell.
     :param noise: variance of an observation with weight 1.
     :param known: which cells of whole lists are links.
+    :param pointwise: of a pointwise likelihood: loss and covariance depend on each other.
+    :param own: a likelihood of a user's own, with a method data_loss.
     """
 
     prior: SumGP
@@ -96,6 +100,8 @@ class SumProblem:
     seen: tuple[bool, ...]
     noise: float
     known: Tensor | None
+    pointwise: PointwiseFit | None = None
+    own: Any = None
 
     def lam_max(self) -> list[float]:
         """Of each term; for a term without variance at the observed cells, whose mean is 0 in any case, 1."""
@@ -119,8 +125,23 @@ def sum_problem(prior: SumGP, data: Data, likelihood: Any, noise: Tensor, *, tol
     loss = data_loss(likelihood, data, prior.mean_module)
     pattern = data.pattern.to(terms[0][0].device)
     problems = tuple(MeanProblem(*ops, pattern, loss) for ops in terms)
+    is_own = not isinstance(likelihood, _GaussianLikelihoodBase | RankingLikelihood)
+    own = likelihood if is_own else None
+    return SumProblem(prior, conditional, problems, *_sizes(problems), float(noise), known_links(data), None, own)
+
+
+@torch.no_grad()
+def pointwise_sum(fit: PointwiseFit, known: Tensor | None) -> SumProblem:
+    """Under a pointwise likelihood: the loss and the covariance at the prior mean, to begin with."""
+    assert isinstance(fit.prior, SumGP)
+    problems, conditional = fit.first_problems, fit.conditional(fit.at_prior_mean)
+    return SumProblem(fit.prior, conditional, problems, *_sizes(problems), 1.0, known, fit)
+
+
+def _sizes(problems: Sequence[MeanProblem]) -> tuple[tuple[float, ...], tuple[bool, ...]]:
+    """Of each term, see :class:`SumProblem`: the largest singular value of the gradient, and if it has variance."""
     first = problems[0]
-    gradient = loss(torch.zeros(len(pattern), dtype=first.dtype, device=first.device)).gradient
+    gradient = first.loss(torch.zeros(len(first.pattern), dtype=first.dtype, device=first.device)).gradient
     size = float(gradient.double().norm())
     largest, seen = [], []
     for problem in problems:
@@ -128,8 +149,7 @@ def sum_problem(prior: SumGP, data: Data, likelihood: Any, noise: Tensor, *, tol
         value = largest_value(problem, gradient)
         largest.append(value if value > BLIND * reach else 0.0)
         seen.append(_has_variance(problem))
-    known = data.positions if isinstance(data, PositiveUnlabelled) else None
-    return SumProblem(prior, conditional, problems, tuple(largest), tuple(seen), float(noise), known)
+    return tuple(largest), tuple(seen)
 
 
 def _has_variance(problem: MeanProblem) -> bool:
@@ -151,9 +171,23 @@ def sum_posterior(
 ) -> TraceSumPosterior:
     """The mean of all terms, and the posterior; a certificate that misses its tolerance warns, or raises if strict."""
     before: Any = None if start is None else start.solution
-    solution = solve_additive(
-        setup.problems, penalties, tolerance=tolerance, max_iterations=max_iterations, start=before
-    )
+    conditional, sites, fit = setup.conditional, None, setup.pointwise
+
+    def solve(problems: Sequence[MeanProblem], near: Any) -> AdditiveSolution:
+        return solve_additive(problems, penalties, tolerance=tolerance, max_iterations=max_iterations, start=near)
+
+    if fit is None:
+        solution = solve(setup.problems, before)
+    else:
+        accuracy = 1e-8 if setup.prior.dtype == torch.float64 else 1e-4
+        old = None if start is None or start.sites is None else PenalisedFit(before, start.sites)
+        penalised = fit.penalised(penalties, solve, tolerance=accuracy, start=old)
+        penalised.warn_or_raise(strict=strict, stacklevel=5)
+        solution, sites = penalised.solution, penalised.sites
+        conditional = fit.conditional(sites)
+    if setup.own is not None:
+        loss = setup.problems[0].loss
+        conditional = own_covariance(setup.own, loss, conditional, setup.noise, solution.psi)
     advice = "allow more iterations, loosen the tolerance, use float64, or approach these strengths along a path"
     warn_or_raise(solution.certificate, "the mean", advice, strict=strict, stacklevel=5)  # where fit is called
     coefficients, duals = [], []
@@ -165,7 +199,7 @@ def sum_posterior(
         setup.prior,
         tuple((problem.row_op, problem.col_op) for problem in setup.problems),
         coefficients,
-        setup.conditional,
+        conditional,
         certificate=solution.certificate,
         penalties=penalties,
         means=[part.mean for part in solution.parts],
@@ -173,7 +207,8 @@ def sum_posterior(
         # what is left of the data plus the squared Hilbert norms of the means, for each observed cell
         evidence_scale=(2 * solution.loss.value / setup.noise + sum(solution.squares)) / max(len(solution.psi), 1),
     )
-    posterior._noise, posterior._duals = setup.noise, duals
+    posterior._noise, posterior._duals = setup.noise if sites is None else None, duals
+    posterior.likelihood, posterior.sites = None if fit is None else fit.likelihood, sites
     return posterior
 
 
@@ -184,8 +219,5 @@ def _part(
     if part.mean is None:
         assert part.coefficients is not None
         return SparseCoefficients(problem.pattern, part.coefficients), Duals(problem.pattern, part.coefficients, known)
-    mean = part.mean
-    gains = mean.values / (penalty.trace + penalty.ridge * mean.values)
-    factors = mean.left, mean.right, mean.left_image, mean.right_image
-    coefficients = LowRankCoefficients(mean.left * mean.values, mean.right)
-    return coefficients, Duals(problem.pattern, -theta, known, factors, gains)
+    coefficients = LowRankCoefficients(part.mean.left * part.mean.values, part.mean.right)
+    return coefficients, low_rank_duals(problem, part.mean, -theta, penalty, known)

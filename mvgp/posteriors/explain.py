@@ -12,7 +12,7 @@ Both are :math:`v_t \langle L[m_t], R[n_t] \rangle` with a factor for the rows a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,8 +39,11 @@ class Duals:
     :param pattern: the T observed pairs.
     :param values: (T,) the dual coefficients, or minus the loss's gradient for a mean of low rank.
     :param known: (P,) which of them are known links, for whole lists; None for all.
-    :param factors: of a mean of low rank: its dual vectors (M, R) and (N, R) and their images P (M, R) and Q (N, R).
-    :param gains: (R,) b_i / (l_1 + l_2 b_i), for a mean of low rank.
+    :param factors: of a mean of low rank: its coefficients C (M, R) and D (N, R) with A = C D^T, and their images under
+        the kernels, K_M C (M, R) and K_N D (N, R).
+    :param gains: (R,) 1 / (b_i (l_1 + l_2 b_i)), for a mean of low rank.
+    :param totals: (R,) the sums over all pairs of values times both images, where the pattern has the known pairs alone
+        (:meth:`of_known_pairs`); None otherwise.
     """
 
     pattern: Pattern | CompleteRows
@@ -48,31 +51,33 @@ class Duals:
     known: Tensor | None = None
     factors: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
     gains: Tensor | None = None
+    totals: Tensor | None = None
 
-    def sides(self, query: Query) -> tuple[Tensor, Tensor]:
-        """L (M, R) and R (N, R) for the one cell of the query."""
-        row, col = query.row_side.columns(query.pairs.rows), query.col_side.columns(query.pairs.cols)  # (M, 1), (N, 1)
+    def shares(self, query: Query) -> tuple[Tensor, float]:
+        """(P,): what each known pair adds to the mean of the query's one cell; and what all pairs add together."""
+        left, right = (
+            query.row_side.columns(query.pairs.rows),
+            query.col_side.columns(query.pairs.cols),
+        )  # (M, 1), (N, 1)
         if self.factors is None or self.gains is None:
-            return row, col
-        left, right, left_image, right_image = self.factors
-        weights = self.gains * (row.mT @ left).squeeze(0) * (col.mT @ right).squeeze(0)
-        return left_image * weights, right_image
+            return self._shares(left, right), self._total(left, right)
+        of_rows, of_cols, row_images, col_images = self.factors
+        weights = self.gains * (left.mT @ of_rows).squeeze(0) * (right.mT @ of_cols).squeeze(0)  # (R,)
+        left, right = row_images * weights, col_images
+        total = self._total(left, right) if self.totals is None else long_dot(weights, self.totals)
+        return self._shares(left, right), total
 
-    def shares(self, left: Tensor, right: Tensor) -> Tensor:
-        """(P,): what each known pair adds to the score, from L (M, R) and R (N, R)."""
-        which = torch.arange(len(self.values), device=left.device) if self.known is None else self.known
-        if isinstance(self.pattern, CompleteRows):
-            width = self.pattern.shape[1]
-            rows, cols = self.pattern.chosen[which // width], which % width
-        else:
-            rows, cols = self.pattern.rows[which], self.pattern.cols[which]
+    def _shares(self, left: Tensor, right: Tensor) -> Tensor:
+        """(P,): of the known pairs, from L (M, R) and R (N, R)."""
+        rows, cols = self.known_cells()
+        values = self.values if self.known is None else self.values[self.known]
         inner = [
             (left[some_rows] * right[some_cols]).sum(1)
             for some_rows, some_cols in zip(rows.split(PAIRS_AT_ONCE), cols.split(PAIRS_AT_ONCE), strict=True)
         ]
-        return self.values[which] * torch.cat(inner) if inner else self.values[which]
+        return values * torch.cat(inner) if inner else values
 
-    def total(self, left: Tensor, right: Tensor) -> float:
+    def _total(self, left: Tensor, right: Tensor) -> float:
         """What all observed pairs add together."""
         if isinstance(self.pattern, CompleteRows):
             block = self.values.view(-1, self.pattern.shape[1])  # (A, N)
@@ -87,6 +92,18 @@ class Duals:
             width = self.pattern.shape[1]
             return self.pattern.chosen[self.known // width], self.known % width
         return self.pattern.rows[self.known], self.pattern.cols[self.known]
+
+    def of_known_pairs(self) -> Duals:
+        """The same of a mean of low rank without a number for each unlabelled cell: all that a file needs."""
+        if self.factors is None or self.totals is not None:
+            return self
+        theta, row_images, col_images = self.pattern.matrix(self.values), *self.factors[2:]
+        totals = (row_images * times(theta, col_images)).sum(0)
+        rows, cols = self.known_cells()
+        if self.known is None:
+            return replace(self, totals=totals)
+        pattern, every = Pattern(rows, cols, self.pattern.shape), torch.arange(len(rows), device=rows.device)
+        return Duals(pattern, self.values[self.known], every, self.factors, self.gains, totals)
 
 
 @dataclass(frozen=True)
@@ -143,9 +160,8 @@ def explain_cell(queries: Sequence[Query], duals: Sequence[Duals], score: float,
     """
     if len(queries[0]) != 1:
         raise InputError(f"explain: expected one row and one column, got {len(queries[0])} cells")
-    sides = [dual.sides(query) for dual, query in zip(duals, queries, strict=True)]
-    by_term = torch.stack([dual.shares(*side) for dual, side in zip(duals, sides, strict=True)])  # (Q, P)
-    total = sum(dual.total(*side) for dual, side in zip(duals, sides, strict=True))
+    parts, totals = zip(*(dual.shares(query) for dual, query in zip(duals, queries, strict=True)), strict=True)
+    by_term, total = torch.stack(parts), sum(totals)  # (Q, P)
     shares = by_term.sum(0)
     known = float(shares.double().sum())
     rows, cols = duals[0].known_cells()
@@ -181,5 +197,6 @@ def low_rank_duals(
     else:  # the ball's multiplier takes the place of l1: the gradient's singular values along the mean are equal to it
         theta, _ = problem.sparse(values)
         slopes = (mean.left_image * times(theta, mean.right_image)).sum(0).mean().expand(mean.rank)
-    factors = (mean.left, mean.right, mean.left_image, mean.right_image)
-    return Duals(problem.pattern, values, known, factors, mean.values / slopes)
+    factors = mean.left * mean.values, mean.right, mean.left_image * mean.values, mean.right_image
+    gains = torch.where(mean.values > 0, 1 / (mean.values * slopes), 0.0)
+    return Duals(problem.pattern, values, known, factors, gains)

@@ -14,6 +14,7 @@ from ..errors import InputError, SizeError
 from ..linalg.pairs import PairIndex
 from .covariance import PosteriorCovariance
 from .gaussian import GaussianPosterior
+from .predictive import Predictions
 from .query import LowRankCoefficients, Query
 from .ranks import Joint
 from .system import VarianceMethod
@@ -103,7 +104,7 @@ def _jacobian(g: Tensor, h: Tensor, p: Tensor, q: Tensor, rows: Tensor, cols: Te
     return torch.cat([of_x.flatten(1), of_z.flatten(1)], dim=1)
 
 
-class FactorPosterior(GaussianPosterior):
+class FactorPosterior(Predictions, GaussianPosterior):
     r"""A local optimum of equation (7), :math:`\psi = b + U V^T`; its covariance is a Laplace approximation.
 
     :param objective: value of equation (7) times noise / 2, comparable with the trace norm's objective.

@@ -99,8 +99,8 @@ class Predictions:
         """Under a pointwise likelihood: the evidence bound, or Laplace's approximation of the log evidence."""
         if self.sites is None:
             raise InputError(
-                "evidence_bound: expected a posterior of a pointwise likelihood as it was fitted; under Gaussian noise "
-                "use mvgp.hyperparameters.log_marginal or trace_bound"
+                "evidence_bound: expected a posterior of FullGP or TraceGP with a pointwise likelihood, as it was "
+                "fitted; under Gaussian noise use mvgp.hyperparameters.log_marginal or trace_bound"
             )
         if self.sites.bound is None:
             raise SizeError("evidence_bound: there are too many observed pairs for the log determinant")

@@ -26,12 +26,12 @@ from ..mean.problem import Certificate, SpectralElasticNet, TraceBall
 from ..posteriors.covariance import ConditionalCovariance, NoCovariance, ScaledCovariance, WholeListCovariance
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.gaussian import FullPosterior, GaussianPosterior, TracePosterior
-from ..posteriors.predictive import Predictions
 from ..posteriors.query import LowRankCoefficients, SparseCoefficients
 from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from .archive import Tree, read, wrap_storage_errors, write
+from .explanations import describe_explanations, restore_explanations
 from .fields import Budget, Fields, Spending
 from .likelihoods import describe_likelihood, restore_likelihood
 from .priors import describe_prior, prior_parts, restore_prior
@@ -53,7 +53,7 @@ _STORED: dict[type, str] = {  # the parts of each class in files, with the attri
     FullPosterior: "noise=_noise evidence_scale=_evidence_scale certificate solve_report likelihood",
     TracePosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalty mean=mean_factors likelihood",
     TraceSumPosterior: "noise=_noise evidence_scale=_evidence_scale certificate penalties means likelihood",
-    FactorPosterior: "noise=_noise objective rank restarts",
+    FactorPosterior: "noise=_noise objective rank restarts likelihood",
     SparseCoefficients: "rows=pattern.rows cols=pattern.cols values",
     LowRankCoefficients: "left right",
     ConditionalCovariance: "tolerance method=_method max_iterations pairs noise",
@@ -117,6 +117,7 @@ def describe_posterior(posterior: GaussianPosterior) -> Tree:
         "coefficients": _describe_coefficients(posterior.coefficients),
         "covariance": _describe("covariance", posterior.conditional),
         "own": _describe("own", posterior),
+        "explain": describe_explanations(posterior),
     }
 
 
@@ -166,7 +167,8 @@ def _restore_record(kind: type, parent: Fields, name: str, *besides: str) -> Any
 def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> GaussianPosterior:
     """The inverse of :func:`describe_posterior`; with a ``trial``, what does not answer some questions is refused."""
     kind = POSTERIORS[parts.text("kind", POSTERIORS)]
-    parts.only("kind", "prior", "coefficients", "covariance", "own")
+    later = ["explain"] if parts.holds("explain") else []
+    parts.only("kind", "prior", "coefficients", "covariance", "own", *later)
     prior = restore_prior(parts.fields("prior"), spending).requires_grad_(False)
     terms = tuple((term.row_axis.covariance().detach(), term.col_axis.covariance().detach()) for term in prior.terms)
     parts.require(len(terms) == 1 or kind in SUMS, "kind", "one that sums of terms have", kind.__name__)
@@ -214,8 +216,14 @@ def restore_posterior(parts: Fields, spending: Spending, *, trial: bool) -> Gaus
         named["evidence_scale"] = own.optional("evidence_scale", Fields.not_negative)
     posterior = kind(prior, terms, coefficients, covariance, **named)
     posterior._noise = own.optional("noise", Fields.positive)
-    if predicts and isinstance(posterior, Predictions):
+    if predicts:
         posterior.likelihood = own.optional("likelihood", partial(restore_likelihood, dtype=prior.dtype))
+    if later and parts.has("explain"):
+        means = named.get("means") or [named.get("mean_factors")] * len(terms)
+        pairs = (covariance.inner if scaled else covariance).pairs
+        posterior._duals = restore_explanations(parts.fields("explain"), coefficients, terms, means, pairs)
+        if not isinstance(coefficients, list):
+            posterior._duals = posterior._duals[0]
     if trial:
         check_answers(posterior, parts)
     return posterior

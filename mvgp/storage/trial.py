@@ -178,6 +178,10 @@ def _ask(posterior: GaussianPosterior) -> Iterator[tuple[str, Tensor]]:
     cells |= {(int(pairs.rows[index]), int(pairs.cols[index])) for index in (0, -1) if len(pairs)}
     rows, cols = (torch.tensor(side) for side in zip(*sorted(cells), strict=True))
     yield "mean", posterior.scores() if m * n <= MEAN_CELLS else posterior.mean(rows, cols)
+    if posterior._duals is not None and len(pairs) <= MEAN_CELLS:
+        for row, col in sorted(cells):
+            why = posterior.explain(row, col)
+            yield "explanation", torch.cat([why.shares.double(), torch.tensor([why.unlabelled, why.residual])])
     if not _is_quick(posterior):
         return
     with contextlib.suppress(SizeError):  # too large for an answer, and so it was when it was saved

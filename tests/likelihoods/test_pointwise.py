@@ -192,7 +192,7 @@ def test_the_conjugate_is_the_supremum(kind, scale):
     found = at.conjugate(scale)
     assert found >= float(values_on_grid.sum()) - 1e-9
     spacing = float(grid[1] - grid[0])
-    assert found <= float(values_on_grid.sum()) + float(loss._limit.sum()) * (spacing / 2) ** 2 / 2 + 1e-9
+    assert found <= float(values_on_grid.sum()) + float(loss.curvatures.sum()) * (spacing / 2) ** 2 / 2 + 1e-9
     assert at.conjugate_bound(scale) >= found - 1e-9
 
 

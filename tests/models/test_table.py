@@ -42,7 +42,6 @@ class Empty:
 
 DATA = ("`ObservedMatrix`", '`PositiveUnlabelled(lists="linked")`', '`PositiveUnlabelled(lists="all")`')
 NO_LIKELIHOOD = Empty("empty: it has a loss of its own", "unexpected keyword argument 'likelihood'")
-NOT_POINTWISE = Empty("empty: use `TraceGP`", "FactorGP takes gpytorch's GaussianLikelihood, a ranking likelihood")
 TABLE: dict[tuple[str, str], tuple[Cell | Empty, Cell | Empty, Cell | Empty]] = {
     ("`FullGP`", "Gaussian"): (Cell("exact"), Cell("exact"), Cell("exact")),
     ("`FullGP`", "ranking"): (Cell("certified"), Cell("certified"), Cell("certified")),
@@ -52,7 +51,7 @@ TABLE: dict[tuple[str, str], tuple[Cell | Empty, Cell | Empty, Cell | Empty]] = 
     ("`TraceGP`, `trace_share=0`", "ranking"): (Cell("certified"), Cell("certified"), Cell("certified")),
     ("`FullGP`", "pointwise"): (Cell("approximate"), Cell("approximate"), Cell("approximate")),
     ("`TraceGP`", "pointwise"): (Cell("certified, approximate"),) * 3,
-    ("`FactorGP`", "pointwise"): (NOT_POINTWISE, NOT_POINTWISE, NOT_POINTWISE),
+    ("`FactorGP`", "pointwise"): (Cell("local maximum"), Cell("local maximum"), Cell("local maximum")),
     ("`FactorGP`", "Gaussian"): (Cell("local maximum"), Cell("local maximum"), Cell("local maximum")),
     ("`FactorGP`", "ranking"): (Cell("local maximum"), Cell("local maximum"), Cell("local maximum")),
     ("`PairwiseSVM`", "hinge, its own"): (Cell("certified"), Cell("certified"), Cell("certified")),
@@ -82,11 +81,11 @@ def model_of(model, likelihood, prior, rank=6, noise=None):
         solver = {"hinge, its own": "svc", "squared hinge, its own": "newton"}[likelihood]
         return mvgp.PairwiseSVM(prior, cost=COST, positive_weight=1.5, solver=solver, tolerance=1e-6)
     made: Any = likelihood_of(likelihood)
-    if likelihood == "pointwise":
+    if likelihood == "pointwise" and model != "`FactorGP`":
         kind, penalty = (mvgp.FullGP, {}) if model == "`FullGP`" else (mvgp.TraceGP, {"penalty": NET})
         options = {"tolerance": 1e-8, "max_iterations": 20_000}
         return kind(prior, made, approximation="laplace", **penalty, **options)  # whose optimum a conic solver has, too
-    if noise is not None:
+    if noise is not None and likelihood != "pointwise":
         made.noise = noise
     if model == "`FullGP`":
         options = {} if likelihood == "Gaussian" else {"tolerance": 1e-8, "max_iterations": 20_000}

@@ -9,7 +9,7 @@ from scipy import sparse
 import mvgp
 from mvgp.errors import SizeError
 from mvgp.kernels import ConstantKernel, DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
-from mvgp.likelihoods import BipartiteRankingLikelihood
+from mvgp.likelihoods import BipartiteRankingLikelihood, LogisticLikelihood
 from mvgp.linalg import PairIndex
 from mvgp.posteriors.covariance import NoCovariance, WholeListCovariance
 from mvgp.priors import ConstantMean, GivenMean, RowBiasMean
@@ -109,8 +109,15 @@ POSTERIORS = {
     "sum, trace": lambda dtype: mvgp.TraceGP(
         added(dtype), gaussian(), strength=[0.2, 0.5, 0.5], trace_share=[0.8, 0.0, 0.0]
     ).fit(observed()),
+    "sum, trace, whole lists": lambda dtype: mvgp.TraceGP(
+        added(dtype), gaussian(), strength=[0.2, 0.5, 0.5], trace_share=[0.8, 0.0, 0.0]
+    ).fit(links()),
+    "sum, bernoulli": lambda dtype: mvgp.TraceGP(
+        added(dtype), LogisticLikelihood(), strength=0.3, trace_share=[0.8, 0.0, 0.0], tolerance=1e-3
+    ).fit(labelled()),
     "full, whole lists": lambda dtype: mvgp.FullGP(graphs(dtype), gaussian()).fit(links("all")),
     "factor": lambda dtype: mvgp.FactorGP(graphs(dtype), gaussian(), rank=2, restarts=1).fit(observed()),
+    "factor, whole lists": lambda dtype: mvgp.FactorGP(graphs(dtype), gaussian(), rank=2, restarts=1).fit(links()),
 }
 
 

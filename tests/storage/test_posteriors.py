@@ -15,7 +15,7 @@ from mvgp.errors import InputError, SizeError, StorageError
 from mvgp.kernels import Graph
 from mvgp.posteriors import FullPosterior
 from mvgp.priors import MatrixMean
-from mvgp.storage import save
+from mvgp.storage import Budget, archive, save
 from mvgp.storage.likelihoods import LIKELIHOODS
 from tests.storage import examples
 
@@ -38,6 +38,42 @@ def test_a_round_trip_changes_no_bit(name, dtype, tmp_path):
     assert examples.bits(loaded) == examples.bits(posterior)
     loaded.save(str(tmp_path / "two.mvgp"))
     assert (tmp_path / "one.mvgp").read_bytes() == (tmp_path / "two.mvgp").read_bytes()
+
+
+LISTED = {"listed": examples.listed, "all listed": examples.all_listed, "silent": examples.silent}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
+@pytest.mark.parametrize("name", [*examples.POSTERIORS, *LISTED])
+def test_a_loaded_posterior_explains_the_same(name, dtype, tmp_path):
+    posterior = {**examples.POSTERIORS, **LISTED}[name](dtype)
+    posterior.save(tmp_path / "one.mvgp")
+    loaded = mvgp.load(tmp_path / "one.mvgp")
+    limits = {"atol": 1e-12, "rtol": 1e-10} if dtype == torch.float64 else {"atol": 1e-5, "rtol": 1e-4}
+    for row, col in ((0, 0), (3, 4), (6, 10)):
+        found, expected = loaded.explain(row, col), posterior.explain(row, col)
+        order, wanted = (torch.argsort(why.rows * posterior.shape[1] + why.cols) for why in (found, expected))
+        assert torch.equal(found.rows[order], expected.rows[wanted])
+        assert torch.equal(found.cols[order], expected.cols[wanted])
+        torch.testing.assert_close(found.shares[order], expected.shares[wanted], **limits)
+        torch.testing.assert_close(found.term_shares[:, order], expected.term_shares[:, wanted], **limits)
+        rest = [torch.tensor([w.score, w.prior_mean, w.unlabelled, w.residual]).double() for w in (found, expected)]
+        torch.testing.assert_close(*rest, **{**limits, "atol": 10 * limits["atol"]})
+
+
+def test_a_file_without_explanations_still_loads(tmp_path):
+    """Files of older versions have none, and a posterior from one says so when it is asked, and saves as it is."""
+    examples.POSTERIORS["trace"](torch.float64).save(tmp_path / "new")
+    tree = archive.read(tmp_path / "new", Budget())
+    del tree["explain"]
+    archive.write(tmp_path / "old", tree)
+    loaded = mvgp.load(tmp_path / "old")
+    with pytest.raises(InputError, match="fit it again"):
+        loaded.explain(0, 0)
+    loaded.save(tmp_path / "again")
+    with pytest.raises(InputError, match="fit it again"):
+        mvgp.load(tmp_path / "again").explain(0, 0)
 
 
 @pytest.mark.slow

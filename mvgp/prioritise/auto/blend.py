@@ -19,8 +19,9 @@ distribution, as long as the metric rises on both halves of the validation rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ STEPS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of a weight, in standard deviations of the
 SIGNED = (-1.0, -0.5, -0.2, -0.05, 0.05, 0.2, 0.5)  # the same for popularity, which can speak against a column
 GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
 PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
+PROMISING = 8  # features for which all sizes of a step are tried
 MIN_GAIN = 2e-3  # of the objective, for a step to be taken
 AUC_SHARE = 0.5  # weight of the AUC beside the metric relative to its start
 
@@ -285,12 +287,19 @@ class ClosedSample:
         auc = self._auc(scores)
         return (auc if metric == "AUC" else self._at_top(scores, metric)), auc
 
-    def _auc(self, scores: Tensor) -> Tensor:
+    @cached_property
+    def _against(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(H,) row and (H,) place of each held-out link, (R, D) places of the columns drawn at random, (R, D) if any."""
         row, place = self.labels.nonzero(as_tuple=True)
-        against = torch.where(self.drawn, scores, torch.nan)[row]  # (H, C)
+        index = self.drawn.to(torch.int8).topk(max(1, int(self.drawn.sum(1).max())), 1).indices
+        return row, place, index, self.drawn.gather(1, index)
+
+    def _auc(self, scores: Tensor) -> Tensor:
+        row, place, index, drawn = self._against
+        against = torch.where(drawn, scores.gather(1, index), torch.nan)[row]  # (H, D)
         own = scores[row, place][:, None]
-        wins = (own > against).double().sum(1) + 0.5 * (own == against).double().sum(1)
-        share = wins / self.drawn.sum(1).clamp(min=1)[row]
+        wins = (own > against).sum(1) + 0.5 * (own == against).sum(1)
+        share = wins.double() / drawn.sum(1).clamp(min=1)[row]
         count = self.labels.sum(1).double()
         return torch.zeros(len(scores), dtype=torch.float64).index_add_(0, row, share) / count.clamp(min=1)
 
@@ -362,19 +371,22 @@ def _climb(
         return own - 10 * max(0.0, auc_floor - float((weights * auc).sum()))
 
     current = objective(scores)
+    # a feature that hardly varies has nothing to add
+    spreads = {name: float(feature[sample.inside].std()) for name, feature in features.items()}
+    spreads = {name: spread for name, spread in spreads.items() if spread > 1e-3}
     trials: list[dict[str, Any]] = [
         {"rows": who, "step": 0, "feature": MIXTURE, "weight": 1.0, metric: first, "AUC": first_auc}
     ]
     for step in range(1, max_steps + 1):
         size = float(scores[sample.inside].std())
-        best: tuple[float, str, float] | None = None
-        for name, feature in features.items():
-            spread = size / max(float(feature[sample.inside].std()), 1e-6)
+        gains: list[tuple[float, str, float]] = []
+        for name in _promising(features, spreads, scores, size, objective):
             for share in SIGNED if name == POPULARITY else STEPS:
-                reached = objective(scores + share * spread * feature)
-                gain = float((reached - current).mean())
-                if bool((reached > current).all()) and (best is None or gain > best[0]):
-                    best = (gain, name, share * spread)
+                weight = share * size / spreads[name]
+                reached = objective(scores + weight * features[name])
+                if bool((reached > current).all()):
+                    gains.append((float((reached - current).mean()), name, weight))
+        best = max(gains, default=None)
         if best is None or best[0] < MIN_GAIN:
             break
         chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
@@ -383,6 +395,22 @@ def _climb(
         value, auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
         trials.append({"rows": who, "step": step, "feature": best[1], "weight": best[2], metric: value, "AUC": auc})
     return {name: weight for name, weight in chosen.items() if not math.isclose(weight, 0.0)}, trials
+
+
+def _promising(
+    features: dict[str, Tensor],
+    spreads: dict[str, float],
+    scores: Tensor,
+    size: float,
+    objective: Callable[[Tensor], Tensor],
+) -> list[str]:
+    """The features that gain most by a weight of middle size, and popularity, which may want one below 0."""
+    gains = {
+        name: float(objective(scores + 0.2 * size / spread * features[name]).mean())
+        for name, spread in spreads.items()
+        if name != POPULARITY
+    }
+    return [*sorted(gains, key=lambda name: -gains[name])[:PROMISING], *([POPULARITY] if POPULARITY in spreads else [])]
 
 
 def _halves(sample: ClosedSample, seed: int) -> Sequence[Tensor]:
