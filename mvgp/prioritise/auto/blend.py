@@ -5,21 +5,21 @@ First a mixture. Each term, cut off at 0 and divided by its sum over the candida
 
 .. math:: \max_{w \ge 0,\, \sum w = 1} \; \sum_{(m, n)} \tfrac{1}{H_m} \log \sum_q w_q\, p_q(n \mid m),
 
-with :math:`H_m` held-out links of row m. That is concave, and EM climbs to its top. Each group of rows (no known link, 1,
-2 to 5, 6 and more) has weights of its own, drawn to those of all rows.
+with :math:`H_m` held-out links of row m, and a few more for propagation. That is concave, and EM climbs to its top.
+Each group of rows (no known link, 1, 2 to 5, 6 and more) has weights of its own, drawn to those of all rows.
 
 Then a sum. The likelihood is not the metric, so terms are added one at a time to the logarithm of the mixture,
 
 .. math:: s_{mn} = \log \sum_q w_q p_q(n \mid m) + \beta \log(1 + c_n) + \sum_q a_q z_q(m, n),
 
 with the number of links :math:`c_n` of a column and :math:`z_q` a term standardised in its row or the logarithm of its
-distribution, as long as the metric rises on both halves of the validation rows.
+distribution, as long as the metric rises by more than two standard errors over the validation rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .terms import POPULAR
+from .terms import BOTH, POPULAR, PROPAGATION, Term
 
 GROUPS = ("no known link", "1 known link", "2 to 5", "6 and more")
 EDGES = (1, 2, 6)  # known links from which a row is in the next group
@@ -36,9 +36,10 @@ FLOOR = 0.3  # of the uniform distribution, below which the logarithm of a term 
 STEPS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of a weight, in standard deviations of the score so far
 SIGNED = (-1.0, -0.5, -0.2, -0.05, 0.05, 0.2, 0.5)  # the same for popularity, which can speak against a column
 GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
+START, START_LINKS = Term(BOTH, PROPAGATION).name, 40.0  # propagation counts for so many held-out links
 PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
 PROMISING = 8  # features for which all sizes of a step are tried
-MIN_GAIN = 2e-3  # of the objective, for a step to be taken
+ERRORS = 2.0  # standard errors, over rows, by which a step must raise the objective
 AUC_SHARE = 0.5  # weight of the AUC beside the metric relative to its start
 
 
@@ -70,7 +71,12 @@ def moments(terms: dict[str, Tensor], open_: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mixture_weights(
-    chances: Tensor, weights: Tensor, prior: Tensor | None = None, *, tolerance: float = 1e-3, max_iterations: int = 5000
+    chances: Tensor,
+    weights: Tensor,
+    prior: Tensor | None = None,
+    *,
+    tolerance: float = 1e-3,
+    max_iterations: int = 5000,
 ) -> tuple[Tensor, int]:
     r"""(Q,) the weights of the best mixture, and the iterations of EM.
 
@@ -84,9 +90,7 @@ def mixture_weights(
     chances, weights = chances.double(), weights.double()
     start = torch.zeros(chances.shape[1], dtype=torch.float64) if prior is None else prior.double()
     total = float(weights.sum() + start.sum())
-    mixed = torch.full((chances.shape[1],), 1 / chances.shape[1], dtype=torch.float64)
-    if prior is not None:
-        mixed = (start + 1e-12) / (start + 1e-12).sum()
+    mixed = (start + total / chances.shape[1]) / (start + total / chances.shape[1]).sum()  # none of them 0
     iterations = 0
     for iterations in range(1, max_iterations + 1):  # noqa: B007
         gradient = chances.mT @ (weights / (chances @ mixed).clamp(min=1e-300)) + torch.where(
@@ -221,8 +225,12 @@ class Sample:
 
         return ClosedSample(
             self.names,
-            *(joined(part) for part in (self.chances, self.standard, self.popularity)),
-            *(joined(part) for part in (self.labels, self.drawn, self.inside)),
+            joined(self.chances),
+            joined(self.standard),
+            joined(self.popularity),
+            joined(self.labels),
+            joined(self.drawn),
+            joined(self.inside),
             torch.cat(self.groups),
         )
 
@@ -242,9 +250,12 @@ class ClosedSample:
 
     def rows(self, chosen: Tensor) -> ClosedSample:
         """Some of the rows."""
-        stacks = (part[:, chosen] for part in (self.chances, self.standard))
-        others = (self.popularity, self.labels, self.drawn, self.inside, self.groups)
-        return ClosedSample(self.names, *stacks, *(part[chosen] for part in others))
+        return ClosedSample(
+            self.names,
+            self.chances[:, chosen],
+            self.standard[:, chosen],
+            *(part[chosen] for part in (self.popularity, self.labels, self.drawn, self.inside, self.groups)),
+        )
 
     @property
     def row_weights(self) -> Tensor:
@@ -258,7 +269,10 @@ class ClosedSample:
         row, place = self.labels.nonzero(as_tuple=True)
         chances = self.chances[:, row, place].mT  # (H, Q + 1)
         weights = 1 / self.labels.sum(1).double()[row]
-        pooled, iterations = mixture_weights(chances, weights)
+        start = torch.zeros(len(self.names) + 1)  # a simple mixture, which the links have to outvote
+        start[-1] = START_LINKS / 4
+        start[self.names.index(START) if START in self.names else -1] += START_LINKS
+        pooled, iterations = mixture_weights(chances, weights, start)
         parts = []
         for group in range(len(GROUPS)):
             chosen = self.groups[row] == group
@@ -289,7 +303,7 @@ class ClosedSample:
 
     @cached_property
     def _against(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(H,) row and (H,) place of each held-out link, (R, D) places of the columns drawn at random, (R, D) if any."""
+        """(H,) row and (H,) place of each held-out link; (R, D) places of columns drawn at random, and which are."""
         row, place = self.labels.nonzero(as_tuple=True)
         index = self.drawn.to(torch.int8).topk(max(1, int(self.drawn.sum(1).max())), 1).indices
         return row, place, index, self.drawn.gather(1, index)
@@ -321,19 +335,19 @@ class ClosedSample:
 
 
 def select(
-    sample: ClosedSample, mixture: Tensor, metric: str, *, auc_floor: float = 0.0, max_steps: int = 12, seed: int = 0
+    sample: ClosedSample, mixture: Tensor, metric: str, *, auc_floor: float = 0.0, max_steps: int = 12
 ) -> tuple[tuple[dict[str, float], ...], list[dict[str, Any]]]:
     """Weights of the features for each group, and the trials.
 
-    All rows choose first; from there each group with enough rows goes on by itself. A step must raise the objective on
-    both halves of the rows. The objective is the metric relative to that of the mixture, plus half the AUC; an AUC
+    All rows choose first; from there each group with enough rows goes on by itself. A step must raise the objective by
+    two standard errors. The objective is the metric relative to that of the mixture, plus half the AUC; an AUC
     below the floor costs ten times what it lacks.
 
     :param auc_floor: AUC of the best baseline on the validation rows, less its error.
     :param max_steps: weights that are changed at most, by all rows and by each group.
     """
     features = sample.features(mixture)
-    pooled, trials = _climb(sample, features, {MIXTURE: 1.0}, metric, auc_floor, max_steps, seed, "all rows")
+    pooled, trials = _climb(sample, features, {MIXTURE: 1.0}, metric, auc_floor, max_steps, "all rows")
     parts = []
     for group, name in enumerate(GROUPS):
         members = sample.groups == group
@@ -341,7 +355,7 @@ def select(
             parts.append(pooled)
             continue
         own = {key: feature[members] for key, feature in features.items()}
-        chosen, more = _climb(sample.rows(members), own, pooled, metric, 0.0, max_steps, seed, name)
+        chosen, more = _climb(sample.rows(members), own, pooled, metric, 0.0, max_steps, name)
         parts.append(chosen)
         trials += more[1:]
     return tuple(parts), trials
@@ -354,21 +368,19 @@ def _climb(
     metric: str,
     auc_floor: float,
     max_steps: int,
-    seed: int,
     who: str,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """From the weights of ``start``, change one weight at a time as long as both halves of the rows gain."""
-    weights, halves = sample.row_weights, _halves(sample, seed)
+    """From the weights of ``start``, change one weight at a time as long as the gain is well above its error."""
+    weights = sample.row_weights
     chosen = dict(start)
     scores = torch.stack([weight * features[name] for name, weight in start.items()]).sum(0)
     first, first_auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
 
     def objective(scores: Tensor) -> Tensor:
-        """(2,) of the two halves."""
+        """(R,) of each row, times the number of rows."""
         value, auc = sample.measure(scores, metric)
-        each = weights * (value / max(first, 1e-6) + AUC_SHARE * auc)
-        own = torch.stack([each[half].sum() / weights[half].sum() for half in halves])
-        return own - 10 * max(0.0, auc_floor - float((weights * auc).sum()))
+        each = len(weights) * weights * (value / max(first, 1e-6) + AUC_SHARE * auc)
+        return each - 10 * max(0.0, auc_floor - float((weights * auc).sum()))
 
     current = objective(scores)
     # a feature that hardly varies has nothing to add
@@ -383,11 +395,11 @@ def _climb(
         for name in _promising(features, spreads, scores, size, objective):
             for share in SIGNED if name == POPULARITY else STEPS:
                 weight = share * size / spreads[name]
-                reached = objective(scores + weight * features[name])
-                if bool((reached > current).all()):
-                    gains.append((float((reached - current).mean()), name, weight))
-        best = max(gains, default=None)
-        if best is None or best[0] < MIN_GAIN:
+                gain = objective(scores + weight * features[name]) - current  # (R,)
+                error = float(gain.std()) / len(gain) ** 0.5
+                gains.append((float(gain.mean()) - ERRORS * error, name, weight))
+        best = max(gains)
+        if best[0] <= 0:
             break
         chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
         scores = scores + best[2] * features[best[1]]
@@ -411,10 +423,3 @@ def _promising(
         if name != POPULARITY
     }
     return [*sorted(gains, key=lambda name: -gains[name])[:PROMISING], *([POPULARITY] if POPULARITY in spreads else [])]
-
-
-def _halves(sample: ClosedSample, seed: int) -> Sequence[Tensor]:
-    """Two sets of rows with equal parts of each group."""
-    order = torch.randperm(len(sample.groups), generator=torch.Generator().manual_seed(seed))
-    order = order[sample.groups[order].argsort(stable=True)]
-    return order[0::2], order[1::2]

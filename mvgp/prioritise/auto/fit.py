@@ -1,4 +1,4 @@
-"""``auto``: a sum of terms whose weights are learned on held-out links of the user's own data, and how good it is there."""
+"""``auto``: a sum of terms, weighed by held-out links of the user's own data, and how good it is there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tqdm import tqdm
 from ...checks import check_flag, check_instance, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
-from ...hyperparameters.splits import Split
 from ...metrics.comparison import PairedComparison, compare
 from ...metrics.ranking import Ranker, RankingScores, TaskItems, ranking_scores
 from ...tensor_checks import check_index
@@ -24,8 +23,9 @@ from ..tables.link_set import LinkSet
 from .blend import GROUPS, MIXTURE, POPULARITY, Blend, Sample, group_of, select
 from .terms import POPULAR, SOURCES, TermBank, blocks
 
-HELD_PAIRS, HELD_ROWS = 0.1, 0.1  # shares of the links, and of the rows with all their links, that are held out
+HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
 GROUP_LIMIT = 300  # validation rows of each group that are looked at
+SAMPLE_BLOCK = 64  # samples of a row computed at a time
 MIN_LINKS = 20  # held-out links below which nothing is chosen
 LITTLE = 0.05  # share of the evidence below which a source "matters little"
 
@@ -57,6 +57,41 @@ class AutoRanker:
         groups = group_of(self._known.counts[rows])
         return self.blend.scores(self.bank.scores(rows, self.blend.used), open_, self.bank.counts, groups)
 
+    def samples(self, row: int, num_samples: int = 1000, seed: int = 0) -> Tensor:
+        r"""(S, N) in single precision: scores of a row under the Bayesian bootstrap of the links.
+
+        Each known link counts with a weight drawn from the exponential distribution of mean 1 (Rubin, *The Bayesian
+        bootstrap*, 1981): how the list would look if the links had been collected again. The weights of the terms, and
+        what EDLAE and a low rank have learned, stay.
+        """
+        number = check_index([row], self.shape[0], "row").cpu()
+        check_whole_number(num_samples, "num_samples")
+        generator = torch.Generator().manual_seed(check_seed(seed))
+        open_ = candidates(self._known, number, self.shape[1])
+        group = group_of(self._known.counts[number])
+        parts = []
+        for size in [SAMPLE_BLOCK] * (num_samples // SAMPLE_BLOCK) + [num_samples % SAMPLE_BLOCK]:
+            weights = torch.empty(len(self.bank.links), size).exponential_(generator=generator)
+            terms = self.bank.scores(number, self.blend.used, weights)
+            parts.append(self.blend.scores(terms, open_.expand(size, -1), self.bank.counts, group.expand(size)))
+        return torch.cat(parts)
+
+    def uncertainty(
+        self, row: int, k: int, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """(N,) P(in the top k) and (N,) standard deviation of each score, from :meth:`samples`.
+
+        :param exclude: links that are no candidates, as ``ranking_scores`` takes them.
+        """
+        k = check_whole_number(k, "k", 1, self.shape[1])
+        drawn = self.samples(row, num_samples, seed)
+        left_out = TaskItems(exclude, self.shape, "exclude").of(torch.tensor([row]))[1]
+        scores = drawn.index_fill(1, left_out, -torch.inf)
+        top = torch.zeros(self.shape[1], dtype=torch.float64)
+        best = scores.topk(min(k, self.shape[1] - len(left_out)), 1).indices.flatten()
+        top.index_add_(0, best, torch.full((len(best),), 1 / num_samples, dtype=torch.float64))
+        return top, drawn.double().std(0, unbiased=False)
+
     def evidence(self) -> dict[str, float]:
         """The share of each source in the mixture, over the rows as they are; what is left over is spread evenly."""
         weights = self._group_shares() @ self.blend.mixture  # (Q + 1,)
@@ -69,19 +104,23 @@ class AutoRanker:
         """(4,) the share of each group among the rows."""
         return torch.bincount(group_of(self._known.counts), minlength=len(GROUPS)).double() / self.shape[0]
 
+    def summary(self) -> str:
+        """The sources of evidence with their shares, in one line."""
+        shares = sorted(self.evidence().items(), key=lambda item: -item[1])
+        return ", ".join(f"{source} {share:.0%}" for source, share in shares if share >= LITTLE)
+
     def in_words(self) -> list[str]:
         """What was chosen, in sentences."""
-        shares = sorted(self.evidence().items(), key=lambda item: -item[1])
-        share = self._group_shares()
-        named = ", ".join(f"{source} {share:.0%}" for source, share in shares if share >= LITTLE)
-        lines = [f"where links are expected: {named}"]
-        little = [source for source in SOURCES if dict(shares).get(source, 0.0) < LITTLE and source != POPULAR]
+        shares, share = self.evidence(), self._group_shares()
+        lines = [f"where links are expected: {self.summary()}"]
+        little = [source for source in SOURCES if shares.get(source, 0.0) < LITTLE and source != POPULAR]
         lines += [f"the {source} matters little here" for source in little if source.endswith("graph")]
-        exponent = sum(float(n) * weights.get(POPULARITY, 0.0) / weights[MIXTURE] for n, weights in zip(share, self.blend.weights, strict=True))
+        exponents = [weights.get(POPULARITY, 0.0) / weights[MIXTURE] for weights in self.blend.weights]
+        exponent = float(share @ torch.tensor(exponents, dtype=torch.float64))
         if exponent < 0:
             lines.append(
-                f"held-out links favour columns with few known links (exponent {exponent:.2f}); where every column has a "
-                "link, holding one out makes its column look rare, and new links need not follow"
+                f"held-out links favour columns with few known links (exponent {exponent:.2f}); where every column has "
+                "a link, holding one out makes its column look rare, and new links need not follow"
             )
         elif exponent > 0:
             lines.append(f"popular columns are favoured (exponent {exponent:.2f})")
@@ -122,8 +161,10 @@ class Assessment:
         ahead = self.comparisons()
         lines = []
         for name, scores in self.scores.items():
-            gain = ahead.get(name)
-            text = "" if gain is None else f"{gain.difference:+.3f} ({gain.interval[0]:+.3f} to {gain.interval[1]:+.3f})"
+            text = ""
+            if name in ahead:
+                low, high = ahead[name].interval
+                text = f"{ahead[name].difference:+.3f} ({low:+.3f} to {high:+.3f})"
             lines.append([name, f"{_mean(scores, 'AUC'):.3f}", f"{_mean(scores, self.metric):.3f}", text])
         return ["model", "AUC", self.metric, f"auto ahead in {self.metric}"], lines
 
@@ -144,14 +185,14 @@ class Assessment:
 class Auto:
     """The recipe of the default model: learn the weights of all terms on held-out links, then use all links.
 
-    A tenth of the pairs and a tenth of the rows with all their links are held out. Two thirds of the rows with held-out
+    A tenth of the pairs and 15 % of the rows with all their links are held out. Two thirds of the rows with held-out
     links choose the weights, the rest says how good the choice is.
 
     :param link_set: its graphs are used, its links are not.
     :param metric: what is optimised: "MAP@100", "AUC", or P, R, MAP, nDCG with another k.
     :param seed: of what is held out.
     :param max_steps: weights that are changed after the mixture.
-    :param assess: whether to rank the remaining held-out links, with baselines beside; takes about as long as the choice.
+    :param assess: whether to rank the other held-out links, with baselines beside; about as long as the choice.
     :param progress: whether to show a bar.
 
     Example:
@@ -212,9 +253,7 @@ class Auto:
         step()
         closed = sample.close()
         mixture, iterations = closed.mixture()
-        weights, trials = select(
-            closed, mixture, self.metric, auc_floor=floor, max_steps=self.max_steps, seed=self.seed
-        )
+        weights, trials = select(closed, mixture, self.metric, auc_floor=floor, max_steps=self.max_steps)
         step()
         blend = Blend(tuple(bank.terms), mixture, weights)
         seconds = time.perf_counter() - began
@@ -235,7 +274,7 @@ class Auto:
             named["propagation"] = Propagation(*graphs, 0.3, 4, **options)
         return named
 
-    def _auc_floor(self, split: Split, rows: Tensor) -> float:
+    def _auc_floor(self, split: HeldOut, rows: Tensor) -> float:
         """AUC of popularity and of neighbour votes on the rows that choose, less its standard error."""
         floors = [0.0]
         for name, recipe in self._baselines().items():
@@ -247,7 +286,7 @@ class Auto:
                 floors.append(float(each.mean() - each.std() / len(each) ** 0.5))
         return max(floors)
 
-    def _assess(self, own: AutoRanker, split: Split, rows: Tensor) -> dict[str, RankingScores]:
+    def _assess(self, own: AutoRanker, split: HeldOut, rows: Tensor) -> dict[str, RankingScores]:
         k = 100 if "@" not in self.metric else int(self.metric.split("@")[1])
         fitted: dict[str, Ranker] = {"auto": own}
         fitted |= {name: recipe.fit(split.train) for name, recipe in self._baselines().items()}
@@ -262,7 +301,15 @@ def _mean(scores: RankingScores, metric: str) -> float:
     return float(scores.per_task(metric).nanmean())
 
 
-def hold_out(links: PositiveUnlabelled, seed: int) -> Split | None:
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Links in two parts."""
+
+    train: PositiveUnlabelled
+    held_out: PositiveUnlabelled
+
+
+def hold_out(links: PositiveUnlabelled, seed: int) -> HeldOut | None:
     """Random pairs and whole rows, held out together; None where that would leave nothing."""
     generator = torch.Generator().manual_seed(check_seed(seed))
     rows = links.rows.unique()
@@ -274,7 +321,7 @@ def hold_out(links: PositiveUnlabelled, seed: int) -> Split | None:
     def part(where: Tensor) -> PositiveUnlabelled:
         return PositiveUnlabelled(links.rows[where], links.cols[where], links.shape, links.weight)
 
-    return Split(part(~held), part(held))
+    return HeldOut(part(~held), part(held))
 
 
 def validation_rows(known: TaskItems, held_out: TaskItems, seed: int) -> tuple[Tensor, Tensor]:
@@ -301,4 +348,5 @@ def candidates(known: TaskItems, rows: Tensor, num_cols: int) -> Tensor:
 def default_blend(bank: TermBank) -> Blend:
     """Equal weights of all terms, for links that are too few to choose by."""
     size = len(bank.terms) + 1
-    return Blend(tuple(bank.terms), torch.full((len(GROUPS), size), 1 / size, dtype=torch.float64), ({MIXTURE: 1.0},) * len(GROUPS))
+    mixture = torch.full((len(GROUPS), size), 1 / size, dtype=torch.float64)
+    return Blend(tuple(bank.terms), mixture, ({MIXTURE: 1.0},) * len(GROUPS))

@@ -3,7 +3,8 @@ r"""The terms of ``auto``: what each source of evidence says of the columns of a
 With the links X (M, N) and the normalised weights :math:`S = D^{-1/2} W D^{-1/2}` of each graph, a term smooths the
 links along the rows, the columns, or the links themselves:
 
-.. math:: T = f(S_M)\, X\, g(S_N), \qquad T = f(S_M)\, X\, \tilde X^T \tilde X, \qquad \tilde X = D_M^{-1/2} X D_N^{-1/2}.
+.. math:: T = f(S_M)\, X\, g(S_N), \qquad T = f(S_M)\, X\, \tilde X^T \tilde X, \qquad
+          \tilde X = D_M^{-1/2} X D_N^{-1/2}.
 
 Here f is a number of steps, or a walk with restart r, :math:`r (I - (1 - r) S_M)^{-1}`, and g a number of steps. Each
 :math:`f(S_M) \otimes g(S_N)` is a Kronecker kernel, and its term the mean of a Gaussian process under that kernel when
@@ -25,6 +26,7 @@ from ...data.positive_unlabelled import PositiveUnlabelled
 from ...kernels.graph import Graph
 from ..baselines.base import BLOCK, BlockRanker, row_normalised, symmetrically_normalised
 from ..baselines.bipartite import GFCF
+from ..baselines.graphs import Propagation
 from ..baselines.linear import EDLAE
 from ..tables.link_set import LinkSet
 
@@ -40,6 +42,7 @@ SOURCES = (ROWS, COLS, BOTH, TOGETHER, LOW_RANK, POPULAR)
 RESTARTS = {"restart 0.3": (0.3, 12), "restart 0.05": (0.05, 30)}  # r, and steps of the series
 STEPS = ("1 step", "2 steps", "3 steps")
 VOTES = ("votes", "votes of 2 steps")
+PROPAGATION, PROPAGATION_STEPS = "propagation", 4
 DENSE_LINKS = 3.0  # links of a row on average from which rows have enough in common for EDLAE and a low rank
 RANKS = (32, 128)
 
@@ -80,6 +83,7 @@ def all_terms(row_graphs: Sequence[Graph], col_graphs: Sequence[Graph], links: P
         terms.append(Term(POPULAR, "", 1))
     if with_rows and with_cols:
         terms += [Term(BOTH, name, steps) for name in (*STEPS[:2], *RESTARTS) for steps in (1, 2)]
+        terms.append(Term(BOTH, PROPAGATION))
     if with_rows and len(row_graphs) > 1:
         terms += [Term(ROWS, name, 0, at) for at in range(1, len(row_graphs) + 1) for name in ("1 step", "restart 0.3")]
     if with_cols and len(col_graphs) > 1:
@@ -112,42 +116,76 @@ class TermBank:
         self.together = (to_torch(normalised), to_torch(normalised.T))  # (M, N), (N, M)
         self._walks: dict[tuple[str, int], Tensor] = {}
         self._rankers: dict[str, BlockRanker] = {}
+        self._incidence: Tensor | None = None  # (N, P) which column a link belongs to
 
-    def scores(self, rows: Tensor, names: Sequence[str] | None = None) -> dict[str, Tensor]:
-        """(R, N) in single precision for each name: the terms of a block of rows (R,)."""
+    def scores(
+        self, rows: Tensor, names: Sequence[str] | None = None, link_weights: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """(R, N) in single precision for each name: the terms of a block of rows (R,).
+
+        :param link_weights: (P, B) weights of the links, of one row: then (B, N) for each name, what the term would be
+            if each link counted so much. What is learned of the columns from all links stays as it is.
+        """
         wanted = [self.terms[name] for name in (self.terms if names is None else names)]
+        size = len(rows) if link_weights is None else link_weights.shape[1]
         computed: dict[str, Tensor] = {}
         smoothed: dict[tuple[str, int], Tensor] = {}  # (N, R): links of the rows after a filter on the row graph
+        start = torch.zeros(self.shape[0], len(rows))
+        start[rows, torch.arange(len(rows))] = 1
         for term in wanted:
             if term.source == LOW_RANK:
-                computed[term.name] = self._ranker(term).scores(rows)
-                continue
-            if term.source == POPULAR:
+                computed[term.name] = self._ranker(term).scores(rows).expand(size, -1)
+            elif term.source == POPULAR:
                 values = self.counts if not term.col_steps else self._walk("cols", 0) @ self.counts
-                computed[term.name] = torch.log1p(values).expand(len(rows), -1)
-                continue
-            row_graph = term.graph if term.source == ROWS else 0
-            state = self._smoothed(term.row_filter, row_graph, rows, smoothed)
-            if term.source == TOGETHER:
-                forward, backward = self.together
-                state = backward @ (forward @ state)
+                computed[term.name] = torch.log1p(values).expand(size, -1)
+            elif term.row_filter == PROPAGATION:
+                computed[term.name] = self._propagation(start, link_weights).mT
             else:
-                col_graph = term.graph if term.source == COLS else 0
-                for steps in range(1, term.col_steps + 1):
-                    key = (f"{term.row_filter}+{steps}", col_graph)
-                    if key not in smoothed:
-                        smoothed[key] = self._walk("cols", col_graph) @ state
-                    state = smoothed[key]
-            computed[term.name] = state.mT
+                computed[term.name] = self._filtered(term, start, link_weights, smoothed).mT
         return {term.name: computed[term.name] for term in wanted}
 
-    def _smoothed(self, name: str, graph: int, rows: Tensor, smoothed: dict[tuple[str, int], Tensor]) -> Tensor:
-        """(N, R): X^T f(S_M) at some rows."""
-        if (name, graph) not in smoothed:
-            start = torch.zeros(self.shape[0], len(rows))
-            start[rows, torch.arange(len(rows))] = 1
-            smoothed[name, graph] = self.backward @ self._row_filter(name, graph, start)
-        return smoothed[name, graph]
+    def _filtered(
+        self, term: Term, start: Tensor, link_weights: Tensor | None, smoothed: dict[tuple[str, int], Tensor]
+    ) -> Tensor:
+        """(N, R): links smoothed along rows, then along columns or rows in common."""
+        key = (term.row_filter, term.graph if term.source == ROWS else 0)
+        if key not in smoothed:
+            smoothed[key] = self._spread(self._row_filter(*key, start), link_weights)
+        state = smoothed[key]
+        if term.source == TOGETHER:
+            forward, backward = self.together
+            return backward @ (forward @ state)
+        col_graph = term.graph if term.source == COLS else 0
+        for steps in range(1, term.col_steps + 1):
+            key = (f"{term.row_filter}+{steps}", col_graph)
+            if key not in smoothed:
+                smoothed[key] = self._walk("cols", col_graph) @ state
+            state = smoothed[key]
+        return state
+
+    def _spread(self, seeds: Tensor, link_weights: Tensor | None) -> Tensor:
+        """(N, R): X^T applied to weights of the rows (M, R), or, of one row, with B weights for each link (N, B)."""
+        if link_weights is None:
+            return self.backward @ seeds
+        if self._incidence is None:
+            count = len(self.links)
+            ends = (self.links.cols.cpu().numpy(), np.arange(count))
+            ones = np.ones(count, dtype=np.float32)
+            self._incidence = to_torch(sparse.csr_array((ones, ends), shape=(self.shape[1], count)))
+        return self._incidence @ (seeds[self.links.rows.cpu()] * link_weights)
+
+    def _propagation(self, start: Tensor, link_weights: Tensor | None) -> Tensor:
+        """(N, R): :class:`~mvgp.prioritise.baselines.Propagation`, by Horner's rule in the walk on the columns."""
+        recipe = Propagation(self.row_graphs[0], self.col_graphs[0], 0.3, PROPAGATION_STEPS)
+        weight = torch.from_numpy(recipe.coefficients()).float()  # (T + 1, T + 1)
+        powers = [start]  # each (M, R): S_M^i at some rows
+        for _ in range(PROPAGATION_STEPS):
+            powers.append(self._walk("rows", 0) @ powers[-1])
+        state = self._spread(weight[0, PROPAGATION_STEPS] * powers[0], link_weights)
+        for j in range(PROPAGATION_STEPS - 1, -1, -1):
+            seeds = torch.stack([weight[i, j] * powers[i] for i in range(PROPAGATION_STEPS - j + 1)]).sum(0)
+            state = self._walk("cols", 0) @ state + self._spread(seeds, link_weights)
+        return state
 
     def _row_filter(self, name: str, graph: int, state: Tensor) -> Tensor:
         """(M, R): f(S_M) applied to the columns of ``state``, all that is kept of a row of the matrix."""
@@ -196,9 +234,9 @@ def to_torch(matrix: Any) -> Tensor:
     """A sparse matrix as a CSR tensor in single precision."""
     matrix = sparse.csr_array(matrix)
     matrix.sort_indices()
-    indices = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
     values = torch.from_numpy(matrix.data.astype(np.float32))
-    return torch.sparse_csr_tensor(*indices, values, size=matrix.shape, check_invariants=False)
+    return torch.sparse_csr_tensor(starts, columns, values, size=matrix.shape, check_invariants=False)
 
 
 def blocks(rows: Tensor, size: int = BLOCK) -> tuple[Tensor, ...]:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ..ranking.rows import RankedRow
     from ..studies.tables import StudyResult
 
-OWN_MODELS = "hilbert, trace, best, whole, whole-popular, full, factor, prodige"
+OWN_MODELS = "auto, hilbert, trace, best, whole, whole-popular, full, factor, prodige"
 BASELINES = "popularity, neighbours, ease, edlae, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), or rows chosen with --row"
 KEPT = "finished units are kept in {}, the same command does the rest"
@@ -108,7 +108,7 @@ def rank(
             help=f"How many columns of each row; also the k of P(top k). [default: {TOP}, or all if there are fewer]"
         ),
     ] = None,
-    model: Annotated[str, Option(help=f"One of: {OWN_MODELS}, {BASELINES}.")] = "trace",
+    model: Annotated[str, Option(help=f"One of: {OWN_MODELS}, {BASELINES}.")] = "auto",
     negatives: Annotated[
         int | None, Option(help="Sets of sampled negatives, whose scores are averaged. [default: 5]")
     ] = None,

@@ -37,6 +37,7 @@ from ...storage.archive import read, wrap_storage_errors, write
 from ...storage.fields import Budget, Fields, Spending
 from ...storage.posteriors import describe_posterior, restore_posterior
 from ...tensor_checks import check_index, check_list
+from ..auto.fit import Assessment, AutoRanker
 from ..tables.link_set import LinkSet
 from ..tuning.settings import DEFAULT_MODEL, MAX_SETS, OF_ONE_LIST, TOP, FitSettings
 from ..tuning.tune import MODELS, REGISTRY, WITH_PATH, family_of, fit, takes_negatives, tune
@@ -53,9 +54,10 @@ class Mixture(AveragedRanker):
 
     @property
     def has_uncertainty(self) -> bool:
-        """Whether every ranker is a posterior with a covariance."""
+        """Whether every ranker is a posterior with a covariance, or ``auto``."""
         return all(
-            isinstance(part, GaussianPosterior) and not isinstance(part.conditional, NoCovariance)
+            isinstance(part, AutoRanker)
+            or (isinstance(part, GaussianPosterior) and not isinstance(part.conditional, NoCovariance))
             for part in self.posteriors
         )
 
@@ -66,6 +68,17 @@ class Mixture(AveragedRanker):
         for part in self.posteriors[1:]:
             total = total + part.scores(rows)
         return total / len(self.posteriors)
+
+    def uncertainty(
+        self, row: int, k: int, cols: Tensor, *, step: Callable[[], object] | None = None, **options: Any
+    ) -> tuple[Tensor, Tensor]:
+        """(Q,) P(in the top k) and (Q,) standard deviation of some columns of a row."""
+        if len(self.posteriors) == 1 and isinstance(self.posteriors[0], AutoRanker):
+            chance, deviation = self.posteriors[0].uncertainty(row, k, **options)
+            if step is not None:
+                step()
+            return chance[cols], deviation[cols]
+        return self.top_probability(row, k, step=step, **options)[cols], self.std(row, cols).cpu()
 
     def std(self, row: int, cols: Any) -> Tensor:
         """(Q,): standard deviations of a row's scores."""
@@ -110,6 +123,7 @@ class Prioritiser:
     :param setting: its settings, in words.
     :param source: where the links come from.
     :param choice: the validation that chose strength and trace share, where there was one; not saved.
+    :param assessment: how ``auto`` ranks held-out links, beside baselines; not saved.
     """
 
     rankers: tuple[Ranker, ...]
@@ -122,6 +136,7 @@ class Prioritiser:
     setting: str
     source: str = ""
     choice: Choice | None = None
+    assessment: Assessment | None = None
 
     @cached_property
     def mixture(self) -> Mixture:
@@ -183,8 +198,9 @@ class Prioritiser:
                     std = chance = None
                     if samples and len(order):
                         exclude = None if include_known else self.known
-                        chance = self.mixture.top_probability(row, top, exclude=exclude, step=bar.update, **samples)
-                        chance, std = chance[order], self.mixture.std(row, order).cpu()
+                        chance, std = self.mixture.uncertainty(
+                            row, top, order, exclude=exclude, step=bar.update, **samples
+                        )
                     yield RankedRow(
                         row=row,
                         row_id=self.row_ids[row],
@@ -286,7 +302,8 @@ def fit_prioritiser(
     """Fit a model to all links, once for each set of sampled negatives; settings not given are chosen by validation.
 
     :param link_set: links, graphs, ids and names.
-    :param model: ``trace`` (TraceGP, trace norm alone), ``best`` (trace share chosen), ``whole`` (whole lists, no
+    :param model: ``auto`` (a sum of terms, weighed by held-out links: the default), ``trace`` (TraceGP, trace norm
+        alone), ``best`` (trace share chosen), ``whole`` (whole lists, no
         negatives sampled), ``hilbert`` (no trace norm), ``full`` (FullGP), ``factor`` (FactorGP), ``prodige``
         (PairwiseSVM), or a baseline of ``MODELS``.
     :param negatives: how many sets, 5 when left out and 10,000 at most; scores are averaged over them. For models that
@@ -344,9 +361,10 @@ def fit_prioritiser(
         **{name: getattr(link_set, name) for name in NAMES},
         known=links,
         model=model,
-        setting=tuned.setting.text,
+        setting=rankers[0].summary() if isinstance(rankers[0], AutoRanker) else tuned.setting.text,
         source=link_set.source,
         choice=tuned.choice,
+        assessment=rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None,
     )
 
 

@@ -26,7 +26,7 @@ from ...errors import InputError
 from ...hyperparameters.splits import NegativeSets
 from ...models.trace_gp import path_strengths
 
-DEFAULT_MODEL = "trace"
+DEFAULT_MODEL = "auto"
 # what one ranked list changes of the defaults of a study, which repeats the paper: half the fits and a shorter path
 OF_ONE_LIST = {"negative_sets": 5, "strengths": 12, "lowest": 0.02}
 TOP = 20  # columns of a ranked list, and the k of P(top k)

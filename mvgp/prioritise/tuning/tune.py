@@ -26,6 +26,7 @@ from ...models.pairwise_svm import PairwiseSVM
 from ...models.trace_gp import TraceGP
 from ...priors.matrix_gp import MatrixGP
 from ...priors.means import PopularityMean
+from ..auto.fit import Auto
 from ..baselines.candidates import BASELINE_NAMES, candidates
 from ..tables.link_set import LinkSet
 from .settings import DTYPES, FitSettings
@@ -99,12 +100,17 @@ def _prodige(settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
     return [(f"cost {cost:g}", PairwiseSVM(prior, cost=cost, solver="newton")) for cost in settings.costs]
 
 
+def _auto(settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
+    return [("weights learned on held-out links", Auto(link_set, settings.metric, seed=seed))]
+
+
 def _baseline(name: str, settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
     return [(repr(recipe), recipe) for recipe in candidates(name, link_set, seed=seed)]
 
 
 _path = partial(Model, posterior=True, calibrated=True)
 REGISTRY: dict[str, Model] = {
+    "auto": Model("a sum of terms, weighed by held-out links", "links", grid=_auto, posterior=True),
     "hilbert": _path("TraceGP without a trace norm", "sampled negatives", lambda settings: (0.0,)),
     "trace": _path("TraceGP, the trace norm alone", "sampled negatives", lambda settings: (1.0,)),
     "best": _path("TraceGP, trace share chosen", "sampled negatives", lambda settings: settings.trace_shares),
