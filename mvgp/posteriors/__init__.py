@@ -4,7 +4,7 @@ from .all_cells import VarianceEstimate
 from .factor import FactorPosterior
 from .fantasies import Fantasies
 from .gaussian import FullPosterior, GaussianPosterior, TracePosterior
-from .ranks import Joint
+from .joint import Joint
 from .trace_sum import TraceSumPosterior, TraceTerm
 
 __all__ = [

@@ -14,8 +14,8 @@ from ..errors import InputError, SizeError
 from ..linalg.pairs import PairIndex
 from .covariance import PosteriorCovariance
 from .gaussian import GaussianPosterior
+from .joint import Joint
 from .query import LowRankCoefficients, Query
-from .ranks import Joint
 from .system import VarianceMethod
 
 
