@@ -1,6 +1,7 @@
 """Posteriors: objects that answer questions about every cell of the matrix."""
 
 from .all_cells import VarianceEstimate
+from .candidates import RowSamples
 from .factor import FactorPosterior
 from .fantasies import Fantasies
 from .gaussian import FullPosterior, GaussianPosterior, TracePosterior
@@ -13,6 +14,7 @@ __all__ = [
     "FullPosterior",
     "GaussianPosterior",
     "Joint",
+    "RowSamples",
     "TracePosterior",
     "TraceSumPosterior",
     "TraceTerm",

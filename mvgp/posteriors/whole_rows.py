@@ -9,11 +9,11 @@ Given the first the covariance between rows m and m' is a function of the column
 .. math:: \Phi_{mm'}(x) = k_M(m, m')\, x - x^2\, k_m^T (x K_L + s)^{-1} k_{m'}
 
 with :math:`K_L` the row kernel among the listed rows and :math:`k_m` its column at row m. The inverse is a Chebyshev
-series in :math:`K_L`, the same powers for all x. As :math:`K_N` is a series in the graph's Laplacian, so are :math:`\Phi_{mm}`,
-its root, and :math:`\Phi_{mm'} / \Phi_{mm}^{1/2}`. The positives then are few observations of this process:
-:mod:`~mvgp.posteriors.row_samples` with :math:`R = \Phi_{mm}^{1/2}(K_N)` and columns
-:math:`U = (\Phi_{mm'} / \Phi_{mm}^{1/2})(K_N)_{:n}` for each positive (m', n). Positives in rows far from m are
-left out as there, with :math:`\max_x |\Phi|` in place of :math:`|k_M| \|K_N\|`.
+series in :math:`K_L`, the same powers for all x. As :math:`K_N` is a series in the graph's Laplacian, so are
+:math:`\Phi_{mm}`, its root, and :math:`\Phi_{mm'} / \Phi_{mm}^{1/2}`. The positives then are few observations of this
+process: :mod:`~mvgp.posteriors.row_samples` with :math:`R = \Phi_{mm}^{1/2}(K_N)` and columns
+:math:`U = (\Phi_{mm'} / \Phi_{mm}^{1/2})(K_N)_{:n}` for each positive (m', n). Positives in rows far from m are left
+out as there, with :math:`\max_x |\Phi|` in place of :math:`|k_M| \|K_N\|`.
 """
 
 from __future__ import annotations
