@@ -178,6 +178,8 @@ def _functions(
     base: _Base, whole: ChebyshevLinearOperator, phi: Tensor, kept: Tensor, slots: Tensor, cols: Tensor
 ) -> tuple[Tensor, Tensor]:
     """U (N, J), and Phi among the J positives; ``phi`` (n, R, R), ``slots`` and ``cols`` (J,) are those of each."""
+    if len(cols) == 0:
+        return whole.values.new_zeros(whole.matrix.size, 0), base.own.new_zeros(0, 0)
     of_row = base.to_row[:, kept] / base.own.sqrt().unsqueeze(1)  # (n, R)
     out = chebyshev.coefficients(of_row.mT)  # (R, n)
     within = chebyshev.coefficients(phi.movedim(0, -1))  # (R, R, n)
