@@ -71,7 +71,8 @@ def _whole_list_row(lists: WholeListCovariance, query: Query) -> RowSampler | No
         return None
     cells = len(lists._listed) * lists.pairs.shape[1]
     if lists.weight == 1:
-        return plain_sampler(short_series(base.operator(base.own.sqrt())), cells)
+        working = working_precision(base.col_op.dtype, noise, float(base.own.max()))
+        return plain_sampler(short_series(base.operator(base.own.sqrt()).to(working)), cells)
     return _given_positives(lists, base, noise / (1 - lists.weight), cells)
 
 

@@ -95,6 +95,7 @@ def decided(spread):
     return mvgp.FullGP(mvgp.MatrixGP(rows, cols), likelihood).fit(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.3, 5.0])
 def test_contenders_and_everybody_agree_and_say_how_they_were_drawn(spread):
     posterior, k, count = decided(spread), 10, 4000
