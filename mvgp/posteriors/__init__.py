@@ -1,11 +1,11 @@
 """Posteriors: objects that answer questions about every cell of the matrix."""
 
 from .all_cells import VarianceEstimate
-from .candidates import RowSamples
 from .factor import FactorPosterior
 from .fantasies import Fantasies
 from .gaussian import FullPosterior, GaussianPosterior, TracePosterior
 from .joint import Joint
+from .tables import RowSamples
 from .trace_sum import TraceSumPosterior, TraceTerm
 
 __all__ = [

@@ -30,9 +30,9 @@ from ...errors import InputError, SizeError, StorageError
 from ...hyperparameters.records import AveragedRanker
 from ...hyperparameters.validation import Choice
 from ...metrics.ranking import Ranker, TaskItems
-from ...posteriors.candidates import STD_ACCURACY
 from ...posteriors.covariance import NoCovariance
 from ...posteriors.gaussian import GaussianPosterior, ScalablePosterior
+from ...posteriors.ranks import STD_ACCURACY
 from ...storage.archive import read, wrap_storage_errors, write
 from ...storage.fields import Budget, Fields, Spending
 from ...storage.posteriors import describe_posterior, restore_posterior
