@@ -180,13 +180,13 @@ def count_for(function: Callable[[Tensor], Tensor], tolerance: float) -> int:
     )
 
 
-def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor) -> Tensor:
-    """(N, C): sum_k c_k T_k(S) X for X (N, C) and a series (n,) or, for each column, (n, C); in blocks of columns."""
+def apply(matrix: SymmetricCSR, series: Tensor, dense: Tensor, width: int = NARROW) -> Tensor:
+    """(N, C): sum_k c_k T_k(S) X for X (N, C) and a series (n,) or, for each column, (n, C); ``width`` at a time."""
     out = torch.empty_like(dense, memory_format=torch.contiguous_format)
     # plain numbers are added faster than 0-dimensional tensors, which only gradients need
     numbers = series.tolist() if series.dim() == 1 and not series.requires_grad else None
-    for start in range(0, dense.shape[1], NARROW):
-        part = slice(start, start + NARROW)
+    for start in range(0, dense.shape[1], width):
+        part = slice(start, start + width)
         own = series[:, part] if series.dim() == 2 else series
         total = dense.new_zeros(dense.shape[0], dense[:, part].shape[1])
         for k, term in enumerate(polynomials(matrix, dense[:, part], len(series) - 1)):

@@ -4,7 +4,8 @@ from .all_cells import VarianceEstimate
 from .factor import FactorPosterior
 from .fantasies import Fantasies
 from .gaussian import FullPosterior, GaussianPosterior, TracePosterior
-from .ranks import Joint
+from .joint import Joint
+from .tables import RowSamples
 from .trace_sum import TraceSumPosterior, TraceTerm
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "FullPosterior",
     "GaussianPosterior",
     "Joint",
+    "RowSamples",
     "TracePosterior",
     "TraceSumPosterior",
     "TraceTerm",

@@ -26,8 +26,8 @@ from ..linalg.sums import Operators, Terms, as_terms, grid_covariance, sum_bound
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import check_right, check_samples
+from .joint import Joint, check_joint_size, joint_covariance
 from .query import Query
-from .ranks import Joint, check_joint_size, joint_covariance
 from .system import ObservedSystem, VarianceMethod, covariance_blocks, pair_variance, right_sides
 
 ACCURACY = 0.01  # relative, of a variance given whole lists, unless another one is requested
@@ -84,7 +84,7 @@ class ConditionalCovariance(ObservedSystem):
         return pair_variance(self, query, method, accuracy)
 
     def joint(self, query: Query) -> Joint:
-        """S at the query's cells as a dense matrix; see :mod:`~mvgp.posteriors.ranks`."""
+        """S at the query's cells as a dense matrix; see :mod:`~mvgp.posteriors.joint`."""
         return joint_covariance(self, query)
 
     def sample(self, query: Query, num_samples: int, generator: torch.Generator | None = None) -> Tensor:

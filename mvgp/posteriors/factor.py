@@ -14,9 +14,9 @@ from ..errors import InputError, SizeError
 from ..linalg.pairs import PairIndex
 from .covariance import PosteriorCovariance
 from .gaussian import GaussianPosterior
+from .joint import Joint
 from .predictive import Predictions
 from .query import LowRankCoefficients, Query
-from .ranks import Joint
 from .system import VarianceMethod
 
 

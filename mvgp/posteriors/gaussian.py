@@ -42,9 +42,10 @@ from ..tensor_checks import check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
 from .explain import Duals, Explanation, explain_cell
+from .joint import Joint
 from .predictive import Predictions
 from .query import LINE_BATCH, Coefficients, Query, pair_means
-from .ranks import Joint, RankQueries
+from .ranks import RankQueries
 from .sums import TermMean, make_query
 from .system import VarianceMethod
 from .updates import NewObservations
@@ -59,9 +60,8 @@ class GaussianPosterior(RankQueries, NewObservations):
     cells; answers have the shape of the cells, (1,) for two numbers. For kernels with inputs, ``row_inputs`` and
     ``col_inputs`` (q, d) ask about new rows and columns; positions then count within the new inputs. Inputs (..., q, d)
     are batches, which broadcast with all but the last dimension of the positions. Under a sum of terms they are inputs
-    for all terms, or a list with an entry for each (None for a term on nodes whose own positions are meant).
-
-    Answers carry gradients to new inputs that require them; a posterior is constant in its hyperparameters.
+    for all terms, or a list with an entry for each (None for a term on nodes whose own positions are meant). Answers
+    carry gradients to new inputs that require them; a posterior is constant in its hyperparameters.
 
     :param prior: a copy of the prior as it was when fitted; if it takes gradients, a snapshot of it is kept.
     :param ops: its covariances (K_M, K_N), or such a pair for each term of a sum.

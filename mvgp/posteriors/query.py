@@ -227,13 +227,6 @@ class Query:
         """(Q, Q): the prior's covariance among the cells, lazy."""
         return PairLinearOperator(self.row_side.covariance(), self.col_side.covariance(), self.pairs)
 
-    def covariance_columns(self, where: slice) -> Tensor:
-        """(Q, q): the prior's covariance between all the cells and those at ``where``."""
-        part, pairs = self.pairs[where], self.pairs
-        of_rows = columns(self.row_side.covariance(), part.active_rows)[:, part.local_rows]  # (M*, q)
-        of_cols = columns(self.col_side.covariance(), part.active_cols)[:, part.local_cols]  # (N*, q)
-        return of_rows[pairs.rows] * of_cols[pairs.cols]
-
     def cross(self, observed: PairIndex) -> LinearOperator:
         """(Q, T): the prior's covariance between the cells and the observed ones, K_*T, lazy."""
         return PairLinearOperator(self.row_side.cross(), self.col_side.cross(), self.pairs, observed)

@@ -2,126 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal
 
 import torch
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from ..checks import check_between, check_generator, check_positive, check_seed, check_whole_number, without_gradient
+from ..checks import check_between, check_choice, check_positive, check_seed, check_whole_number, without_gradient
 from ..data.positive_unlabelled import positive_pairs
-from ..errors import InputError, NotPositiveSemidefiniteError, SizeError
-from ..linalg.cost import Limits
+from ..errors import InputError
+from ..linalg.chebyshev import ChebyshevLinearOperator
+from ..linalg.spectra import spectral_bounds
 from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values, refuse_where
+from .contenders import Contenders, narrow
+from .covariance import ConditionalCovariance, WholeListCovariance, unscaled
+from .joint import Joint
 from .query import Query
-from .system import FACTOR_BATCH, ObservedSystem, covariance_blocks, nearest_observations, right_sides
-from .tables import TestPlan, TopTable, plan_tests
+from .tables import RowSamples, TestPlan, TopTable, plan_tests
+from .whole_rows import row_sampler
 
+RankMethod = Literal["auto", "joint", "row", "contenders"]
 STD_ACCURACY = 0.01  # of the standard deviations in a table, where exact ones would take long
-SINGLE_FROM = 4096  # cells from which a joint covariance is formed and factored in single precision
-
-
-@dataclass(frozen=True)
-class Joint:
-    """A dense covariance of Q cells.
-
-    :param matrix: (Q, Q).
-    :param observations: how many observations it is conditioned on: the nearest ones, when not all. Leaving out
-        the rest makes it larger, never smaller.
-    :param size: the largest variance it was computed from, that of the prior; its rounding errors are of this size.
-    :param mean: (Q,) of the entries; None stands for 0.
-    """
-
-    matrix: Tensor
-    observations: int
-    size: float = 0.0
-    mean: Tensor | None = None
-
-    def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """(num_samples, Q): joint samples of the entries."""
-        num_samples, generator = check_samples(num_samples, len(self.matrix)), check_generator(generator)
-        root = _root(self.matrix, self.size)
-        noise = torch.randn(root.shape[1], num_samples, generator=generator, dtype=root.dtype, device=root.device)
-        drawn = (root @ noise).mT
-        return drawn if self.mean is None else self.mean.to(drawn) + drawn
-
-
-def joint_covariance(system: ObservedSystem, query: Query) -> Joint:
-    r""":math:`K_{**} - H^T H` with :math:`H = L^{-1} K_{T*}` and L the factor of :math:`K_{TT} + D`."""
-    check_joint_size(query, system.limits)
-    if query.carries_gradient:
-        matrix = covariance_blocks(system, query.joined()).squeeze(0)
-        return Joint(matrix, len(system.pairs))
-    closed = system.closed_form
-    if closed is not None and not query.is_new and len(query.pairs.active_rows) == 1:
-        weights = closed.row_vectors[query.pairs.active_rows[0]].square() @ closed.spectrum  # (S,)
-        vectors = closed.col_vectors[query.pairs.cols]  # (Q, S)
-        return Joint((vectors * weights) @ vectors.mT, len(system.pairs))
-    if len(system.pairs) > system.limits.dense:
-        system = system.restricted(nearest_observations(system, query, system.limits.joint_nearest))
-    working = torch.float32 if len(query) >= SINGLE_FROM else system.noise.dtype
-    matrix = _prior(query, working)
-    size = float(matrix.diagonal().amax()) if len(matrix) else 0.0
-    half = matrix.new_empty(0, len(query))  # H (T, Q), or a few more rows
-    for where, rhs in right_sides(system, query, FACTOR_BATCH):
-        part = system.half_solve(rhs).to(working)
-        half = half if len(half) == len(part) else half.new_empty(len(part), len(query))
-        half[:, where] = part
-    matrix.addmm_(half.mT, half, alpha=-1)
-    return Joint(matrix, len(system.pairs), size)
-
-
-def check_joint_size(query: Query, limits: Limits) -> None:
-    """Refuse more cells than a dense covariance is formed for."""
-    if len(query) > limits.joint_cells:
-        raise SizeError(f"a joint covariance is formed for up to {limits.joint_cells:,} cells, got {len(query):,}")
-
-
-def _prior(query: Query, dtype: torch.dtype) -> Tensor:
-    """(Q, Q): the prior's covariance, some columns at a time, so that nothing else of this size is needed."""
-    out = torch.empty(len(query), len(query), dtype=dtype, device=query.pairs.rows.device)
-    for start in range(0, len(query), FACTOR_BATCH):
-        where = slice(start, start + FACTOR_BATCH)
-        out[:, where] = query.covariance_columns(where)
-    return out
-
-
-def _root(matrix: Tensor, size: float) -> Tensor:
-    """(Q, R) with root root^T = ``matrix`` up to rounding: Cholesky's, or by eigenpairs where that is singular.
-
-    Eigenpairs of a singular matrix have no gradient; where one is wanted gpytorch's jitter is added, and it warns.
-
-    :param size: of the numbers that ``matrix`` is a difference of, when larger than itself.
-    """
-    if matrix.requires_grad:
-        factor: Tensor = psd_safe_cholesky(matrix)
-        return factor
-    chol, info = torch.linalg.cholesky_ex(matrix)
-    if info == 0:
-        return chol
-    lift = 10 * len(matrix) * torch.finfo(matrix.dtype).eps * max(size, float(matrix.diagonal().amax()))
-    if len(matrix) > SINGLE_FROM:
-        chol, info = torch.linalg.cholesky_ex(matrix.diagonal_scatter(matrix.diagonal() + lift))
-        if info == 0:
-            return chol
-        raise NotPositiveSemidefiniteError(
-            f"the posterior covariance of {len(matrix)} cells is not positive semi-definite in {matrix.dtype} (pivot "
-            f"{int(info)}); raise the noise, or ask about fewer cells, for which double precision is used"
-        )
-    values, vectors = torch.linalg.eigh(matrix)
-    if values[0] < -max(lift, 1e-12):
-        least = values[0].item()
-        raise NotPositiveSemidefiniteError(
-            f"the posterior covariance of {len(matrix)} cells has an eigenvalue of {least:.3g}; raise the noise"
-        )
-    return vectors * values.clamp_min(0).sqrt()
+SMALL_ROW = 512  # candidates whose joint covariance is formed without a look at anything faster
 
 
 class RankQueries:
-    """Questions about one row, answered from the joint posterior of its candidates, which is formed for each question.
+    """Questions about one row, answered from joint samples of its candidates, which are drawn for each question.
 
-    Where more than some 10,000 pairs were observed it is conditioned on those nearest to the row.
+    ===============  ==============================================================================================
+    method           how
+    ===============  ==============================================================================================
+    ``joint``        a dense covariance of all candidates; given the nearest observations where there are more than
+                     some 10,000
+    ``row``          :mod:`~mvgp.posteriors.row_samples`: products with the root of the column kernel, which has to be
+                     that of a graph or of low rank
+    ``contenders``   a dense covariance of those who can reach the top k, :mod:`~mvgp.posteriors.contenders`
+    ``auto``         ``joint`` for up to 512 candidates; for more ``row`` where it is offered, ``contenders`` (or
+                     ``joint``, if all ranks are asked for) elsewhere
+    ===============  ==============================================================================================
     """
 
     @without_gradient
@@ -136,6 +55,8 @@ class RankQueries:
         seed: int = 0,
         row_inputs: Any = None,
         col_inputs: Any = None,
+        method: RankMethod = "auto",
+        epsilon: float = 1e-3,
     ) -> TopTable:
         """The k best items of a row by posterior mean, each with its standard deviation and P(in the top k).
 
@@ -150,6 +71,8 @@ class RankQueries:
         :param seed: of the samples; other random numbers are left alone.
         :param row_inputs: (q, d) new rows, in place of the prior's; ``row`` then counts within them.
         :param col_inputs: (q, d) new items, in place of the prior's; ``exclude`` is then a pair (rows, cols).
+        :param method: how the samples are drawn, see the table above.
+        :param epsilon: largest probability that an item which was dropped as no contender is in the top k.
 
         Example:
             >>> import gpytorch, mvgp, torch
@@ -163,17 +86,18 @@ class RankQueries:
         """
         places, share = check_whole_number(k, "k"), check_between(level, "level")
         line = _Row(self, row, exclude, row_inputs, col_inputs)
-        samples = line.samples(num_samples, seed)
+        drawn = line.draw(num_samples, seed, method, places, epsilon)
         best = line.mean.argsort(descending=True, stable=True)[:places]
         chosen, at = line.items[best], line.rows[best]
-        low, high = rank_interval(samples, share, best)
+        here = torch.searchsorted(drawn.items, chosen)  # the leaders are contenders
+        low, high = rank_interval(drawn.values, share, here)
         names = getattr(exclude, "col_names", None)
         return TopTable(
             items=chosen,
             names=None if names is None else tuple(names[item] for item in chosen.tolist()),
             mean=line.mean[best],
             std=line.posterior.variance(at, chosen, accuracy=STD_ACCURACY, **line.inputs).sqrt(),
-            top_probability=top_probability(samples, places)[best],
+            top_probability=top_probability(drawn.values, places)[here],
             rank_low=low,
             rank_high=high,
             k=places,
@@ -191,11 +115,50 @@ class RankQueries:
         seed: int = 0,
         row_inputs: Any = None,
         col_inputs: Any = None,
+        method: RankMethod = "auto",
+        epsilon: float = 1e-3,
     ) -> Tensor:
-        """(N,): P(in the top k) of every item of a row; 0 for excluded ones. Arguments as for :meth:`top`."""
+        """(N,): P(in the top k) of every item of a row; 0 for excluded ones and for those who are no contenders.
+
+        Arguments as for :meth:`top`. :meth:`row_samples` says how the samples behind it were drawn.
+        """
         places = check_whole_number(k, "k")
         line = _Row(self, row, exclude, row_inputs, col_inputs)
-        return line.spread(top_probability(line.samples(num_samples, seed), places))
+        drawn = line.draw(num_samples, seed, method, places, epsilon)
+        return line.spread(top_probability(drawn.values, places), drawn.items)
+
+    @without_gradient
+    def row_samples(
+        self,
+        row: Any,
+        num_samples: int = 1000,
+        *,
+        k: int | None = None,
+        exclude: Any = None,
+        seed: int = 0,
+        row_inputs: Any = None,
+        col_inputs: Any = None,
+        method: RankMethod = "auto",
+        epsilon: float = 1e-3,
+    ) -> RowSamples:
+        """Joint samples of the candidates of a row, or of those who can reach its top k, and how they were drawn.
+
+        :param k: of the top, for contenders; all candidates are sampled when left out. Others as for :meth:`top`.
+
+        Example:
+            >>> import gpytorch, mvgp, torch
+            >>> from mvgp.kernels import PrecomputedKernel
+            >>> two, four = (PrecomputedKernel(torch.eye(size, dtype=torch.float64)) for size in (2, 4))
+            >>> data = mvgp.ObservedMatrix([0, 0, 0], [0, 1, 2], [30.0, -30.0, 0.0], (2, 4))
+            >>> model = mvgp.FullGP(mvgp.MatrixGP(two, four), gpytorch.likelihoods.GaussianLikelihood().double())
+            >>> drawn = model.fit(data).row_samples(0, k=1, method="contenders")
+            >>> drawn.items.tolist(), drawn.candidates, drawn.dropped < 1e-3
+            ([0], 4, True)
+
+        """
+        places = None if k is None else check_whole_number(k, "k")
+        line = _Row(self, row, exclude, row_inputs, col_inputs)
+        return line.draw(num_samples, seed, method, places, epsilon)
 
     @without_gradient
     def rank_interval(
@@ -208,12 +171,13 @@ class RankQueries:
         seed: int = 0,
         row_inputs: Any = None,
         col_inputs: Any = None,
+        method: RankMethod = "auto",
     ) -> tuple[Tensor, Tensor]:
         """(N,) and (N,): best and worst rank of a credible interval of every item of a row; 0 for excluded ones."""
         share = check_between(level, "level")
         line = _Row(self, row, exclude, row_inputs, col_inputs)
-        low, high = rank_interval(line.samples(num_samples, seed), share)
-        return line.spread(low), line.spread(high)
+        low, high = rank_interval(line.draw(num_samples, seed, method).values, share)
+        return line.spread(low, line.items), line.spread(high, line.items)
 
     @without_gradient
     def expected_hits(
@@ -271,7 +235,7 @@ class RankQueries:
         places, number = check_whole_number(k, "k"), check_whole_number(count, "count")
         noise = None if noise is None else check_positive(noise, "noise")
         line = _Row(self, row, exclude, row_inputs, col_inputs)
-        at_top = top_probability(line.samples(num_samples, seed), places)
+        at_top = top_probability(line.draw(num_samples, seed, "joint").values, places)
         error = float(line.posterior.conditional.noise.min()) if noise is None else noise
         names = getattr(exclude, "col_names", None)
         return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, number, places, names)
@@ -295,20 +259,86 @@ class _Row:
         self.items = candidates(at, exclude, shape).to(posterior.device)  # (C,)
         self.rows = torch.full_like(self.items, at)  # (C,)
         self.mean = posterior.mean(self.rows, self.items, **self.inputs)  # (C,)
-        self.joint: Joint = posterior.joint(self.rows, self.items, **self.inputs)
+        self._query: Query = query.cells(self.rows, self.items)
         self._width = shape[1]
 
-    def samples(self, num_samples: int, seed: int) -> Tensor:
-        """(S, C)"""
-        count = check_samples(num_samples, len(self.items))
-        generator = torch.Generator(self.items.device).manual_seed(check_seed(seed))
-        return self.joint.sample(count, generator).to(self.mean)
+    @cached_property
+    def joint(self) -> Joint:
+        """Of all candidates."""
+        joint: Joint = self.posterior.joint(self.rows, self.items, **self.inputs)
+        return joint
 
-    def spread(self, values: Tensor) -> Tensor:
-        """(N,): values (C,) of the candidates, 0 elsewhere."""
+    def draw(
+        self, num_samples: int, seed: int, method: RankMethod, k: int | None = None, epsilon: float = 1e-3
+    ) -> RowSamples:
+        """Samples of the candidates, or of contenders for the top k; see :class:`RankQueries` for the methods."""
+        check_choice(method, "method", ("auto", "joint", "row", "contenders"))
+        epsilon = check_between(epsilon, "epsilon")
+        count, size = check_samples(num_samples, len(self.items)), len(self.items)
+        generator = torch.Generator(self.items.device).manual_seed(check_seed(seed))
+        if method == "contenders" and k is None:
+            raise InputError("method: 'contenders' is about the top k, and all items are asked for; use 'auto'")
+        conditional = self.posterior.conditional
+        if method == "row" or (method == "auto" and size > SMALL_ROW):
+            sampler = row_sampler(conditional, self._query)
+            if sampler is not None:
+                drawn = sampler.sample(count, generator)[:, self.items].to(self.mean).add_(self.mean)
+                given = sampler.observations, sampler.left_out
+                return RowSamples(self.items, drawn, size, "row", 0.0, *given)
+            if method == "row":
+                raise InputError(
+                    "method: 'row' needs a column kernel of a graph or of low rank, the prior's own items, and not too "
+                    "many observations near the row; use 'auto'"
+                )
+        if method == "joint" or k is None or (method == "auto" and size <= SMALL_ROW):
+            drawn = self.joint.sample(count, generator).to(self.mean)
+            return self._given(self.items, drawn, "joint", 0.0, self.joint)
+        chosen = self._contenders(k, epsilon)
+        items, mean = self.items[chosen.items], self.mean[chosen.items]
+        joint = conditional.joint(self._query.part(chosen.items))
+        drawn = joint.sample(count, generator).to(mean) + mean
+        return self._given(items, drawn, "contenders", chosen.dropped, joint)
+
+    def _given(self, items: Tensor, drawn: Tensor, method: str, dropped: float, joint: Joint) -> RowSamples:
+        inner = unscaled(self.posterior.conditional)[0]
+        whole = not isinstance(inner, WholeListCovariance) and joint.observations == len(inner.pairs)
+        left_out = 0.0 if whole else None
+        return RowSamples(items, drawn, len(self.items), method, dropped, joint.observations, left_out)
+
+    def _contenders(self, k: int, epsilon: float) -> Contenders:
+        """By the prior's standard deviations, then by those of the posterior for who is left."""
+        inner, scale = unscaled(self.posterior.conditional)
+
+        def before(which: Tensor) -> Tensor:
+            return (scale * _prior_bound(self._query.part(which))).sqrt()
+
+        def after(which: Tensor) -> Tensor:
+            return (scale * inner.variance(self._query.part(which), accuracy=STD_ACCURACY)).sqrt()
+
+        bounds: list[Callable[[Tensor], Tensor]] = [before, after]
+        if isinstance(inner, WholeListCovariance):
+            bounds = [before]  # its variances take longer than the samples
+        elif not isinstance(inner, ConditionalCovariance):
+            bounds = [after]
+        return narrow(self.mean, k, epsilon, bounds)
+
+    def spread(self, values: Tensor, items: Tensor) -> Tensor:
+        """(N,): values (C,) of ``items`` (C,), 0 elsewhere."""
         out = torch.zeros(self._width, dtype=values.dtype, device=values.device)
-        out[self.items] = values
+        out[items] = values
         return out
+
+
+def _prior_bound(query: Query) -> Tensor:
+    """(Q,): at least the prior's variance; the diagonal of a series is dear, a bound of its eigenvalues is not."""
+    total: Any = 0.0
+    for part in query.parts:
+        col = part.col_side
+        series = not col.is_new and isinstance(col.op, ChebyshevLinearOperator)
+        of_cols = spectral_bounds(col.op)[1] if series else col.diagonal(part.pairs.cols)
+        total = total + part.row_side.diagonal(part.pairs.rows) * of_cols
+    bound: Tensor = total
+    return bound
 
 
 def candidates(row: int, exclude: Any, shape: tuple[int, int]) -> Tensor:
@@ -332,10 +362,16 @@ def top_probability(samples: Any, k: int) -> Tensor:
     drawn, places = _samples(samples), check_whole_number(k, "k")
     if places >= drawn.shape[1]:
         return torch.ones(drawn.shape[1], dtype=torch.float64, device=drawn.device)
-    last = drawn.topk(places, dim=1).values[:, -1:]  # (S, 1) the score on place k
-    above, level = drawn > last, drawn == last
-    share = (places - above.sum(1, keepdim=True)).double() / level.sum(1, keepdim=True)  # (S, 1) in (0, 1]
-    return (above.sum(0) + (share * level).sum(0)) / len(drawn)
+    found = drawn.topk(places + 1, dim=1)
+    tied = found.values[:, -2] == found.values[:, -1]  # (S,) whether the last place is shared with somebody outside
+    total = torch.bincount(found.indices[~tied, :places].flatten(), minlength=drawn.shape[1]).double()
+    if tied.any():
+        some = drawn[tied]
+        last = found.values[tied, -1:]  # (S', 1) the score on place k
+        above, level = some > last, some == last
+        share = (places - above.sum(1, keepdim=True)).double() / level.sum(1, keepdim=True)  # (S', 1) in (0, 1]
+        total += above.sum(0) + (share * level).sum(0)
+    return total / len(drawn)
 
 
 def rank_interval(samples: Any, level: float = 0.9, items: Any = None) -> tuple[Tensor, Tensor]:

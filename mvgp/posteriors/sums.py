@@ -95,11 +95,6 @@ class SumQuery(Query):
         """See :class:`Query`."""
         return CovarianceSumLinearOperator(*(part.covariance() for part in self.parts))
 
-    def covariance_columns(self, where: slice) -> Tensor:
-        """See :class:`Query`."""
-        first, *others = (part.covariance_columns(where) for part in self.parts)
-        return sum(others, first)
-
     def cross(self, observed: PairIndex) -> LinearOperator:
         """See :class:`Query`."""
         return CovarianceSumLinearOperator(*(part.cross(observed) for part in self.parts))

@@ -16,7 +16,7 @@ method       how                                                   for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal, Self, get_args
 
@@ -395,9 +395,14 @@ def nearest_observations(system: ObservedSystem, query: Query, count: int) -> Te
     observed = system.pairs
     if len(observed) <= count:
         return torch.arange(len(observed), device=observed.rows.device)
-    factors = [part.largest_factors() for part in query.parts]
+    return nearest_of(system, [part.largest_factors() for part in query.parts], count)
+
+
+def nearest_of(system: ObservedSystem, factors: Sequence[tuple[Tensor, Tensor]], count: int) -> Tensor:
+    """(J,) ascending: the same, given the largest factors (M,) and (N,) of each term."""
+    observed = system.pairs
     size = torch.stack([of_rows[observed.rows] * of_cols[observed.cols] for of_rows, of_cols in factors]).sum(0)
-    return (size / system.diagonal.sqrt()).topk(count).indices.sort().values
+    return (size / system.diagonal.sqrt()).topk(min(count, len(observed))).indices.sort().values
 
 
 def _allowed(share: float, above: Tensor, which: Tensor, low: Tensor) -> Tensor:

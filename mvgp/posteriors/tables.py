@@ -1,4 +1,4 @@
-r"""Tables of items of a row: the best ones, and those to measure next so that the top k becomes certain.
+r"""Answers about a row: samples, and tables of its best items and of those to measure next for a certain top k.
 
 With p the probability of an item to be in the top k, :math:`p (1 - p)` says how open that is. The uncertainty of the
 top is :math:`U = \sum_i p_i (1 - p_i) S_{ii}`: variances, weighted by how much depends on them. Measuring item j with
@@ -21,6 +21,33 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class RowSamples:
+    """Joint samples of a row, and how they were drawn.
+
+    :param items: (C,) the items that were sampled, ascending.
+    :param values: (S, C).
+    :param candidates: how many items could have been sampled.
+    :param method: ``joint``, ``row`` or ``contenders``.
+    :param dropped: bound on the probability that an item which was not sampled is in the top k.
+    :param observations: how many the samples are conditioned on.
+    :param left_out: bound on what the observations that were left out would take from any variance; None where nobody
+        knows, if some were left out.
+    """
+
+    items: Tensor
+    values: Tensor
+    candidates: int
+    method: str
+    dropped: float
+    observations: int
+    left_out: float | None
+
+    def __repr__(self) -> str:
+        count, size = self.values.shape
+        return f"RowSamples({count} samples of {size} of {self.candidates} items, {self.method})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
