@@ -34,7 +34,17 @@ EDGES = (1, 2, 6)  # known links from which a row is in the next group
 MIXTURE, POPULARITY = "mixture", "popularity"  # features beside those of the terms
 FLOOR = 0.3  # of the uniform distribution, below which the logarithm of a term does not go
 STEPS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of a weight, in standard deviations of the score so far
-SIGNED = (-1.0, -0.5, -0.2, -0.05, 0.05, 0.2, 0.5)  # the same for popularity, which can speak against a column
+SIGNED = (
+    -1.0,
+    -0.5,
+    -0.2,
+    -0.1,
+    -0.05,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+)  # the same for popularity, which can speak against a column
 GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
 START, START_LINKS = Term(BOTH, PROPAGATION).name, 100.0  # propagation counts for so many held-out links
 PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
@@ -290,7 +300,7 @@ class ClosedSample:
         candidates = 1 / self.chances[-1].amax(1, keepdim=True)  # the uniform distribution is 1 over their number
         features = {MIXTURE: log_ratio(mixed, candidates), POPULARITY: self.popularity}
         for at, name in enumerate(self.names):
-            if name.startswith(POPULAR) and "+" not in name:
+            if name == POPULAR:
                 continue  # that is ``popularity`` itself
             features[name] = self.standard[at]
             features[f"log {name}"] = log_ratio(self.chances[at], candidates)
@@ -376,13 +386,14 @@ def _climb(
     scores = torch.stack([weight * features[name] for name, weight in start.items()]).sum(0)
     first, first_auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
 
-    def objective(scores: Tensor) -> Tensor:
-        """(R,) of each row, times the number of rows."""
+    def objective(scores: Tensor) -> tuple[Tensor, float]:
+        """(R,) of each row, times the number of rows, and the metric."""
         value, auc = sample.measure(scores, metric)
         each = len(weights) * weights * (value / max(first, 1e-6) + AUC_SHARE * auc)
-        return each - 10 * max(0.0, auc_floor - float((weights * auc).sum()))
+        short = max(0.0, auc_floor - float((weights * auc).sum()))
+        return each - 10 * short, float((weights * value).sum())
 
-    current = objective(scores)
+    current, reached = objective(scores)
     # a feature that hardly varies has nothing to add
     spreads = {name: float(feature[sample.inside].std()) for name, feature in features.items()}
     spreads = {name: spread for name, spread in spreads.items() if spread > 1e-3}
@@ -395,15 +406,17 @@ def _climb(
         for name in _promising(features, spreads, scores, size, objective):
             for share in SIGNED if name == POPULARITY else STEPS:
                 weight = share * size / spreads[name]
-                gain = objective(scores + weight * features[name]) - current  # (R,)
+                each, value = objective(scores + weight * features[name])
+                gain = each - current  # (R,)
                 error = float(gain.std()) / len(gain) ** 0.5
-                gains.append((float(gain.mean()) - ERRORS * error, name, weight))
-        best = max(gains)
-        if best[0] <= 0:
+                if value >= reached:  # a better AUC is not bought with the metric
+                    gains.append((float(gain.mean()) - ERRORS * error, name, weight))
+        best = max(gains, default=None)
+        if best is None or best[0] <= 0:
             break
         chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
         scores = scores + best[2] * features[best[1]]
-        current = objective(scores)
+        current, reached = objective(scores)
         value, auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
         trials.append({"rows": who, "step": step, "feature": best[1], "weight": best[2], metric: value, "AUC": auc})
     return {name: weight for name, weight in chosen.items() if not math.isclose(weight, 0.0)}, trials
@@ -414,11 +427,11 @@ def _promising(
     spreads: dict[str, float],
     scores: Tensor,
     size: float,
-    objective: Callable[[Tensor], Tensor],
+    objective: Callable[[Tensor], tuple[Tensor, float]],
 ) -> list[str]:
     """The features that gain most by a weight of middle size, and popularity, which may want one below 0."""
     gains = {
-        name: float(objective(scores + 0.2 * size / spread * features[name]).mean())
+        name: float(objective(scores + 0.2 * size / spread * features[name])[0].mean())
         for name, spread in spreads.items()
         if name != POPULARITY
     }

@@ -26,6 +26,7 @@ from .terms import POPULAR, SOURCES, TermBank, blocks
 HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
 GROUP_LIMIT = 300  # validation rows of each group that are looked at
 SAMPLE_BLOCK = 64  # samples of a row computed at a time
+REPEATS, ENOUGH_ROWS = 3, 500  # splits that are held out in turn, until so many rows can choose
 MIN_LINKS = 20  # held-out links below which nothing is chosen
 LITTLE = 0.05  # share of the evidence below which a source "matters little"
 
@@ -185,8 +186,8 @@ class Assessment:
 class Auto:
     """The recipe of the default model: learn the weights of all terms on held-out links, then use all links.
 
-    A tenth of the pairs and 15 % of the rows with all their links are held out. Two thirds of the rows with held-out
-    links choose the weights, the rest says how good the choice is.
+    A tenth of the pairs and 15 % of the rows with all their links are held out, up to three times where rows are few.
+    Two thirds of the rows choose the weights by their held-out links, the rest says how good the choice is.
 
     :param link_set: its graphs are used, its links are not.
     :param metric: what is optimised: "MAP@100", "AUC", or P, R, MAP, nDCG with another k.
@@ -236,33 +237,46 @@ class Auto:
 
     def _choose(self, links: PositiveUnlabelled, step: Callable[[], object]) -> tuple[Blend, Assessment | None]:
         began = time.perf_counter()
-        split = hold_out(links, self.seed)
-        if split is None or len(split.held_out) < MIN_LINKS:
+        splits = [split for at in range(REPEATS) if (split := hold_out(links, self.seed + at)) is not None]
+        if not splits or len(splits[0].held_out) < MIN_LINKS:
             return default_blend(TermBank(self.link_set, links, self.seed)), None
-        bank = TermBank(self.link_set, split.train, self.seed)
-        known = TaskItems(split.train, links.shape, "train")
-        held_out = TaskItems(split.held_out, links.shape, "held_out")
-        choosing, judging = validation_rows(known, held_out, self.seed)
-        floor = self._auc_floor(split, choosing)
+        judges = judging_rows(links.shape[0], self.seed)
+        first, floor = splits[0], 0.0
+        bank = TermBank(self.link_set, first.train, self.seed)
         sample = Sample(tuple(bank.terms), links.shape[1])
-        generator = torch.Generator().manual_seed(self.seed)
-        for rows in blocks(choosing):
-            labels = ~candidates(held_out, rows, links.shape[1])
-            open_ = candidates(known, rows, links.shape[1])
-            sample.add(bank.scores(rows), open_, labels, bank.counts, group_of(known.counts[rows]), generator)
+        for at, split in enumerate(splits):  # more splits where one has too few rows to choose by
+            own = bank if at == 0 else TermBank(self.link_set, split.train, self.seed)
+            if tuple(own.terms) == sample.names:
+                floor = max(floor, self._sample(sample, own, split, ~judges, self.seed + at))
+            if sum(len(groups) for groups in sample.groups) >= ENOUGH_ROWS:
+                break
         step()
+        if not sample.groups:
+            return default_blend(TermBank(self.link_set, links, self.seed)), None
         closed = sample.close()
         mixture, iterations = closed.mixture()
         weights, trials = select(closed, mixture, self.metric, auc_floor=floor, max_steps=self.max_steps)
         step()
         blend = Blend(tuple(bank.terms), mixture, weights)
         seconds = time.perf_counter() - began
-        if not self.assess or len(judging) == 0:
+        known, held_out = (TaskItems(part, links.shape, "links") for part in (first.train, first.held_out))
+        rows = validation_rows(known, held_out, judges, self.seed)
+        if not self.assess or len(rows) == 0:
             return blend, None
-        scores = self._assess(AutoRanker(bank, blend), split, judging)
+        scores = self._assess(AutoRanker(bank, blend), first, rows)
         step()
-        groups = group_of(known.counts[judging])
-        return blend, Assessment(self.metric, scores, groups, trials, iterations, seconds)
+        return blend, Assessment(self.metric, scores, group_of(known.counts[rows]), trials, iterations, seconds)
+
+    def _sample(self, sample: Sample, bank: TermBank, split: HeldOut, chosen: Tensor, seed: int) -> float:
+        """Add the rows of one split that choose to the sample; the AUC that baselines reach there, less its error."""
+        shape = bank.shape
+        known, held_out = (TaskItems(part, shape, "links") for part in (split.train, split.held_out))
+        rows = validation_rows(known, held_out, chosen, seed)
+        generator = torch.Generator().manual_seed(seed)
+        for part in blocks(rows):
+            labels, open_ = ~candidates(held_out, part, shape[1]), candidates(known, part, shape[1])
+            sample.add(bank.scores(part), open_, labels, bank.counts, group_of(known.counts[part]), generator)
+        return self._auc_floor(split, rows) if len(rows) else 0.0
 
     def _baselines(self) -> dict[str, Any]:
         graphs = self.link_set.row_graph, self.link_set.col_graph
@@ -324,17 +338,20 @@ def hold_out(links: PositiveUnlabelled, seed: int) -> HeldOut | None:
     return HeldOut(part(~held), part(held))
 
 
-def validation_rows(known: TaskItems, held_out: TaskItems, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows with held-out links: two thirds to choose by, one third to judge by; of each group a limited number."""
-    rows = held_out.counts.nonzero().squeeze(1)
+def judging_rows(num_rows: int, seed: int) -> Tensor:
+    """(M,) bool: a third of the rows, which have no part in any choice."""
+    order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
+    judges = torch.zeros(num_rows, dtype=torch.bool)
+    judges[order[: num_rows // 3]] = True
+    return judges
+
+
+def validation_rows(known: TaskItems, held_out: TaskItems, chosen: Tensor, seed: int) -> Tensor:
+    """Rows among ``chosen`` (M,) with held-out links, of each group a limited number."""
+    rows = (chosen & (held_out.counts > 0)).nonzero().squeeze(1)
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]
     groups = group_of(known.counts[rows])
-    choosing, judging = [], []
-    for group in range(len(GROUPS)):
-        members = rows[groups == group][: GROUP_LIMIT * 3 // 2]
-        choosing.append(members[torch.arange(len(members)) % 3 != 2])
-        judging.append(members[torch.arange(len(members)) % 3 == 2])
-    return torch.cat(choosing).sort().values, torch.cat(judging).sort().values
+    return torch.cat([rows[groups == group][:GROUP_LIMIT] for group in range(len(GROUPS))]).sort().values
 
 
 def candidates(known: TaskItems, rows: Tensor, num_cols: int) -> Tensor:

@@ -52,7 +52,8 @@ class Term:
     """A term by name.
 
     :param source: what it draws on, one of ``SOURCES``.
-    :param row_filter: "links" (of the row itself), "1 step", ..., "restart 0.3", "votes"; empty where there is none.
+    :param row_filter: "links" (of the row itself), "1 step", ..., "restart 0.3", "votes"; of popularity "count" for the
+        number of links instead of its logarithm; empty where there is none.
     :param col_steps: steps on the graph of the columns.
     :param graph: which of several graphs of an axis; 0 is all of them together.
     """
@@ -91,8 +92,7 @@ def all_terms(row_graphs: Sequence[Graph], col_graphs: Sequence[Graph], links: P
     if len(links) >= DENSE_LINKS * links.shape[0]:
         terms.append(Term(LOW_RANK, "EDLAE"))
         terms += [Term(LOW_RANK, f"{rank}") for rank in RANKS if 4 * rank < min(links.shape)]
-    terms.append(Term(POPULAR))
-    return terms
+    return [*terms, Term(POPULAR, "count"), Term(POPULAR)]
 
 
 class TermBank:
@@ -137,7 +137,7 @@ class TermBank:
                 computed[term.name] = self._ranker(term).scores(rows).expand(size, -1)
             elif term.source == POPULAR:
                 values = self.counts if not term.col_steps else self._walk("cols", 0) @ self.counts
-                computed[term.name] = torch.log1p(values).expand(size, -1)
+                computed[term.name] = (values if term.row_filter else torch.log1p(values)).expand(size, -1)
             elif term.row_filter == PROPAGATION:
                 computed[term.name] = self._propagation(start, link_weights).mT
             else:
