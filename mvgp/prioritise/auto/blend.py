@@ -140,6 +140,8 @@ class Blend:
         total = total + self._of(POPULARITY, groups) * torch.log1p(counts)
         means, deviations = moments(terms, open_)
         for at, (name, term) in enumerate(terms.items()):
+            if name == POPULARITY:  # the term and the feature share a name; the feature is added above
+                continue
             weight = self._of(name, groups)
             if bool(weight.any()):
                 total = total + weight * (term - means[at][:, None]) / deviations[at][:, None]
@@ -398,8 +400,8 @@ def _climb(
                 gain = objective(scores + weight * features[name]) - current  # (R,)
                 error = float(gain.std()) / len(gain) ** 0.5
                 gains.append((float(gain.mean()) - ERRORS * error, name, weight))
-        best = max(gains)
-        if best[0] <= 0:
+        best = max(gains, default=(0.0, "", 0.0))
+        if not best[0] > 0:  # NaN is the error of a single row
             break
         chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
         scores = scores + best[2] * features[best[1]]

@@ -16,7 +16,7 @@ from ...checks import check_flag, check_instance, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...metrics.comparison import PairedComparison, compare
-from ...metrics.ranking import Ranker, RankingScores, TaskItems, ranking_scores
+from ...metrics.ranking import Ranker, RankingScores, TaskItems, check_metric, ranking_scores
 from ...tensor_checks import check_index
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet
@@ -217,6 +217,7 @@ class Auto:
 
     def __post_init__(self) -> None:
         check_instance(self.link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+        object.__setattr__(self, "metric", check_metric(self.metric))  # as tables have it
         check_seed(self.seed)
         check_whole_number(self.max_steps, "max_steps", 0)
         check_flag(self.assess, "assess")
@@ -257,7 +258,7 @@ class Auto:
         step()
         blend = Blend(tuple(bank.terms), mixture, weights)
         seconds = time.perf_counter() - began
-        if not self.assess or len(judging) == 0:
+        if not self.assess or len(judging) < 2:  # a comparison needs two
             return blend, None
         scores = self._assess(AutoRanker(bank, blend), split, judging)
         step()
