@@ -13,7 +13,9 @@ Then a sum. The likelihood is not the metric, so terms are added one at a time t
 .. math:: s_{mn} = \log \sum_q w_q p_q(n \mid m) + \beta \log(1 + c_n) + \sum_q a_q z_q(m, n),
 
 with the number of links :math:`c_n` of a column and :math:`z_q` a term standardised in its row or the logarithm of its
-distribution, as long as the metric rises by more than two standard errors over the validation rows.
+distribution, as long as the metric rises by more than two standard errors over the validation rows. Logarithms of a
+distribution p are those of :math:`N_m p + 0.3`, with :math:`N_m` candidates of the row: relative to the uniform
+distribution, with a floor. The first term can have a weight, too.
 """
 
 from __future__ import annotations
@@ -391,7 +393,7 @@ def _climb(
     trials: list[dict[str, Any]] = [
         {"rows": who, "step": 0, "feature": MIXTURE, "weight": 1.0, metric: first, "AUC": first_auc}
     ]
-    for step in range(1, max_steps + 1):
+    for step in range(1, max_steps + 1 if len(weights) > 1 else 1):  # a single row has no standard error
         size = float(scores[sample.inside].std())
         gains: list[tuple[float, str, float]] = []
         for name in _promising(features, spreads, scores, size, objective):
@@ -401,7 +403,7 @@ def _climb(
                 error = float(gain.std()) / len(gain) ** 0.5
                 gains.append((float(gain.mean()) - ERRORS * error, name, weight))
         best = max(gains, default=(0.0, "", 0.0))
-        if not best[0] > 0:  # NaN is the error of a single row
+        if best[0] <= 0:
             break
         chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
         scores = scores + best[2] * features[best[1]]
