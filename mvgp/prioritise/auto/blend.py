@@ -121,10 +121,10 @@ class Blend:
 
     @property
     def used(self) -> list[str]:
-        """Names of the terms with some weight: others need not be computed."""
+        """Names of the terms with some weight, at least one: others need not be computed."""
         added = {name.removeprefix("log ") for weights in self.weights for name, weight in weights.items() if weight}
         heavy = (self.mixture[:, :-1] > 1e-6).any(0)
-        return [name for at, name in enumerate(self.names) if bool(heavy[at]) or name in added]
+        return [name for at, name in enumerate(self.names) if bool(heavy[at]) or name in added] or [self.names[0]]
 
     def scores(self, terms: dict[str, Tensor], open_: Tensor, counts: Tensor, groups: Tensor) -> Tensor:
         """(R, N) scores of rows.

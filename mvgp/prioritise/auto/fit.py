@@ -36,21 +36,23 @@ class AutoRanker:
     :param bank: the terms of all links.
     :param blend: their weights.
     :param assessment: how good it is on held-out links, and what was tried; None where links are too few.
+
+    Its ``dtype`` is single precision: a row may differ from that of a larger block in the last digits.
     """
 
     def __init__(self, bank: TermBank, blend: Blend, assessment: Assessment | None = None) -> None:
         self.bank, self.blend, self.assessment = bank, blend, assessment
-        self.shape, self.dtype = bank.shape, torch.float64
+        self.shape, self.dtype = bank.shape, torch.float32
 
     @cached_property
     def _known(self) -> TaskItems:
         return TaskItems(self.bank.links, self.shape, "links")
 
     def scores(self, rows: Any = None) -> Tensor:
-        """(R, N): the scores of whole rows; all rows when left out."""
+        """(R, N) in single precision: the scores of whole rows; all rows when left out."""
         chosen = torch.arange(self.shape[0]) if rows is None else check_index(rows, self.shape[0], "rows").cpu()
         parts = [self._block(part) for part in blocks(chosen)]
-        return torch.cat(parts).double() if parts else torch.zeros(0, self.shape[1], dtype=torch.float64)
+        return torch.cat(parts) if parts else torch.zeros(0, self.shape[1])
 
     def _block(self, rows: Tensor) -> Tensor:
         open_ = candidates(self._known, rows, self.shape[1])
@@ -258,9 +260,11 @@ class Auto:
         step()
         blend = Blend(tuple(bank.terms), mixture, weights)
         seconds = time.perf_counter() - began
-        if not self.assess or len(judging) < 2:  # a comparison needs two
+        if not self.assess or len(judging) == 0:
             return blend, None
         scores = self._assess(AutoRanker(bank, blend), split, judging)
+        if int((~scores["auto"].per_task(self.metric).isnan()).sum()) < 2:  # rows, to compare models by
+            return blend, None
         step()
         groups = group_of(known.counts[judging])
         return blend, Assessment(self.metric, scores, groups, trials, iterations, seconds)

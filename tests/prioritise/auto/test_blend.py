@@ -335,8 +335,10 @@ class TestSample:
         torch.testing.assert_close(mixture.sum(1), torch.ones(len(GROUPS), dtype=torch.float64))
         assert torch.equal(mixture[2], mixture[3])  # without rows of their own: that of all rows
 
-    def test_a_term_that_explains_every_link_gets_the_weight(self):
+    def test_a_term_that_explains_every_link_gets_the_weight(self, monkeypatch):
         """With more links than the priors count for, it outvotes noise."""
+        monkeypatch.setattr(module, "START_LINKS", 100.0)
+        monkeypatch.setattr(module, "PRIOR_LINKS", 30.0)
         closed, _ = planted_sample(6, rows=600, per_row=1)
         mixture, _ = closed.mixture()
         assert bool((mixture[:, closed.names.index("good")] > 0.5).all())
