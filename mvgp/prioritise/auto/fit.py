@@ -38,6 +38,19 @@ class AutoRanker:
     :param assessment: how good it is on held-out links, and what was tried; None where links are too few.
 
     Its ``dtype`` is single precision: a row may differ from that of a larger block in the last digits.
+
+    Example:
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.auto import Auto
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> links = LinkSet("abc", "wxyz", [0, 1], [1, 1], Graph([(0, 2)], 3), Graph([], 4))
+        >>> ranker = Auto(links).fit(links.links())
+        >>> ranker.scores([2]).argmax().item()  # as its neighbour
+        1
+        >>> top, deviation = ranker.uncertainty(2, k=1, num_samples=100)
+        >>> top.tolist()
+        [0.0, 1.0, 0.0, 0.0]
+
     """
 
     def __init__(self, bank: TermBank, blend: Blend, assessment: Assessment | None = None) -> None:
