@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..checks import FLOATS, check_memory, check_text, check_whole_number, without_gradient
+from ..checks import FLOATS, check_memory, check_text, check_whole_number, shown, without_gradient
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
 from ..tensor_checks import as_tensor, check_index, check_list
@@ -246,6 +246,15 @@ class TaskItems:
         index = torch.repeat_interleave(torch.arange(len(tasks)), counts)  # (Q,)
         shift = self._begin[tasks] - (counts.cumsum(0) - counts)  # (R,)
         return index, self.cols[torch.arange(len(index)) + shift[index]]
+
+
+def check_metric(value: Any, name: str = "metric") -> str:
+    """The name of a metric that can be optimised, as tables have it: "AUC", or P, R, MAP, nDCG with a k."""
+    metric = value.lower() if isinstance(value, str) else ""
+    if not re.fullmatch(r"auc|(p|r|map|ndcg)@[1-9][0-9]{0,17}", metric):
+        expected = "'AUC', or P, R, MAP or nDCG with a k, as 'MAP@100'"
+        raise InputError(f"{name}: expected {expected}, got {shown(value)}")
+    return str(metric.upper().replace("NDCG", "nDCG"))
 
 
 def _check_disjoint(positives: TaskItems, exclude: TaskItems, num_items: int) -> None:

@@ -6,6 +6,7 @@ import mvgp
 from mvgp.hyperparameters.records import AveragedRanker
 from mvgp.kernels import Graph
 from mvgp.likelihoods import BipartiteRankingLikelihood
+from mvgp.prioritise.auto import Auto
 from mvgp.prioritise.baselines import (
     EASE,
     EDLAE,
@@ -19,6 +20,7 @@ from mvgp.prioritise.baselines import (
     PureSVD,
     RP3beta,
 )
+from mvgp.prioritise.tables import LinkSet
 from mvgp.testing import RankerContract
 from tests.testing import problems
 
@@ -95,3 +97,11 @@ class TestIALS(RankerContract):
 class TestGraphIALS(RankerContract):
     def make_ranker(self):
         return GraphIALS(*GRAPHS, 2).fit(problems.links())
+
+
+class TestAuto(RankerContract):
+    """Links too few to choose by: equal weights of all terms."""
+
+    def make_ranker(self):
+        links = problems.links()
+        return Auto(LinkSet("abcde", "uvwxyz", links.rows, links.cols, *GRAPHS)).fit(links)

@@ -13,7 +13,9 @@ Then a sum. The likelihood is not the metric, so terms are added one at a time t
 .. math:: s_{mn} = \log \sum_q w_q p_q(n \mid m) + \beta \log(1 + c_n) + \sum_q a_q z_q(m, n),
 
 with the number of links :math:`c_n` of a column and :math:`z_q` a term standardised in its row or the logarithm of its
-distribution, as long as the metric rises by more than two standard errors over the validation rows.
+distribution, as long as the metric rises by more than two standard errors over the validation rows. Logarithms of a
+distribution p are those of :math:`N_m p + 0.3`, with :math:`N_m` candidates of the row: relative to the uniform
+distribution, with a floor. The first term can have a weight, too.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .terms import BOTH, POPULAR, PROPAGATION, Term
+from .terms import BOTH, POPULAR, PROPAGATION, ROWS, VOTES, Term
 
 GROUPS = ("no known link", "1 known link", "2 to 5", "6 and more")
 EDGES = (1, 2, 6)  # known links from which a row is in the next group
@@ -129,10 +131,10 @@ class Blend:
 
     @property
     def used(self) -> list[str]:
-        """Names of the terms with some weight: others need not be computed."""
+        """Names of the terms with some weight, at least one: others need not be computed."""
         added = {name.removeprefix("log ") for weights in self.weights for name, weight in weights.items() if weight}
         heavy = (self.mixture[:, :-1] > 1e-6).any(0)
-        return [name for at, name in enumerate(self.names) if bool(heavy[at]) or name in added]
+        return [name for at, name in enumerate(self.names) if bool(heavy[at]) or name in added] or [self.names[0]]
 
     def scores(self, terms: dict[str, Tensor], open_: Tensor, counts: Tensor, groups: Tensor) -> Tensor:
         """(R, N) scores of rows.
@@ -150,6 +152,8 @@ class Blend:
         total = total + self._of(POPULARITY, groups) * torch.log1p(counts)
         means, deviations = moments(terms, open_)
         for at, (name, term) in enumerate(terms.items()):
+            if name == POPULARITY:  # the term and the feature share a name; the feature is added above
+                continue
             weight = self._of(name, groups)
             if bool(weight.any()):
                 total = total + weight * (term - means[at][:, None]) / deviations[at][:, None]
@@ -345,19 +349,19 @@ class ClosedSample:
 
 
 def select(
-    sample: ClosedSample, mixture: Tensor, metric: str, *, auc_floor: float = 0.0, max_steps: int = 12
+    sample: ClosedSample, mixture: Tensor, metric: str, *, max_steps: int = 12
 ) -> tuple[tuple[dict[str, float], ...], list[dict[str, Any]]]:
     """Weights of the features for each group, and the trials.
 
     All rows choose first; from there each group with enough rows goes on by itself. A step must raise the objective by
     two standard errors. The objective is the metric relative to that of the mixture, plus half the AUC; an AUC
-    below the floor costs ten times what it lacks.
+    below that of the best baseline (popularity, votes, propagation), less its error, costs ten times what it lacks. No
+    step may cost more of the metric than a standard error.
 
-    :param auc_floor: AUC of the best baseline on the validation rows, less its error.
     :param max_steps: weights that are changed at most, by all rows and by each group.
     """
     features = sample.features(mixture)
-    pooled, trials = _climb(sample, features, {MIXTURE: 1.0}, metric, auc_floor, max_steps, "all rows")
+    pooled, trials = _climb(sample, features, {MIXTURE: 1.0}, metric, max_steps, "all rows")
     parts = []
     for group, name in enumerate(GROUPS):
         members = sample.groups == group
@@ -365,7 +369,7 @@ def select(
             parts.append(pooled)
             continue
         own = {key: feature[members] for key, feature in features.items()}
-        chosen, more = _climb(sample.rows(members), own, pooled, metric, 0.0, max_steps, name)
+        chosen, more = _climb(sample.rows(members), own, pooled, metric, max_steps, name)
         parts.append(chosen)
         trials += more[1:]
     return tuple(parts), trials
@@ -376,22 +380,20 @@ def _climb(
     features: dict[str, Tensor],
     start: dict[str, float],
     metric: str,
-    auc_floor: float,
     max_steps: int,
     who: str,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """From the weights of ``start``, change one weight at a time as long as the gain is well above its error."""
-    weights = sample.row_weights
+    weights, floor = sample.row_weights, _auc_floor(sample, features)
     chosen = dict(start)
     scores = torch.stack([weight * features[name] for name, weight in start.items()]).sum(0)
     first, first_auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
 
-    def objective(scores: Tensor) -> tuple[Tensor, float]:
-        """(R,) of each row, times the number of rows, and the metric."""
-        value, auc = sample.measure(scores, metric)
-        each = len(weights) * weights * (value / max(first, 1e-6) + AUC_SHARE * auc)
-        short = max(0.0, auc_floor - float((weights * auc).sum()))
-        return each - 10 * short, float((weights * value).sum())
+    def objective(scores: Tensor) -> tuple[Tensor, Tensor]:
+        """(R,) of each row, times the number of rows, and (R,) the metric."""
+        values, auc = sample.measure(scores, metric)
+        each = len(weights) * weights * (values / max(first, 1e-6) + AUC_SHARE * auc)
+        return each - 10 * max(0.0, floor - float((weights * auc).sum())), values
 
     current, reached = objective(scores)
     # a feature that hardly varies has nothing to add
@@ -400,19 +402,20 @@ def _climb(
     trials: list[dict[str, Any]] = [
         {"rows": who, "step": 0, "feature": MIXTURE, "weight": 1.0, metric: first, "AUC": first_auc}
     ]
-    for step in range(1, max_steps + 1):
+    for step in range(1, max_steps + 1 if len(weights) > 1 else 1):  # a single row has no standard error
         size = float(scores[sample.inside].std())
         gains: list[tuple[float, str, float]] = []
         for name in _promising(features, spreads, scores, size, objective):
             for share in SIGNED if name == POPULARITY else STEPS:
                 weight = share * size / spreads[name]
-                each, value = objective(scores + weight * features[name])
+                each, values = objective(scores + weight * features[name])
                 gain = each - current  # (R,)
                 error = float(gain.std()) / len(gain) ** 0.5
-                if value >= reached:  # a better AUC is not bought with the metric
+                lost = (values - reached) * len(weights) * weights
+                if float(lost.mean()) + float(lost.std()) / len(lost) ** 0.5 >= 0:  # the metric does not pay for it
                     gains.append((float(gain.mean()) - ERRORS * error, name, weight))
-        best = max(gains, default=None)
-        if best is None or best[0] <= 0:
+        best = max(gains, default=(0.0, "", 0.0))
+        if best[0] <= 0:
             break
         chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
         scores = scores + best[2] * features[best[1]]
@@ -422,12 +425,22 @@ def _climb(
     return {name: weight for name, weight in chosen.items() if not math.isclose(weight, 0.0)}, trials
 
 
+def _auc_floor(sample: ClosedSample, features: dict[str, Tensor]) -> float:
+    """The AUC of the best baseline among the features, less its standard error over rows."""
+    weights, floors = sample.row_weights, [0.0]
+    for name in (POPULARITY, START, *(Term(ROWS, votes).name for votes in VOTES)):
+        if name in features:
+            each = len(weights) * weights * sample.measure(features[name], "AUC")[1]
+            floors.append(float(each.mean() - each.std() / len(each) ** 0.5))
+    return max(floors)
+
+
 def _promising(
     features: dict[str, Tensor],
     spreads: dict[str, float],
     scores: Tensor,
     size: float,
-    objective: Callable[[Tensor], tuple[Tensor, float]],
+    objective: Callable[[Tensor], tuple[Tensor, Tensor]],
 ) -> list[str]:
     """The features that gain most by a weight of middle size, and popularity, which may want one below 0."""
     gains = {

@@ -16,7 +16,7 @@ from ...checks import check_flag, check_instance, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...metrics.comparison import PairedComparison, compare
-from ...metrics.ranking import Ranker, RankingScores, TaskItems, ranking_scores
+from ...metrics.ranking import Ranker, RankingScores, TaskItems, check_metric, ranking_scores
 from ...tensor_checks import check_index
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet
@@ -37,21 +37,36 @@ class AutoRanker:
     :param bank: the terms of all links.
     :param blend: their weights.
     :param assessment: how good it is on held-out links, and what was tried; None where links are too few.
+
+    Its ``dtype`` is single precision: a row may differ from that of a larger block in the last digits.
+
+    Example:
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.auto import Auto
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> links = LinkSet("abc", "wxyz", [0, 1], [1, 1], Graph([(0, 2)], 3), Graph([], 4))
+        >>> ranker = Auto(links).fit(links.links())
+        >>> ranker.scores([2]).argmax().item()  # as its neighbour
+        1
+        >>> top, deviation = ranker.uncertainty(2, k=1, num_samples=100)
+        >>> top.tolist()
+        [0.0, 1.0, 0.0, 0.0]
+
     """
 
     def __init__(self, bank: TermBank, blend: Blend, assessment: Assessment | None = None) -> None:
         self.bank, self.blend, self.assessment = bank, blend, assessment
-        self.shape, self.dtype = bank.shape, torch.float64
+        self.shape, self.dtype = bank.shape, torch.float32
 
     @cached_property
     def _known(self) -> TaskItems:
         return TaskItems(self.bank.links, self.shape, "links")
 
     def scores(self, rows: Any = None) -> Tensor:
-        """(R, N): the scores of whole rows; all rows when left out."""
+        """(R, N) in single precision: the scores of whole rows; all rows when left out."""
         chosen = torch.arange(self.shape[0]) if rows is None else check_index(rows, self.shape[0], "rows").cpu()
         parts = [self._block(part) for part in blocks(chosen)]
-        return torch.cat(parts).double() if parts else torch.zeros(0, self.shape[1], dtype=torch.float64)
+        return torch.cat(parts) if parts else torch.zeros(0, self.shape[1])
 
     def _block(self, rows: Tensor) -> Tensor:
         open_ = candidates(self._known, rows, self.shape[1])
@@ -218,6 +233,7 @@ class Auto:
 
     def __post_init__(self) -> None:
         check_instance(self.link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+        object.__setattr__(self, "metric", check_metric(self.metric))  # as tables have it
         check_seed(self.seed)
         check_whole_number(self.max_steps, "max_steps", 0)
         check_flag(self.assess, "assess")
@@ -241,13 +257,13 @@ class Auto:
         if not splits or len(splits[0].held_out) < MIN_LINKS:
             return default_blend(TermBank(self.link_set, links, self.seed)), None
         judges = judging_rows(links.shape[0], self.seed)
-        first, floor = splits[0], 0.0
+        first = splits[0]
         bank = TermBank(self.link_set, first.train, self.seed)
         sample = Sample(tuple(bank.terms), links.shape[1])
         for at, split in enumerate(splits):  # more splits where one has too few rows to choose by
             own = bank if at == 0 else TermBank(self.link_set, split.train, self.seed)
             if tuple(own.terms) == sample.names:
-                floor = max(floor, self._sample(sample, own, split, ~judges, self.seed + at))
+                self._sample(sample, own, split, ~judges, self.seed + at)
             if sum(len(groups) for groups in sample.groups) >= ENOUGH_ROWS:
                 break
         step()
@@ -255,7 +271,7 @@ class Auto:
             return default_blend(TermBank(self.link_set, links, self.seed)), None
         closed = sample.close()
         mixture, iterations = closed.mixture()
-        weights, trials = select(closed, mixture, self.metric, auc_floor=floor, max_steps=self.max_steps)
+        weights, trials = select(closed, mixture, self.metric, max_steps=self.max_steps)
         step()
         blend = Blend(tuple(bank.terms), mixture, weights)
         seconds = time.perf_counter() - began
@@ -264,11 +280,13 @@ class Auto:
         if not self.assess or len(rows) == 0:
             return blend, None
         scores = self._assess(AutoRanker(bank, blend), first, rows)
+        if int((~scores["auto"].per_task(self.metric).isnan()).sum()) < 2:  # rows, to compare models by
+            return blend, None
         step()
         return blend, Assessment(self.metric, scores, group_of(known.counts[rows]), trials, iterations, seconds)
 
-    def _sample(self, sample: Sample, bank: TermBank, split: HeldOut, chosen: Tensor, seed: int) -> float:
-        """Add the rows of one split that choose to the sample; the AUC that baselines reach there, less its error."""
+    def _sample(self, sample: Sample, bank: TermBank, split: HeldOut, chosen: Tensor, seed: int) -> None:
+        """Add the rows of one split that choose to the sample."""
         shape = bank.shape
         known, held_out = (TaskItems(part, shape, "links") for part in (split.train, split.held_out))
         rows = validation_rows(known, held_out, chosen, seed)
@@ -276,7 +294,6 @@ class Auto:
         for part in blocks(rows):
             labels, open_ = ~candidates(held_out, part, shape[1]), candidates(known, part, shape[1])
             sample.add(bank.scores(part), open_, labels, bank.counts, group_of(known.counts[part]), generator)
-        return self._auc_floor(split, rows) if len(rows) else 0.0
 
     def _baselines(self) -> dict[str, Any]:
         graphs = self.link_set.row_graph, self.link_set.col_graph
@@ -287,18 +304,6 @@ class Auto:
         if graphs[0].num_links or graphs[1].num_links:
             named["propagation"] = Propagation(*graphs, 0.3, 4, **options)
         return named
-
-    def _auc_floor(self, split: HeldOut, rows: Tensor) -> float:
-        """AUC of popularity and of neighbour votes on the rows that choose, less its standard error."""
-        floors = [0.0]
-        for name, recipe in self._baselines().items():
-            if name == "propagation":  # as costly as all terms together; it is among those that judge
-                continue
-            scores = ranking_scores(recipe.fit(split.train), split.held_out, exclude=split.train, k=1, rows=rows)
-            each = scores.auc[~scores.auc.isnan()]
-            if len(each) > 1:
-                floors.append(float(each.mean() - each.std() / len(each) ** 0.5))
-        return max(floors)
 
     def _assess(self, own: AutoRanker, split: HeldOut, rows: Tensor) -> dict[str, RankingScores]:
         k = 100 if "@" not in self.metric else int(self.metric.split("@")[1])

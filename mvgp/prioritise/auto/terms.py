@@ -86,9 +86,10 @@ def all_terms(row_graphs: Sequence[Graph], col_graphs: Sequence[Graph], links: P
         terms += [Term(BOTH, name, steps) for name in (*STEPS[:2], *RESTARTS) for steps in (1, 2)]
         terms.append(Term(BOTH, PROPAGATION))
     if with_rows and len(row_graphs) > 1:
-        terms += [Term(ROWS, name, 0, at) for at in range(1, len(row_graphs) + 1) for name in ("1 step", "restart 0.3")]
+        single = [at for at, graph in enumerate(row_graphs, 1) if graph.num_links]
+        terms += [Term(ROWS, name, 0, at) for at in single for name in ("1 step", "restart 0.3")]
     if with_cols and len(col_graphs) > 1:
-        terms += [Term(COLS, "links", 1, at) for at in range(1, len(col_graphs) + 1)]
+        terms += [Term(COLS, "links", 1, at) for at, graph in enumerate(col_graphs, 1) if graph.num_links]
     if len(links) >= DENSE_LINKS * links.shape[0]:
         terms.append(Term(LOW_RANK, "EDLAE"))
         terms += [Term(LOW_RANK, f"{rank}") for rank in RANKS if 4 * rank < min(links.shape)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
@@ -24,6 +23,7 @@ from ...checks import (
 )
 from ...errors import InputError
 from ...hyperparameters.splits import NegativeSets
+from ...metrics.ranking import check_metric
 from ...models.trace_gp import path_strengths
 
 DEFAULT_MODEL = "auto"
@@ -136,11 +136,7 @@ class FitSettings:
         else:
             self._check_whole("strengths", maximum=MAX_STRENGTHS)
         path_strengths(self.strengths, self.lowest)
-        metric = self.metric.lower() if isinstance(self.metric, str) else ""
-        if not re.fullmatch(r"auc|(p|r|map|ndcg)@[1-9][0-9]{0,17}", metric):
-            expected = "'AUC', or P, R, MAP or nDCG with a k, as 'MAP@100'"
-            raise InputError(f"metric: expected {expected}, got {shown(self.metric)}")
-        self._set("metric", metric.upper().replace("NDCG", "nDCG"))  # as tables have it
+        self._set("metric", check_metric(self.metric))
 
     @property
     def path(self) -> list[float]:
