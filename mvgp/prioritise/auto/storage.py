@@ -124,7 +124,8 @@ def restore_auto(parts: Fields, spending: Spending, shape: tuple[int, int]) -> A
     ranker = AutoRanker(bank, blend)
     groups = group_of(torch.bincount(links.rows, minlength=shape[0]))
     examples = [int((groups == group).nonzero()[0]) for group in groups.unique()]
-    answers = ranker.scores(examples)  # of a row of each group: that there are some is better known now
+    with np.errstate(all="ignore"):  # seen below
+        answers = ranker.scores(examples)  # of a row of each group: that there are some is better known now
     parts.require(torch.isfinite(answers).all(), "", "weights and factors that give finite scores", "others")
     return ranker
 

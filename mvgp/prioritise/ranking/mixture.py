@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,9 @@ from ...hyperparameters.records import AveragedRanker
 from ...posteriors.covariance import NoCovariance
 from ...posteriors.gaussian import GaussianPosterior
 from ...posteriors.ranks import STD_ACCURACY
-from ..auto.fit import AutoRanker
+from ..auto.fit import SAMPLE_BLOCK, AutoRanker
+
+TRIED = SAMPLE_BLOCK // 2  # samples that tell how long all will take
 
 
 class Mixture(AveragedRanker):
@@ -47,6 +50,15 @@ class Mixture(AveragedRanker):
                 step()
             return chance[cols], deviation[cols]
         return self.top_probability(row, k, step=step, **options)[cols], self.std(row, cols).cpu()
+
+    def expected_seconds(self, row: int, num_samples: int = 1000) -> float | None:
+        """How long :meth:`uncertainty` of a row will take, by a few samples; None for models that do not tell."""
+        if len(self.posteriors) != 1 or not isinstance(self.posteriors[0], AutoRanker):
+            return None
+        self.posteriors[0].samples(row, 1)  # what is computed once
+        began = time.perf_counter()
+        self.posteriors[0].samples(row, TRIED)
+        return (time.perf_counter() - began) * num_samples / TRIED
 
     def std(self, row: int, cols: Any) -> Tensor:
         """(Q,): standard deviations of a row's scores."""

@@ -25,7 +25,7 @@ from mvgp.prioritise.tuning.tune import MODELS
 from tests.prioritise.cli.runner import command
 from tests.prioritise.cli.tables import N, inputs, write_tables
 
-QUICK = ["--strength", "0.3", "--negatives", "2"]
+QUICK = ["--model", "trace", "--strength", "0.3", "--negatives", "2"]
 PROGRAM = [sys.executable, "-c", "from mvgp.prioritise.cli import main; main()"]
 
 
