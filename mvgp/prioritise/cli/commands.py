@@ -399,7 +399,7 @@ def demo(
 ) -> None:
     """Rank genes of OMIM diseases (Human Phenotype Ontology), compare models on held-out pairs, write a report.
 
-    Takes a few minutes on two cores. Nothing is downloaded.
+    Takes about two minutes on two cores. Nothing is downloaded.
 
     For example: `mvgp demo --row "Marfan syndrome"`
     """
@@ -417,8 +417,9 @@ def demo(
         raise Stopped(KEPT.format(out)) from None
     _show_metrics(result.study)
     show_row(result.ranked)
-    hits = [result.ranked.col_names[index] for index in result.hits.nonzero().flatten().tolist()]
-    known, held_out, listed = (", ".join(names) or "none" for names in (result.known, result.held_out, hits))
-    print(visible(f"Known genes that were fitted: {known}"))
-    print(visible(f"Held-out genes: {held_out}; in the list: {listed}"))
+    landed = ", ".join(f"{name} (rank {place:,})" for name, place in result.held_out) or "none"
+    print(visible(f"Known genes that were fitted: {', '.join(result.known) or 'none'}"))
+    print(visible(f"Hidden genes, with their ranks among all genes that are not known: {landed}"))
+    for sentence in result.sentences:
+        print(visible(f"- {sentence}"))
     print(visible(f"Report: {result.report}"))
