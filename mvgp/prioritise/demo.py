@@ -100,7 +100,7 @@ def findings(study: StudyResult, split: Split, disease: str, places: Sequence[in
         f"{MODEL} has {found[MODEL]:.0%} of the {len(split.held_out):,} hidden genes among the first {k} of "
         f"{num_genes:,}; {', '.join(f'{name} {found[name]:.0%}' for name in others)}"
     )
-    metric = study.study.metric
+    metric = f"MAP@{k}"
     best = max(BASELINES, key=lambda name: study.mean(name, metric))
     test = next(
         entry

@@ -308,6 +308,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_fit(
         assert_refused(*given, tmp_path / "kept", words=[option, "read-only"])
 
 
+def test_a_place_for_the_assessment_is_looked_at_before_the_fit(tables, tmp_path, assert_refused, monkeypatch):
+    monkeypatch.setattr("mvgp.prioritise.ranking.prioritiser.fit_prioritiser", lambda *_, **__: pytest.fail("fitted"))
+    (tmp_path / "list.assessment.tsv").mkdir()
+    given = ["rank", *inputs(tables), "--row", "D01", "--quiet", "--out", tmp_path / "list.tsv"]
+    assert_refused(*given, words=["--out", "list.assessment.tsv", "got a directory"])
+
+
 def test_a_directory_that_cannot_be_written_is_refused_before_the_study(tables, tmp_path, assert_refused, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
