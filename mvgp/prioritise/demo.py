@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,22 +22,12 @@ from .tables.link_set import LinkSet
 from .tuning.settings import TOP
 from .tuning.tune import REGISTRY
 
-MODEL = "whole"  # not the default model: it is fitted once, others to every set of negatives
-# What the demo changes of the defaults (tuning/settings.py, studies/settings.py) to take minutes, and to fit its data.
-QUICK = {
-    "models": ("popularity", "neighbours", "prodige", "full", MODEL),
-    "run_folds": 1,
-    "negative_sets": 2,
-    "within_rows": True,  # most diseases have one gene: random cells would seldom be in the same list
-    "strengths": (0.6, 0.5, 0.4),  # weaker ones have a thousand ranks and take minutes
-    "whole_shares": (0.5,),
-    "noises": (0.1, 1.0),
-    "costs": (0.1, 1.0),
-    "patience": 2,
-    "time": 3.0,
-    "shift": 0.3,
-    "title": "Genes of OMIM diseases",
-}
+MODEL = "auto"
+BASELINES = ("popularity", "neighbours", "propagation", "katz")
+# What the demo changes of the defaults (tuning/settings.py, studies/settings.py).
+QUICK = {"models": (MODEL, *BASELINES), "run_folds": 1, "title": "Genes of OMIM diseases"}
+# Diseases that people know, one of which is shown; the first with genes on both sides of the split.
+KNOWN_DISEASES = ("Breast cancer", "Colorectal cancer", "Parkinson disease, late-onset", "Retinitis pigmentosa")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +38,8 @@ class DemoResult:
     ranked: RankedRow
     hits: torch.Tensor  # (I,) bool: which of the list are held-out links of that disease
     known: tuple[str, ...]  # symbols of the genes that were fitted
-    held_out: tuple[str, ...]  # symbols of the genes that were held out
+    held_out: tuple[tuple[str, int], ...]  # symbol and rank among all genes not known, of those that were held out
+    sentences: tuple[str, ...]  # what was found, in words
     report: Path
 
 
@@ -64,7 +55,7 @@ def run_demo(
     """Hold out a fifth of the pairs, compare models on it, rank the genes of one disease, write the report.
 
     :param out: directory of the study, which is resumed if it is there.
-    :param row: id or name of the disease; one with several genes, some of them held out, when left out.
+    :param row: id or name of the disease; a well-known one with several genes, some of them held out, when left out.
     :param jobs: processes; two, if there are two cores, when left out.
     :param log: takes a line about what is done.
     """
@@ -74,32 +65,70 @@ def run_demo(
     settings = Study.from_dict({**QUICK, "seed": seed})
     split = split_pairs(links.links(settings.whole_weight), folds=settings.folds, seed=seed)[0]  # as in the study
     chosen = example_row(links, split) if row is None else find_rows([row], links.row_ids, links.row_names)[0]
-    titles = ", ".join(f"{name} is {REGISTRY[name].title}" for name in (MODEL, "prodige", "full"))
-    log(f"models: {', '.join(settings.models)} ({titles})")
+    log(f"models: {', '.join(settings.models)} ({MODEL} is {REGISTRY[MODEL].title})")
     study = run_study(links, settings, out, jobs=jobs or min(2, os.cpu_count() or 1), progress=progress)
-    point = next(entry for entry in study.path if entry["model"] == MODEL and entry["chosen"])
     log(f"ranking the genes of {links.row_names[chosen]} with their uncertainty")
-    fitted = fit_prioritiser(
-        replace(links, rows=split.train.rows, cols=split.train.cols),
-        model=MODEL,
-        strength=point["strength"],
-        trace_share=point["trace_share"],
-        seed=seed,
-        progress=progress,
-        time=settings.time,
-        shift=settings.shift,
-    )
+    train = replace(links, rows=split.train.rows, cols=split.train.cols)
+    fitted = fit_prioritiser(train, model=MODEL, seed=seed, progress=progress)
     ranked = next(fitted.ranked([chosen], TOP, seed=seed, progress=progress))
     known, held_out = (part.cols[part.rows == chosen] for part in (split.train, split.held_out))
     hits = torch.isin(ranked.cols, held_out)
     table = [{**entry, "held_out": hit} for entry, hit in zip(ranked.entries(), hits.tolist(), strict=True)]
     with replacing(str(out / "tables" / "candidates.tsv")) as file:
         file.write(to_text(COLUMNS, table).encode())
-    names = [tuple(links.col_names[col] for col in part.tolist()) for part in (known, held_out)]
-    return DemoResult(study, ranked, hits, names[0], names[1], write_report(out))
+    scores = fitted.mixture.scores([chosen])[0].index_fill(0, known, -torch.inf)  # (N,)
+    places = [int((scores > scores[col]).sum()) + 1 for col in held_out.tolist()]
+    landed = sorted(
+        zip((links.col_names[col] for col in held_out.tolist()), places, strict=True), key=lambda gene: gene[1]
+    )
+    sentences = findings(study, split, links.row_names[chosen], [place for _, place in landed])
+    symbols = tuple(links.col_names[col] for col in known.tolist())
+    return DemoResult(study, ranked, hits, symbols, landed, sentences, write_report(out))
+
+
+def findings(study: StudyResult, split: Split, disease: str, places: Sequence[int]) -> tuple[str, ...]:
+    """Three sentences: how many hidden genes are found, which model is ahead, where those of one disease are.
+
+    :param places: of its hidden genes, ascending.
+    """
+    num_genes, k = split.train.shape[1], study.study.k
+    diseases = len(split.held_out.rows.unique())
+    # precision is hits over k, so that the mean over diseases tells how many hits there are
+    found = {model: study.mean(model, f"P@{k}") * k * diseases / len(split.held_out) for model in study.study.models}
+    others = sorted(BASELINES, key=lambda name: -found[name])
+    first = (
+        f"{MODEL} has {found[MODEL]:.0%} of the {len(split.held_out):,} hidden genes among the first {k} of "
+        f"{num_genes:,}; {', '.join(f'{name} {found[name]:.0%}' for name in others)}"
+    )
+    metric = f"MAP@{k}"
+    best = max(BASELINES, key=lambda name: study.mean(name, metric))
+    test = next(
+        entry
+        for entry in study.comparisons
+        if (entry["metric"], entry["model_a"], entry["model_b"]) == (metric, MODEL, best)
+    )
+    verdict = "ahead of" if test["low"] > 0 else "behind" if test["high"] < 0 else "not distinguishable from"
+    second = (
+        f"{MODEL} is {verdict} {best}, the best of the others in {metric}: {test['mean_a']:.3f} against "
+        f"{test['mean_b']:.3f} over {test['tasks']:,} diseases (difference {test['difference']:+.3f}, 95 % interval "
+        f"{test['low']:+.3f} to {test['high']:+.3f})"
+    )
+    if not places:
+        return first, second, f"no gene of {disease} was hidden"
+    listed = ", ".join(f"{place:,}" for place in places)
+    genes, ranks = ("gene", "rank") if len(places) == 1 else ("genes", "ranks")
+    third = f"{len(places)} hidden {genes} of {disease}: {ranks} {listed} of {num_genes:,} genes"
+    return first, second, third
 
 
 def example_row(links: LinkSet, split: Split) -> int:
-    """The disease with the most held-out genes among those with at least two known ones; the first of equal ones."""
+    """The first well-known disease with at least two known genes and two that are held out.
+
+    Where there is none: the disease with the most held-out genes among those with at least two known ones.
+    """
     known, held_out = (torch.bincount(part.rows, minlength=links.shape[0]) for part in (split.train, split.held_out))
+    for name in KNOWN_DISEASES:
+        row = links.row_names.index(name) if name in links.row_names else None
+        if row is not None and min(int(known[row]), int(held_out[row])) >= 2:
+            return row
     return int(torch.where(known >= 2, held_out, -1).argmax())

@@ -51,7 +51,7 @@ from .options import (
     numbers,
     row_option,
 )
-from .streams import Stopped, can_show, log, show_row, show_table
+from .streams import Stopped, can_show, log, log_assessment, show_row, show_table
 
 if TYPE_CHECKING:
     from ..ranking.rows import RankedRow
@@ -61,6 +61,7 @@ OWN_MODELS = "auto, hilbert, trace, best, whole, whole-popular, full, factor, pr
 BASELINES = "popularity, neighbours, ease, edlae, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), or rows chosen with --row"
 KEPT = "finished units are kept in {}, the same command does the rest"
+ASSESSED = ".assessment.tsv"  # suffix of the table beside a list
 TOP, MAX_MIB = 20, 1024  # columns of a list, size of a table
 FITTING = (  # options that a saved model leaves nothing for
     *("pairs", "row_edges", "col_edges", "row_features", "col_features", "row_names", "col_names", "filters"),
@@ -163,10 +164,13 @@ def rank(
     )
     check_output(out, "--out", (*tables.paths(), load))
     check_output(save, "--save", (*tables.paths(), load, out))
+    assessed = out.with_suffix(ASSESSED) if out is not None and str(out) != "-" and load is None else None
+    if model == "auto":
+        check_output(assessed, "--out", (*tables.paths(), out, save))
     if not row and out is None and save is None:
         raise InputError(ALL_ROWS)
     from ..ranking.prioritiser import check_fit, fit_prioritiser, load_prioritiser
-    from ..ranking.rows import check_top
+    from ..ranking.rows import check_top, write_assessment
     from ..tuning.tune import WITH_POSTERIOR
 
     if load is not None:
@@ -211,6 +215,11 @@ def rank(
         )
     if not quiet:
         log(f"{fitted.model}, {fitted.setting}, {len(fitted.rankers)} fits")
+    if fitted.model == "auto" and load is None:
+        if not quiet:
+            log_assessment(fitted)
+        if assessed is not None:
+            write_assessment(fitted.assessment, assessed)
     if save is not None:
         fitted.save(save)
     if not row and out is None:
@@ -220,6 +229,12 @@ def rank(
         if rows is None and fitted.mixture.has_uncertainty and not quiet:
             log("all rows: without standard deviations and P(top k); --uncertainty adds them")
     length = top or min(TOP, fitted.shape[1])
+    if uncertainty and rows is not None and out is None and not quiet:  # what takes long comes after what is quick
+        _show_or_write(fitted.ranked(rows, length, include_known=known, uncertainty=False), None, quiet)
+        sys.stdout.flush()
+        seconds = fitted.mixture.expected_seconds(rows[0])
+        cost = "seconds to minutes for each row" if seconds is None else f"about {max(1, seconds * len(rows)):.0f} s"
+        log(f"next the same with standard deviations and P(top {length}), which takes {cost}")
     lists = fitted.ranked(rows, length, include_known=known, uncertainty=uncertainty, seed=seed, progress=not quiet)
     _show_or_write(lists, out, quiet)
 
@@ -384,7 +399,7 @@ def demo(
 ) -> None:
     """Rank genes of OMIM diseases (Human Phenotype Ontology), compare models on held-out pairs, write a report.
 
-    Takes a few minutes on two cores. Nothing is downloaded.
+    Takes about two minutes on two cores. Nothing is downloaded.
 
     For example: `mvgp demo --row "Marfan syndrome"`
     """
@@ -402,8 +417,9 @@ def demo(
         raise Stopped(KEPT.format(out)) from None
     _show_metrics(result.study)
     show_row(result.ranked)
-    hits = [result.ranked.col_names[index] for index in result.hits.nonzero().flatten().tolist()]
-    known, held_out, listed = (", ".join(names) or "none" for names in (result.known, result.held_out, hits))
-    print(visible(f"Known genes that were fitted: {known}"))
-    print(visible(f"Held-out genes: {held_out}; in the list: {listed}"))
+    landed = ", ".join(f"{name} (rank {place:,})" for name, place in result.held_out) or "none"
+    print(visible(f"Known genes that were fitted: {', '.join(result.known) or 'none'}"))
+    print(visible(f"Hidden genes, with their ranks among all genes that are not known: {landed}"))
+    for sentence in result.sentences:
+        print(visible(f"- {sentence}"))
     print(visible(f"Report: {result.report}"))

@@ -20,6 +20,7 @@ from ...errors import InputError
 from ...text import visible
 
 if TYPE_CHECKING:
+    from ..ranking.prioritiser import Prioritiser
     from ..ranking.rows import RankedRow
 
 
@@ -173,6 +174,36 @@ def log(message: str) -> None:
         return
     with contextlib.suppress(OSError, ValueError):  # nobody reads it
         tqdm.write(f"mvgp: {visible(' '.join(message.splitlines()))}", file=sys.stderr)
+
+
+def log_assessment(fitted: Prioritiser) -> None:
+    """How ``auto`` ranks held-out links beside simple baselines, and what it has chosen: a table and sentences."""
+    from ..auto.fit import AutoRanker
+    from ..ranking.rows import aligned, judged_rows
+
+    judged = fitted.assessment
+    if judged is None:
+        log("too few links to choose by: all terms have equal weights, and nothing says how good the list is")
+    elif judged_rows(judged) < 2:
+        judged = None
+        log("too few rows with held-out links to say how good the list is")
+    else:
+        log(f"{judged_rows(judged):,} rows with held-out links, which had no part in the choice:")
+        headings, lines = judged.table()
+        for line in aligned([headings, *lines], left=(0,)):
+            log(line)
+        log(judged.in_words())
+    for ranker in fitted.rankers:
+        for sentence in ranker.in_words() if isinstance(ranker, AutoRanker) else ():
+            log(sentence)
+    if judged is not None:
+        test = judged.comparisons()["popularity"]
+        low, high = test.interval
+        if low <= 0:
+            log(
+                f"warning: on held-out links auto is not better than popularity in {judged.metric} (difference "
+                f"{test.difference:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}): take the list with caution"
+            )
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from tqdm import tqdm
-from typing_extensions import override
 
 from ...checks import (
     check_flag,
@@ -27,86 +26,25 @@ from ...checks import (
 )
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError, SizeError, StorageError
-from ...hyperparameters.records import AveragedRanker
 from ...hyperparameters.validation import Choice
 from ...metrics.ranking import Ranker, TaskItems
-from ...posteriors.covariance import NoCovariance
 from ...posteriors.gaussian import GaussianPosterior, ScalablePosterior
-from ...posteriors.ranks import STD_ACCURACY
 from ...storage.archive import read, wrap_storage_errors, write
 from ...storage.fields import Budget, Fields, Spending
 from ...storage.posteriors import describe_posterior, restore_posterior
 from ...tensor_checks import check_index, check_list
 from ..auto.fit import Assessment, AutoRanker
+from ..auto.storage import AUTO, describe_auto, restore_auto
 from ..tables.link_set import LinkSet
 from ..tuning.settings import DEFAULT_MODEL, MAX_SETS, OF_ONE_LIST, TOP, FitSettings
-from ..tuning.tune import MODELS, REGISTRY, WITH_PATH, family_of, fit, takes_negatives, tune
+from ..tuning.tune import MODELS, REGISTRY, WITH_PATH, WITH_POSTERIOR, family_of, fit, takes_negatives, tune
+from .mixture import Mixture
 from .rows import Prioritisation, RankedRow, check_top, find_rows
 
 CHUNK_CELLS = 2**22  # scores held at a time
 KIND = "Prioritiser"  # of a saved file
 TEXTS = ("model", "setting", "source")
 NAMES = ("row_ids", "col_ids", "row_names", "col_names")
-
-
-class Mixture(AveragedRanker):
-    """The equal mixture of rankers, one for each set of negatives: its uncertainty includes that about the set."""
-
-    @property
-    def has_uncertainty(self) -> bool:
-        """Whether every ranker is a posterior with a covariance, or ``auto``."""
-        return all(
-            isinstance(part, AutoRanker)
-            or (isinstance(part, GaussianPosterior) and not isinstance(part.conditional, NoCovariance))
-            for part in self.posteriors
-        )
-
-    @override
-    def scores(self, rows: Any = None) -> Tensor:
-        # one part at a time and in double precision: a ranked list of all rows must fit in memory
-        total = self.posteriors[0].scores(rows).double()
-        for part in self.posteriors[1:]:
-            total = total + part.scores(rows)
-        return total / len(self.posteriors)
-
-    def uncertainty(
-        self, row: int, k: int, cols: Tensor, *, step: Callable[[], object] | None = None, **options: Any
-    ) -> tuple[Tensor, Tensor]:
-        """(Q,) P(in the top k) and (Q,) standard deviation of some columns of a row."""
-        if len(self.posteriors) == 1 and isinstance(self.posteriors[0], AutoRanker):
-            chance, deviation = self.posteriors[0].uncertainty(row, k, **options)
-            if step is not None:
-                step()
-            return chance[cols], deviation[cols]
-        return self.top_probability(row, k, step=step, **options)[cols], self.std(row, cols).cpu()
-
-    def std(self, row: int, cols: Any) -> Tensor:
-        """(Q,): standard deviations of a row's scores."""
-        parts, cols = self._gaussian(), torch.as_tensor(cols)
-        rows = torch.full_like(cols, row)
-        means = torch.stack([part.mean(rows, cols).double() for part in parts])  # (S, Q)
-        variances = torch.stack([part.variance(rows, cols, accuracy=STD_ACCURACY).double() for part in parts])
-        return mixture_std(means, variances)
-
-    def top_probability(self, row: int, k: int, *, step: Callable[[], object] | None = None, **options: Any) -> Tensor:
-        """(N,): P(in the top k) of every item of a row, averaged over the posteriors; ``step`` is called after each."""
-        total = torch.zeros(self.shape[1], dtype=torch.float64)
-        for part in self._gaussian():
-            total += part.top_probability(row, k, **options).cpu()
-            if step is not None:
-                step()
-        return total / len(self.posteriors)
-
-    def _gaussian(self) -> tuple[GaussianPosterior, ...]:
-        if not self.has_uncertainty:
-            kinds = sorted({type(part).__name__ for part in self.posteriors})
-            raise InputError(f"{', '.join(kinds)} has scores and no uncertainty; ask with uncertainty=False")
-        return tuple(part for part in self.posteriors if isinstance(part, GaussianPosterior))
-
-
-def mixture_std(means: Tensor, variances: Tensor) -> Tensor:
-    """(...) of the equal mixture of S parts (S, ...): the mean of the variances plus the variance of the means."""
-    return (variances.mean(0) + means.var(0, unbiased=False)).sqrt()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -227,17 +165,23 @@ class Prioritiser:
         :param path: of the file; one that is there is replaced.
         """
         path = check_path(path)
-        posteriors = [ranker for ranker in self.rankers if isinstance(ranker, GaussianPosterior)]
-        if len(posteriors) < len(self.rankers):
-            raise InputError(f"model {self.model!r} cannot be saved; those with a posterior can: trace, whole, ...")
         tree = {
             "kind": KIND,
-            "posteriors": [describe_posterior(posterior) for posterior in posteriors],
+            "posteriors": [self._describe(ranker) for ranker in self.rankers],
             "known": {"rows": self.known.rows, "cols": self.known.cols, "weight": self.known.weight},
             **{name: getattr(self, name) for name in TEXTS},
             **{name: list(getattr(self, name)) for name in NAMES},
         }
         write(path, tree)
+
+    def _describe(self, ranker: Ranker) -> dict[str, Any]:
+        """A ranker as a part of a file."""
+        if isinstance(ranker, AutoRanker):
+            return describe_auto(ranker)
+        if isinstance(ranker, GaussianPosterior):
+            return describe_posterior(ranker)
+        names = ", ".join(WITH_POSTERIOR)
+        raise InputError(f"model {self.model!r} cannot be saved; those with a posterior can: {names}")
 
     def __repr__(self) -> str:
         return f"Prioritiser({self.shape[0]} x {self.shape[1]}, {self.model}: {self.setting}, {len(self.rankers)} fits)"
@@ -256,7 +200,7 @@ def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = No
         >>> from mvgp.prioritise import fit_prioritiser, load_prioritiser
         >>> links = LinkSet("abc", "wxyz", [0, 0, 1, 2], [0, 1, 1, 2], Graph([(0, 1)], 3), Graph([(2, 3)], 4))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     fit_prioritiser(links, strength=0.1, negatives=2).save(f"{folder}/fitted.mvgp")
+        ...     fit_prioritiser(links, model="trace", strength=0.1, negatives=2).save(f"{folder}/fitted.mvgp")
         ...     load_prioritiser(f"{folder}/fitted.mvgp")
         Prioritiser(3 x 4, trace: trace_share 1, strength 0.1, 2 fits)
 
@@ -267,13 +211,18 @@ def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = No
         kind = content.text("kind")
         if kind != KIND:
             raise StorageError(f"expected a saved prioritiser (mvgp rank --save), got one {kind}; mvgp.load reads that")
-        posteriors = tuple(
-            restore_posterior(parts, spending, trial=True) for parts in content.each("posteriors", Fields.fields)
-        )
-        shapes = {posterior.shape for posterior in posteriors}
-        if len(shapes) != 1:
-            raise StorageError(f"content.posteriors: expected at least one, all of one shape, got {sorted(shapes)}")
-        shape = posteriors[0].shape
+        parts = content.each("posteriors", Fields.fields)
+        if any(part.text("kind") == AUTO for part in parts):
+            content.require(len(parts) == 1, "posteriors", "one ranker of auto, and nothing beside it", len(parts))
+            shape = len(content.each("row_ids", Fields.text)), len(content.each("col_ids", Fields.text))
+            content.require(min(shape) > 0, "row_ids", "ids of rows and columns", shape)
+            rankers: tuple[Ranker, ...] = (restore_auto(parts[0], spending, shape),)
+        else:
+            rankers = tuple(restore_posterior(part, spending, trial=True) for part in parts)
+            shapes = {ranker.shape for ranker in rankers}
+            if len(shapes) != 1:
+                raise StorageError(f"content.posteriors: expected at least one, all of one shape, got {sorted(shapes)}")
+            shape = rankers[0].shape
         described: dict[str, Any] = {name: content.text(name) for name in TEXTS}
         for name, size in zip(NAMES, (*shape, *shape), strict=True):
             texts = content.each(name, Fields.text)
@@ -285,7 +234,7 @@ def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = No
         links = content.fields("known")
         rows = links.positions("rows", shape[0])
         known = PositiveUnlabelled(rows, links.positions("cols", shape[1], len(rows)), shape, links.number("weight"))
-    return Prioritiser(rankers=posteriors, known=known, **described)
+    return Prioritiser(rankers=rankers, known=known, **described)
 
 
 def fit_prioritiser(
@@ -396,7 +345,7 @@ def prioritise(
         >>> from mvgp.kernels import Graph
         >>> from mvgp.prioritise import prioritise
         >>> links = LinkSet("abc", "wxyz", [0, 0, 1, 2], [0, 1, 1, 2], Graph([(0, 1)], 3), Graph([(2, 3)], 4))
-        >>> lists = prioritise(links, rows=["b"], top=2, strength=0.1, negatives=2)
+        >>> lists = prioritise(links, rows=["b"], top=2)
         >>> lists[0].col_ids[0], len(lists[0].std)
         ('w', 2)
 

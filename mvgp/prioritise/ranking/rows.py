@@ -20,6 +20,8 @@ from ...text import to_cell, visible
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..auto.fit import Assessment
+
 SUGGESTIONS = 4
 SHOWN = 5  # ids of rows with the same name
 
@@ -73,6 +75,7 @@ def _hint(text: str, ids: Sequence[str], names: Sequence[str]) -> str:
     return f"; did you mean {' or '.join(repr(originals[name]) for name in best)}?" if best else ""
 
 
+ASSESSED = ("model", "auc", "metric", "value", "ahead", "low", "high")
 HEADER = ("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model")
 
 
@@ -219,6 +222,30 @@ def write_rows(rows: Iterable[RankedRow], file: IO[bytes]) -> int:
         file.write("".join("\t".join(line) + "\n" for line in row.lines()).encode())
     file.flush()
     return count
+
+
+def judged_rows(assessment: Assessment) -> int:
+    """On how many rows the models were compared; with less than two there is no interval."""
+    own = assessment.scores["auto"].per_task(assessment.metric)
+    return int((~own.isnan()).sum())
+
+
+def write_assessment(assessment: Assessment | None, path: str | os.PathLike[str]) -> None:
+    """A tab-separated table of how ``auto`` and the baselines rank held-out links; without any, its header alone.
+
+    Its columns are ``ASSESSED``: the model, its AUC, the metric that was optimised and its value, and how far ``auto``
+    is ahead of the model in that, with a 95 % interval.
+    """
+    lines: list[tuple[str, ...]] = [ASSESSED]
+    if assessment is not None and judged_rows(assessment) > 1:
+        ahead = assessment.comparisons()
+        for name, scores in assessment.scores.items():
+            test, metric = ahead.get(name), assessment.metric
+            auc, value = (float(scores.per_task(one).nanmean()) for one in ("AUC", metric))
+            paired = (None, None, None) if test is None else (test.difference, *test.interval)
+            lines.append(tuple(table_cell(cell) for cell in (name, auc, metric, value, *paired)))
+    with replacing(os.fspath(path)) as file:
+        file.write("".join("\t".join(line) + "\n" for line in lines).encode())
 
 
 def check_top(top: Any, num_cols: int) -> int:

@@ -18,7 +18,7 @@ from ...checks import check_path
 from ...errors import InputError
 from ...metrics.comparison import compare
 from ...metrics.ranking import RankingScores
-from ..ranking.prioritiser import mixture_std
+from ..ranking.mixture import mixture_std
 from ..ranking.rows import aligned, table_cell
 from ..tables.typed import Column, read_typed
 from ..tuning.tune import Setting

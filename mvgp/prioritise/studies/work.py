@@ -138,9 +138,13 @@ def _sample(rows: Tensor, count: int, seed: int) -> Tensor:
 
 
 def choice_unit(task: Task) -> Outcome:
-    """All settings that were tried, with their scores. Split and negatives are the same for all models of a fold."""
+    """All settings that were tried, with their scores; a model that chooses by itself has one without a score.
+
+    Split and negatives are the same for all models of a fold.
+    """
     seed, fold = task.study.seed, task.unit.fold
     family, _, share = task.unit.what.partition("_")
+    own_choice = family in REGISTRY and REGISTRY[family].own_choice
     tuned = tuning.tune(
         family,
         task.train,
@@ -148,9 +152,11 @@ def choice_unit(task: Task) -> Outcome:
         seed=unit_seed(seed, "choice", fold),
         recipe_seed=unit_seed(seed, "choice", fold, model=family),
         trace_shares=(float(share),) if share else (),
-        skip_single=False,
+        skip_single=own_choice,
     )
-    return Outcome(task.unit, info={"records": tuned.records})
+    unscored = {"score": None, "standard_error": None, "seconds": 0.0, "failure": ""}
+    records = tuned.records or [{"place": tuned.setting.index, "text": tuned.setting.text, **unscored}]
+    return Outcome(task.unit, info={"records": records})
 
 
 def chosen_setting(choices: Sequence[Outcome]) -> Setting:

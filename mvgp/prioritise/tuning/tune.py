@@ -51,6 +51,7 @@ class Model:
     grid: Callable[[FitSettings, LinkSet, int], Grid] | None = None
     posterior: bool = False  # whether a fit can be saved, and says how certain it is
     calibrated: bool = False  # whether its covariance can be rescaled, as studies of P(top k) need it
+    own_choice: bool = False  # whether its fit chooses by held-out links itself, so that a validation adds nothing
 
 
 def _likelihood(settings: FitSettings, noise: float | None = None) -> BipartiteRankingLikelihood:
@@ -110,7 +111,7 @@ def _baseline(name: str, settings: FitSettings, link_set: LinkSet, seed: int) ->
 
 _path = partial(Model, posterior=True, calibrated=True)
 REGISTRY: dict[str, Model] = {
-    "auto": Model("a sum of terms, weighed by held-out links", "links", grid=_auto, posterior=True),
+    "auto": Model("a sum of terms, weighed by held-out links", "links", grid=_auto, posterior=True, own_choice=True),
     "hilbert": _path("TraceGP without a trace norm", "sampled negatives", lambda settings: (0.0,)),
     "trace": _path("TraceGP, the trace norm alone", "sampled negatives", lambda settings: (1.0,)),
     "best": _path("TraceGP, trace share chosen", "sampled negatives", lambda settings: settings.trace_shares),

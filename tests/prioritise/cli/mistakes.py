@@ -98,9 +98,9 @@ MISTAKES = {
         for kind in SPECIAL
     },
     **{f"rank, second --col-edges {kind}": (f"{RANK} --col-edges {{p}}/{kind} --out {{p}}/o", [kind]) for kind in SPECIAL},
-    **{f"rank --{option} {one}": (f"rank {TABLES} --row D01 --quiet --{option} {one}", [f"--{option}"]) for option in ("row-time", "row-shift", "col-time", "col-shift", "noise", "ratio") for one in ("nan", "inf", "-1", "1e999", "much", "")},
+    **{f"rank --{option} {one}": (f"rank {TABLES} --model trace --row D01 --quiet --{option} {one}", [f"--{option}"]) for option in ("row-time", "row-shift", "col-time", "col-shift", "noise", "ratio") for one in ("nan", "inf", "-1", "1e999", "much", "")},
     **{f"rank --{option} for popularity": (f"{RANK} --row D01 --{option} 1", [f"--{option}", "popularity"]) for option in ("row-time", "row-shift", "col-time", "col-shift", "noise", "ratio")},
-    "rank --ratio 1e300": (f"rank {TABLES} --row D01 --quiet --ratio 1e300", ["GiB"]),
+    "rank --ratio 1e300": (f"rank {TABLES} --model trace --row D01 --quiet --ratio 1e300", ["GiB"]),
     "rank --filters empty": ([*RANK.split(), "--row", "D01", "--filters", ""], ["filters"]),
     "rank --row-edges twice the same": (f"{RANK} --row-edges {{t}}/rows.tsv --row D01", ["--row-edges", "twice"]),
     "rank --out a table of features": (f"{RANK} --row-features {{t}}/row_features.tsv --out {{t}}/row_features.tsv", ["--out", "own"]),

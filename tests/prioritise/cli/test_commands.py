@@ -4,28 +4,32 @@ import csv
 import inspect
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 import mvgp
 from mvgp.prioritise.baselines import BASELINE_NAMES
 from mvgp.prioritise.cli import commands, entry, options
 from mvgp.prioritise.cli import streams as notes
-from mvgp.prioritise.ranking.rows import HEADER
+from mvgp.prioritise.ranking.rows import ASSESSED, HEADER
 from mvgp.prioritise.studies import Study, load_study
 from mvgp.prioritise.tables import read_links
 from mvgp.prioritise.tables.reader import MAX_BYTES
 from mvgp.prioritise.tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, SPLITS, TOP
 from mvgp.prioritise.tuning.tune import MODELS
+from tests import randomness
 from tests.prioritise.cli.runner import command
 from tests.prioritise.cli.tables import N, inputs, write_tables
 
-QUICK = ["--strength", "0.3", "--negatives", "2"]
+QUICK = ["--model", "trace", "--strength", "0.3", "--negatives", "2"]
 PROGRAM = [sys.executable, "-c", "from mvgp.prioritise.cli import main; main()"]
 
 
@@ -93,12 +97,92 @@ def test_the_options_state_the_defaults_of_the_library():
 def test_rank_shows_a_table_for_each_row(tables, capsysbinary):
     found = command(capsysbinary, "rank", *inputs(tables), *QUICK, "--row", "D03", "--row", "Disease 4", "--top", "3")
     assert found.code == 0, found.err
-    one, two, _ = found.out.split("\n\n")
+    first, second, one, two, _ = found.out.split("\n\n")  # scores alone come first
+    assert [part.splitlines()[0] for part in (first, second)] == ["D03  disease 3", "D04  disease 4"]
+    assert not re.search(r"std|P\(top", first + second)
+    assert "with standard deviations and P(top 3), which takes seconds to minutes" in found.err
     assert one.splitlines()[0] == "D03  disease 3"
     assert two.splitlines()[0] == "D04  disease 4"
     assert "P(top 3)" in one
     assert len(two.splitlines()) == 5
     assert "12 rows x 20 columns" in found.err
+
+
+@pytest.fixture(scope="module")
+def enough(tmp_path_factory):
+    """Tables with enough links to choose by: two blocks in which half of the pairs are links."""
+    folder, rng = tmp_path_factory.mktemp("enough"), randomness.numpy_generator(1)
+    pairs = [(f"D{m}", f"g{n}") for m in range(40) for n in range(60) if m % 2 == n % 2 and rng.random() < 0.5]
+    edges = [[(f"{name}{i}", f"{name}{(i + 2) % size}") for i in range(size)] for name, size in (("D", 40), ("g", 60))]
+    for name, lines in (("pairs", pairs), ("rows", edges[0]), ("cols", edges[1])):
+        (folder / f"{name}.tsv").write_text("".join("\t".join(line) + "\n" for line in lines))
+    return [
+        part
+        for option, name in (("pairs", "pairs"), ("row-edges", "rows"), ("col-edges", "cols"))
+        for part in (f"--{option}", folder / f"{name}.tsv")
+    ]
+
+
+def test_auto_says_how_good_it_is(enough, tmp_path, capsysbinary):
+    ask = ["rank", *enough, "--row", "D3", "--top", "3"]
+    found = command(capsysbinary, *ask, "--out", tmp_path / "list.tsv")
+    assert found.code == 0, found.err
+    for words in (
+        "rows with held-out links, which had no part",
+        "auto ahead in MAP@100",
+        "where links are expected",
+        "the best of the simple baselines, in MAP@100",
+    ):
+        assert words in found.err
+    lines = read((tmp_path / "list.assessment.tsv").read_text())
+    assert [line["model"] for line in lines] == ["auto", "popularity", "neighbours", "propagation"]
+    own, popularity = lines[:2]
+    assert own["ahead"] == ""
+    assert float(popularity["ahead"]) == pytest.approx(float(own["value"]) - float(popularity["value"]), abs=1e-8)
+    assert float(popularity["low"]) <= float(popularity["ahead"]) <= float(popularity["high"])
+    assert ("not better than popularity" in found.err) == (float(popularity["low"]) <= 0)
+    assert f"{float(own['value']):.3f}" in found.err
+    quiet = command(capsysbinary, *ask, "--out", tmp_path / "quiet.tsv", "--quiet")
+    assert (quiet.out, quiet.err) == ("", "")
+    assert (tmp_path / "quiet.assessment.tsv").read_text() == (tmp_path / "list.assessment.tsv").read_text()
+    shown = command(capsysbinary, *ask)
+    assert re.search(r"P\(top 3\), which takes about \d+ s", shown.err)
+    assert "rows with held-out links" not in shown.out
+
+
+@pytest.mark.parametrize("low", [-0.1, 0.0, 0.1])
+def test_a_list_that_is_no_better_than_popularity_has_a_warning(low, capsysbinary):
+    test = SimpleNamespace(difference=0.2, interval=(low, 0.3))
+    scores = SimpleNamespace(per_task=lambda _: torch.ones(5))
+    judged = SimpleNamespace(
+        metric="MAP@100",
+        scores={"auto": scores},
+        table=lambda: (["model"], [["auto"]]),
+        in_words=lambda: "in words",
+        comparisons=lambda: {"popularity": test},
+    )
+    notes.log_assessment(SimpleNamespace(assessment=judged, rankers=()))
+    err = capsysbinary.readouterr().err.decode()
+    assert ("warning: on held-out links auto is not better than popularity" in err) == (low <= 0)
+    assert err.count("\n") == 4 + (low <= 0)
+
+
+def test_too_few_links_to_choose_by(tables, tmp_path, capsysbinary):
+    few = tmp_path / "pairs.tsv"
+    few.write_text("D1\tg1\nD1\tg2\nD2\tg2\nD3\tg3\n")
+    found = command(capsysbinary, "rank", "--pairs", few, "--row", "D1", "--out", tmp_path / "list.tsv")
+    assert found.code == 0, found.err
+    assert found.err.count("too few links to choose by") == 1
+    assert (tmp_path / "list.assessment.tsv").read_text() == "\t".join(ASSESSED) + "\n"
+
+
+def test_a_kept_auto_ranks_without_tables(enough, tmp_path, capsysbinary):
+    kept, ask = tmp_path / "kept.mvgp", ["--row", "D5", "--out", "-", "--top", "5", "--quiet"]
+    fresh = command(capsysbinary, "rank", *enough, "--save", kept, *ask)
+    loaded = command(capsysbinary, "rank", "--load", kept, *ask)
+    assert fresh.code == loaded.code == 0, loaded.err
+    assert loaded.out == fresh.out
+    assert len(read(loaded.out)) == 5
 
 
 def test_several_graphs_and_features(tables, capsysbinary):

@@ -96,6 +96,7 @@ def test_files_that_are_not_there(tables, tmp_path, assert_refused):
     assert_refused("study", "--pairs", tmp_path / "none.tsv", "--out", tmp_path / "study", words=["none.tsv"])
 
 
+TRACE = ["--model", "trace"]
 OPTIONS = {
     "unknown row": (["--row", "diseas 3"], ["did you mean", "'disease 3'"]),
     "ambiguous name": (["--row", "twin"], ["D10, D11"]),
@@ -104,13 +105,13 @@ OPTIONS = {
     "top too large": (["--top", "1000", "--row", "D01"], ["at most 20", "1000"]),
     "top in words": (["--top", "ten"], ["--top", "integer"]),
     "negative seed": (["--seed", "-1"], ["--seed"]),
-    "negatives -1": (["--negatives", "-1"], ["negatives", "-1"]),
-    "negatives 0": (["--negatives", "0"], ["whole"]),
+    "negatives -1": ([*TRACE, "--negatives", "-1"], ["negatives", "-1"]),
+    "negatives 0": ([*TRACE, "--negatives", "0"], ["whole"]),
     "negatives for popularity": ([*FAST, "--negatives", "3"], ["popularity"]),
-    "strength 0": (["--strength", "0"], ["strength", "positive"]),
-    "strength nan": (["--strength", "nan"], ["strength"]),
+    "strength 0": ([*TRACE, "--strength", "0"], ["strength", "positive"]),
+    "strength nan": ([*TRACE, "--strength", "nan"], ["strength"]),
     "strength for popularity": ([*FAST, "--strength", "0.1"], ["popularity"]),
-    "trace share 2": (["--trace-share", "2"], ["trace_share", "from 0 to 1"]),
+    "trace share 2": ([*TRACE, "--trace-share", "2"], ["trace_share", "from 0 to 1"]),
     "whole lists without a trace norm": (["--model", "whole", "--trace-share", "0"], ["trace norm"]),
     "uncertainty of popularity": ([*FAST, "--row", "D01", "--uncertainty"], ["no uncertainty"]),
     "filters": (["--filters", "some"], ["filters", "'linked'", "'paper'"]),
@@ -118,10 +119,10 @@ OPTIONS = {
     "shift of neighbours": (["--model", "neighbours", "--col-shift", "2"], ["--col-shift", "neighbours"]),
     "noise of prodige": (["--model", "prodige", "--noise", "2"], ["--noise", "full", "prodige"]),
     "ratio of whole": (["--model", "whole", "--ratio", "2"], ["--ratio", "trace", "whole"]),
-    "time 0": (["--col-time", "0"], ["--col-time", "positive"]),
-    "shift -1": (["--row-shift", "-1"], ["--row-shift", "not negative"]),
-    "noise nan": (["--noise", "nan"], ["--noise", "positive"]),
-    "ratio inf": (["--ratio", "inf"], ["--ratio", "positive"]),
+    "time 0": ([*TRACE, "--col-time", "0"], ["--col-time", "positive"]),
+    "shift -1": ([*TRACE, "--row-shift", "-1"], ["--row-shift", "not negative"]),
+    "noise nan": ([*TRACE, "--noise", "nan"], ["--noise", "positive"]),
+    "ratio inf": ([*TRACE, "--ratio", "inf"], ["--ratio", "positive"]),
     "unknown option": (["--magic"], ["--magic", "mvgp rank --help"]),
     "stray argument": (["stray"], ["stray"]),
 }
@@ -169,7 +170,7 @@ STUDIES = {
     "trace shares": (["--trace-shares", "1,2"], ["trace_shares"]),
     "metric": (["--metric", "luck"], ["metric", "luck"]),
     "jobs": (["--jobs", "0"], ["--jobs"]),
-    "negatives": (["--negatives", "0"], ["negative"]),
+    "negatives": ([*TRACE, "--negatives", "0"], ["negative"]),
     "seed": (["--seed", "-3"], ["seed"]),
     "dask": (["--dask", "nonsense://nowhere"], ["dask", "nonsense"]),
 }
@@ -284,7 +285,7 @@ def test_features(kind, what, tables, tmp_path, assert_refused):
 
 def test_a_time_needs_a_graph(tables, assert_refused):
     given = ["rank", "--pairs", tables / "pairs.tsv", "--row-edges", tables / "rows.tsv", "--row", "D01", "--quiet"]
-    assert_refused(*given, "--col-time", "2", words=["--col-time", "graph of the columns", "got none"])
+    assert_refused(*given, *TRACE, "--col-time", "2", words=["--col-time", "graph of the columns", "got none"])
 
 
 @pytest.mark.parametrize("option", ["--out", "--save"])
@@ -305,6 +306,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_fit(
     with monkeypatch.context() as patched:
         patched.setattr("mvgp.storage.files.os.access", lambda _, mode: mode != os.W_OK)
         assert_refused(*given, tmp_path / "kept", words=[option, "read-only"])
+
+
+def test_a_place_for_the_assessment_is_looked_at_before_the_fit(tables, tmp_path, assert_refused, monkeypatch):
+    monkeypatch.setattr("mvgp.prioritise.ranking.prioritiser.fit_prioritiser", lambda *_, **__: pytest.fail("fitted"))
+    (tmp_path / "list.assessment.tsv").mkdir()
+    given = ["rank", *inputs(tables), "--row", "D01", "--quiet", "--out", tmp_path / "list.tsv"]
+    assert_refused(*given, words=["--out", "list.assessment.tsv", "got a directory"])
 
 
 def test_a_directory_that_cannot_be_written_is_refused_before_the_study(tables, tmp_path, assert_refused, monkeypatch):

@@ -6,7 +6,7 @@ import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import PrecomputedKernel
 from mvgp.prioritise.baselines import Popularity
-from mvgp.prioritise.ranking.prioritiser import Mixture
+from mvgp.prioritise.ranking.mixture import Mixture
 from tests import randomness
 
 

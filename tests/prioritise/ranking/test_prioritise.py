@@ -14,7 +14,7 @@ from mvgp.prioritise.tuning import tune
 from mvgp.storage import Budget
 from tests.prioritise.ranking.examples import LINKS, M, N
 
-QUICK = {"negatives": 2, "strength": 0.2, "dtype": "double", "tolerance": 1e-4}
+QUICK = {"model": "trace", "negatives": 2, "strength": 0.2, "dtype": "double", "tolerance": 1e-4}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_every_model_beats_chance(model):
     scores = ranking_scores(found.mixture, (LINKS.rows, LINKS.cols), k=5)
     assert scores.summary()["AUC"] > 0.55
     assert found.mixture.has_uncertainty == (
-        model in ("hilbert", "trace", "best", "whole", "whole-popular", "full", "factor")
+        model in ("auto", "hilbert", "trace", "best", "whole", "whole-popular", "full", "factor")
     )
     assert len(next(found.ranked([1], 3, uncertainty=found.mixture.has_uncertainty))) == 3
 
@@ -245,4 +245,4 @@ def test_validation_can_hold_out_rows(model, monkeypatch):
 def test_settings_of_a_study_that_a_fit_does_not_have(name):
     value = ("trace",) if name == "models" else 1
     with pytest.raises(InputError, match=f"{name}: .* of a study"):
-        fit_prioritiser(LINKS, strength=0.1, **{name: value})
+        fit_prioritiser(LINKS, model="trace", strength=0.1, **{name: value})

@@ -33,7 +33,7 @@ def test_every_model_has_a_path_or_a_grid(name):
     assert (model.trace_shares is None) != (model.grid is None)
     assert has_path(name) == has_path(family_of(name)) == (model.trace_shares is not None)
     assert takes_negatives(name) == takes_negatives(family_of(name))
-    assert takes_negatives(name) == (name not in BASELINE_NAMES and not name.startswith("whole"))
+    assert takes_negatives(name) == (name not in (*BASELINE_NAMES, "auto") and not name.startswith("whole"))
     assert model.title
     if model.trace_shares:
         assert all(0 <= share <= 1 for share in model.trace_shares(settings))

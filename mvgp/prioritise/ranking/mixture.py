@@ -1,0 +1,89 @@
+"""Mixture: scores and uncertainties of one model that was fitted to several sets of negatives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from ...errors import InputError
+from ...hyperparameters.records import AveragedRanker
+from ...posteriors.covariance import NoCovariance
+from ...posteriors.gaussian import GaussianPosterior
+from ...posteriors.ranks import STD_ACCURACY
+from ..auto.fit import SAMPLE_BLOCK, AutoRanker
+
+TRIED = SAMPLE_BLOCK // 2  # samples that tell how long all will take
+
+
+class Mixture(AveragedRanker):
+    """The equal mixture of rankers, one for each set of negatives: its uncertainty includes that about the set."""
+
+    @property
+    def has_uncertainty(self) -> bool:
+        """Whether every ranker is a posterior with a covariance, or ``auto``."""
+        return all(
+            isinstance(part, AutoRanker)
+            or (isinstance(part, GaussianPosterior) and not isinstance(part.conditional, NoCovariance))
+            for part in self.posteriors
+        )
+
+    @override
+    def scores(self, rows: Any = None) -> Tensor:
+        # one part at a time and in double precision: a ranked list of all rows must fit in memory
+        total = self.posteriors[0].scores(rows).double()
+        for part in self.posteriors[1:]:
+            total = total + part.scores(rows)
+        return total / len(self.posteriors)
+
+    def uncertainty(
+        self, row: int, k: int, cols: Tensor, *, step: Callable[[], object] | None = None, **options: Any
+    ) -> tuple[Tensor, Tensor]:
+        """(Q,) P(in the top k) and (Q,) standard deviation of some columns of a row."""
+        if len(self.posteriors) == 1 and isinstance(self.posteriors[0], AutoRanker):
+            chance, deviation = self.posteriors[0].uncertainty(row, k, **options)
+            if step is not None:
+                step()
+            return chance[cols], deviation[cols]
+        return self.top_probability(row, k, step=step, **options)[cols], self.std(row, cols).cpu()
+
+    def expected_seconds(self, row: int, num_samples: int = 1000) -> float | None:
+        """How long :meth:`uncertainty` of a row will take, by a few samples; None for models that do not tell."""
+        if len(self.posteriors) != 1 or not isinstance(self.posteriors[0], AutoRanker):
+            return None
+        self.posteriors[0].samples(row, 1)  # what is computed once
+        began = time.perf_counter()
+        self.posteriors[0].samples(row, TRIED)
+        return (time.perf_counter() - began) * num_samples / TRIED
+
+    def std(self, row: int, cols: Any) -> Tensor:
+        """(Q,): standard deviations of a row's scores."""
+        parts, cols = self._gaussian(), torch.as_tensor(cols)
+        rows = torch.full_like(cols, row)
+        means = torch.stack([part.mean(rows, cols).double() for part in parts])  # (S, Q)
+        variances = torch.stack([part.variance(rows, cols, accuracy=STD_ACCURACY).double() for part in parts])
+        return mixture_std(means, variances)
+
+    def top_probability(self, row: int, k: int, *, step: Callable[[], object] | None = None, **options: Any) -> Tensor:
+        """(N,): P(in the top k) of every item of a row, averaged over the posteriors; ``step`` is called after each."""
+        total = torch.zeros(self.shape[1], dtype=torch.float64)
+        for part in self._gaussian():
+            total += part.top_probability(row, k, **options).cpu()
+            if step is not None:
+                step()
+        return total / len(self.posteriors)
+
+    def _gaussian(self) -> tuple[GaussianPosterior, ...]:
+        if not self.has_uncertainty:
+            kinds = sorted({type(part).__name__ for part in self.posteriors})
+            raise InputError(f"{', '.join(kinds)} has scores and no uncertainty; ask with uncertainty=False")
+        return tuple(part for part in self.posteriors if isinstance(part, GaussianPosterior))
+
+
+def mixture_std(means: Tensor, variances: Tensor) -> Tensor:
+    """(...) of the equal mixture of S parts (S, ...): the mean of the variances plus the variance of the means."""
+    return (variances.mean(0) + means.var(0, unbiased=False)).sqrt()
