@@ -389,13 +389,15 @@ def _climb(
     scores = torch.stack([weight * features[name] for name, weight in start.items()]).sum(0)
     first, first_auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
 
-    def objective(scores: Tensor) -> tuple[Tensor, Tensor]:
-        """(R,) of each row, times the number of rows, and (R,) the metric."""
+    def objective(scores: Tensor) -> Tensor:
+        """(2, R) of each row, times the number of rows: the part of the metric and that of the AUC."""
         values, auc = sample.measure(scores, metric)
-        each = len(weights) * weights * (values / max(first, 1e-6) + AUC_SHARE * auc)
-        return each - 10 * max(0.0, floor - float((weights * auc).sum())), values
+        short = max(0.0, floor - float((weights * auc).sum()))
+        parts = torch.stack([values / max(first, 1e-6), AUC_SHARE * auc]) * len(weights) * weights
+        parts[1] -= 10 * short
+        return parts
 
-    current, reached = objective(scores)
+    current = objective(scores)
     # a feature that hardly varies has nothing to add
     spreads = {name: float(feature[sample.inside].std()) for name, feature in features.items()}
     spreads = {name: spread for name, spread in spreads.items() if spread > 1e-3}
@@ -408,21 +410,31 @@ def _climb(
         for name in _promising(features, spreads, scores, size, objective):
             for share in SIGNED if name == POPULARITY else STEPS:
                 weight = share * size / spreads[name]
-                each, values = objective(scores + weight * features[name])
-                gain = each - current  # (R,)
-                error = float(gain.std()) / len(gain) ** 0.5
-                lost = (values - reached) * len(weights) * weights
-                if float(lost.mean()) + float(lost.std()) / len(lost) ** 0.5 >= 0:  # the metric does not pay for it
-                    gains.append((float(gain.mean()) - ERRORS * error, name, weight))
+                gains.append((_sure_gain(objective(scores + weight * features[name]) - current), name, weight))
         best = max(gains, default=(0.0, "", 0.0))
         if best[0] <= 0:
             break
         chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
         scores = scores + best[2] * features[best[1]]
-        current, reached = objective(scores)
+        current = objective(scores)
         value, auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
         trials.append({"rows": who, "step": step, "feature": best[1], "weight": best[2], metric: value, "AUC": auc})
     return {name: weight for name, weight in chosen.items() if not math.isclose(weight, 0.0)}, trials
+
+
+def _sure_gain(gain: Tensor) -> float:
+    """What is gained for sure: the mean over rows less two standard errors, of both parts (2, R) or of the AUC alone.
+
+    Not above 0 where the metric falls by more than a standard error. Where the AUC alone decides, what the metric
+    seems to lose counts in full, and what it seems to gain does not.
+    """
+    mean, error = gain.mean(1), gain.std(1) / gain.shape[1] ** 0.5  # (2,) each
+    if float(mean[0] + error[0]) < 0:
+        return 0.0
+    both = gain.sum(0)
+    together = both.mean() - ERRORS * both.std() / len(both) ** 0.5
+    alone = mean[1] - ERRORS * error[1] + mean[0].clamp(max=0)
+    return float(torch.maximum(together, alone))
 
 
 def _auc_floor(sample: ClosedSample, features: dict[str, Tensor]) -> float:
@@ -440,11 +452,11 @@ def _promising(
     spreads: dict[str, float],
     scores: Tensor,
     size: float,
-    objective: Callable[[Tensor], tuple[Tensor, Tensor]],
+    objective: Callable[[Tensor], Tensor],
 ) -> list[str]:
     """The features that gain most by a weight of middle size, and popularity, which may want one below 0."""
     gains = {
-        name: float(objective(scores + 0.2 * size / spread * features[name])[0].mean())
+        name: float(objective(scores + 0.2 * size / spread * features[name]).sum(0).mean())
         for name, spread in spreads.items()
         if name != POPULARITY
     }
