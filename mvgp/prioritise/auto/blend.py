@@ -36,17 +36,7 @@ EDGES = (1, 2, 6)  # known links from which a row is in the next group
 MIXTURE, POPULARITY = "mixture", "popularity"  # features beside those of the terms
 FLOOR = 0.3  # of the uniform distribution, below which the logarithm of a term does not go
 STEPS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of a weight, in standard deviations of the score so far
-SIGNED = (
-    -1.0,
-    -0.5,
-    -0.2,
-    -0.1,
-    -0.05,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-)  # the same for popularity, which can speak against a column
+SIGNED = (-1.0, -0.5, -0.2, -0.1, -0.05, 0.05, 0.1, 0.2, 0.5)  # for popularity, which can speak against a column
 GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
 START, START_LINKS = Term(BOTH, PROPAGATION).name, 100.0  # propagation counts for so many held-out links
 PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
@@ -441,7 +431,7 @@ def _auc_floor(sample: ClosedSample, features: dict[str, Tensor]) -> float:
     """The AUC of the best baseline among the features, less its standard error over rows."""
     weights, floors = sample.row_weights, [0.0]
     for name in (POPULARITY, START, *(Term(ROWS, votes).name for votes in VOTES)):
-        if name in features:
+        if name in features and len(weights) > 1:
             each = len(weights) * weights * sample.measure(features[name], "AUC")[1]
             floors.append(float(each.mean() - each.std() / len(each) ** 0.5))
     return max(floors)

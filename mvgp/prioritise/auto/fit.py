@@ -105,8 +105,8 @@ class AutoRanker:
         scores = drawn.index_fill(1, left_out, -torch.inf)
         top = torch.zeros(self.shape[1], dtype=torch.float64)
         best = scores.topk(min(k, self.shape[1] - len(left_out)), 1).indices.flatten()
-        top.index_add_(0, best, torch.full((len(best),), 1 / num_samples, dtype=torch.float64))
-        return top, drawn.double().std(0, unbiased=False)
+        top.index_add_(0, best, torch.ones(len(best), dtype=torch.float64))
+        return top / num_samples, drawn.double().std(0, unbiased=False)
 
     def evidence(self) -> dict[str, float]:
         """The share of each source in the mixture, over the rows as they are; what is left over is spread evenly."""

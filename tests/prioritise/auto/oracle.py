@@ -74,7 +74,7 @@ def term(found, link_set, links, known=None):
     cols = col_graphs[found.graph if found.source == module.COLS else 0]
     if found.source == module.POPULAR:
         counts = np.linalg.matrix_power(normalised(cols), found.col_steps) @ linked.sum(0)
-        return np.tile(np.log1p(counts), (len(linked), 1))
+        return np.tile(counts if found.row_filter == "count" else np.log1p(counts), (len(linked), 1))
     if found.row_filter == module.PROPAGATION:
         return propagation(known, rows, cols)
     smooth = row_filter(found.row_filter, rows) @ known
