@@ -78,9 +78,8 @@ def run_demo(
         file.write(to_text(COLUMNS, table).encode())
     scores = fitted.mixture.scores([chosen])[0].index_fill(0, known, -torch.inf)  # (N,)
     places = [int((scores > scores[col]).sum()) + 1 for col in held_out.tolist()]
-    landed = sorted(
-        zip((links.col_names[col] for col in held_out.tolist()), places, strict=True), key=lambda gene: gene[1]
-    )
+    hidden = zip(places, (links.col_names[col] for col in held_out.tolist()), strict=True)
+    landed = tuple((name, place) for place, name in sorted(hidden))
     sentences = findings(study, split, links.row_names[chosen], [place for _, place in landed])
     symbols = tuple(links.col_names[col] for col in known.tolist())
     return DemoResult(study, ranked, hits, symbols, landed, sentences, write_report(out))

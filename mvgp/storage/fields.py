@@ -123,7 +123,8 @@ class Fields:
         return StorageError(f"{self.where}.{name}: expected {expected}, got {got!r:.100}")
 
     def _get(self, name: str) -> Any:
-        self.require(name in self._tree, "", f"a part {name!r}", sorted(self._tree))
+        if name not in self._tree:  # the names are sorted for the message alone: lists have thousands
+            self.require(False, "", f"a part {name!r}", sorted(self._tree))
         return self._tree[name]
 
     def has(self, name: str) -> bool:

@@ -12,7 +12,7 @@ import mvgp
 from mvgp.errors import InputError, SizeError, StorageError
 from mvgp.kernels import DiffusionKernel, Graph, graph
 from mvgp.linalg import chebyshev
-from mvgp.storage import Budget, archive, priors, registry
+from mvgp.storage import Budget, archive, fields, priors, registry
 from tests import randomness
 from tests.storage import examples
 from tests.storage.forgery import arrays, built, forged, manifest
@@ -267,3 +267,12 @@ def test_links_that_go_round(tmp_path):
     (tmp_path / "two").symlink_to(tmp_path / "one")
     with pytest.raises(StorageError, match="expected a saved posterior, got OSError"):
         mvgp.load(tmp_path / "one")
+
+
+def test_a_long_list_is_read_item_by_item(monkeypatch):
+    """Names are sorted for a message alone: for each item of a list it would take time with the square of its length."""
+    monkeypatch.setattr(fields, "sorted", lambda _: pytest.fail("sorted"), raising=False)
+    assert fields.Fields({"ids": ["a", "b", "c"]}, "content").each("ids", fields.Fields.text) == ["a", "b", "c"]
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match=r"content: expected a part 'x', got \['ids'\]"):
+        fields.Fields({"ids": []}, "content").text("x")
