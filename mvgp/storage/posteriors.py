@@ -31,9 +31,13 @@ from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from .archive import Tree, read, wrap_storage_errors, write
-from .explanations import describe_explanations, restore_explanations
 from .fields import Budget, Fields, Spending
-from .likelihoods import describe_likelihood, restore_likelihood
+from .posterior_parts import (
+    describe_explanations,
+    describe_likelihood,
+    restore_explanations,
+    restore_likelihood,
+)
 from .priors import describe_prior, prior_parts, restore_prior
 from .trial import Operators, align_factors, check_answers, check_operator, check_size
 

@@ -16,7 +16,7 @@ from mvgp.kernels import Graph
 from mvgp.posteriors import FullPosterior
 from mvgp.priors import MatrixMean
 from mvgp.storage import Budget, archive, save
-from mvgp.storage.likelihoods import LIKELIHOODS
+from mvgp.storage.posterior_parts import LIKELIHOODS
 from tests.storage import examples
 
 SCRIPT = """

@@ -206,13 +206,8 @@ class Sample:
         index = kept.to(torch.int8).topk(columns, 1).indices  # (R, C)
         inside = kept.gather(1, index)
         self.chances.append(chances.gather(2, index.expand(len(chances), -1, -1)))
-        standard = torch.stack(
-            [
-                (term.gather(1, index) - means[at][:, None]) / deviations[at][:, None]
-                for at, term in enumerate(terms.values())
-            ]
-        )
-        self.standard.append(standard)
+        gathered = torch.stack([term.gather(1, index) for term in terms.values()])  # (Q, R, C)
+        self.standard.append((gathered - means[:, :, None]) / deviations[:, :, None])
         self.popularity.append(torch.log1p(counts)[index])
         self.labels.append(held_out.gather(1, index) & inside)
         self.drawn.append(drawn.gather(1, index) & inside & ~self.labels[-1])

@@ -253,11 +253,13 @@ class Auto:
 
     def _choose(self, links: PositiveUnlabelled, step: Callable[[], object]) -> tuple[Blend, Assessment | None]:
         began = time.perf_counter()
-        splits = [split for at in range(REPEATS) if (split := hold_out(links, self.seed + at)) is not None]
-        if not splits or len(splits[0].held_out) < MIN_LINKS:
+        first, judges = hold_out(links, self.seed), judging_rows(links.shape[0], self.seed)
+        if first is None or len(first.held_out) < MIN_LINKS:
             return default_blend(TermBank(self.link_set, links, self.seed)), None
-        judges = judging_rows(links.shape[0], self.seed)
-        first = splits[0]
+        # what is judged by later has no part in any split that chooses
+        rest = _some(links, ~(judges[links.rows] & torch.isin(cells(links), cells(first.held_out))))
+        more = (hold_out(rest, self.seed + at) for at in range(1, REPEATS))
+        splits = [first, *(split for split in more if split is not None)]
         bank = TermBank(self.link_set, first.train, self.seed)
         sample = Sample(tuple(bank.terms), links.shape[1])
         for at, split in enumerate(splits):  # more splits where one has too few rows to choose by
@@ -337,10 +339,17 @@ def hold_out(links: PositiveUnlabelled, seed: int) -> HeldOut | None:
     if not bool(held.any()) or bool(held.all()):
         return None
 
-    def part(where: Tensor) -> PositiveUnlabelled:
-        return PositiveUnlabelled(links.rows[where], links.cols[where], links.shape, links.weight)
+    return HeldOut(_some(links, ~held), _some(links, held))
 
-    return HeldOut(part(~held), part(held))
+
+def _some(links: PositiveUnlabelled, where: Tensor) -> PositiveUnlabelled:
+    """The links where ``where`` (P,) is true."""
+    return PositiveUnlabelled(links.rows[where], links.cols[where], links.shape, links.weight)
+
+
+def cells(links: PositiveUnlabelled) -> Tensor:
+    """(P,) a number for each pair."""
+    return links.rows * links.shape[1] + links.cols
 
 
 def judging_rows(num_rows: int, seed: int) -> Tensor:

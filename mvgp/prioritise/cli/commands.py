@@ -171,7 +171,7 @@ def rank(
         raise InputError(ALL_ROWS)
     from ..ranking.prioritiser import check_fit, fit_prioritiser, load_prioritiser
     from ..ranking.rows import check_top, write_assessment
-    from ..tuning.tune import WITH_POSTERIOR
+    from ..tuning.tune import WITH_POSTERIOR, takes_negatives
 
     if load is not None:
         for name in FITTING:
@@ -183,6 +183,8 @@ def rank(
         rows = fitted.find(row) if row else None
     else:
         check_fit(model, negatives, strength, trace_share)
+        if within_rows and not takes_negatives(model):
+            raise InputError(f"--within-rows: model {model!r} is fitted without sampled negatives")
         options = {
             "row_time": row_time,
             "row_shift": row_shift,

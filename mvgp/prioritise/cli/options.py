@@ -126,7 +126,7 @@ def find_row_numbers(row: list[str], links: LinkSet) -> list[int]:
 
 def fixed_settings(model: str, options: Mapping[str, float | None]) -> dict[str, Any]:
     """Settings of a fit from options by their names; those that the model does not use are refused."""
-    from ..tuning.overrides import overrides
+    from ..tuning.tune import overrides
 
     with options_named():
         return overrides(model, options)
@@ -134,7 +134,7 @@ def fixed_settings(model: str, options: Mapping[str, float | None]) -> dict[str,
 
 def check_times(options: Mapping[str, float | None], links: LinkSet) -> None:
     """Refuse the time of an axis without a graph."""
-    from ..tuning.overrides import check_graphs
+    from ..tuning.tune import check_graphs
 
     with options_named():
         check_graphs(options, links)

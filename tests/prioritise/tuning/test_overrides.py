@@ -8,9 +8,17 @@ from mvgp.kernels import Graph
 from mvgp.prioritise import fit_prioritiser
 from mvgp.prioritise.studies import Study
 from mvgp.prioritise.tables import LinkSet
-from mvgp.prioritise.tuning.overrides import OPTIONS, check_graphs, models_with, overrides
 from mvgp.prioritise.tuning.settings import FitSettings
-from mvgp.prioritise.tuning.tune import MODELS, _prior, grid, takes_negatives
+from mvgp.prioritise.tuning.tune import (
+    MODELS,
+    OPTIONS,
+    _prior,
+    check_graphs,
+    grid,
+    models_with,
+    overrides,
+    takes_negatives,
+)
 from tests.prioritise.studies.planted import planted_links
 
 LINKS = planted_links()
