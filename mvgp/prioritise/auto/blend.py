@@ -5,7 +5,7 @@ First a mixture. Each term, cut off at 0 and divided by its sum over the candida
 
 .. math:: \max_{w \ge 0,\, \sum w = 1} \; \sum_{(m, n)} \tfrac{1}{H_m} \log \sum_q w_q\, p_q(n \mid m),
 
-with :math:`H_m` held-out links of row m, and a few more for propagation. That is concave, and EM climbs to its top.
+with :math:`H_m` held-out links of row m, and a few more for a simple term. That is concave, and EM climbs to its top.
 Each group of rows (no known link, 1, 2 to 5, 6 and more) has weights of its own, drawn to those of all rows.
 
 Then a sum. The likelihood is not the metric, so terms are added one at a time to the logarithm of the mixture,
@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .terms import BOTH, POPULAR, PROPAGATION, ROWS, VOTES, Term
+from .terms import BOTH, COLS, POPULAR, PROPAGATION, ROWS, VOTES, Term
 
 GROUPS = ("no known link", "1 known link", "2 to 5", "6 and more")
 EDGES = (1, 2, 6)  # known links from which a row is in the next group
@@ -38,7 +38,9 @@ FLOOR = 0.3  # of the uniform distribution, below which the logarithm of a term 
 STEPS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of a weight, in standard deviations of the score so far
 SIGNED = (-1.0, -0.5, -0.2, -0.1, -0.05, 0.05, 0.1, 0.2, 0.5)  # for popularity, which can speak against a column
 GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
-START, START_LINKS = Term(BOTH, PROPAGATION).name, 100.0  # propagation counts for so many held-out links
+# the simple term that the mixture starts from, the first of these that is there, and the held-out links it counts for
+STARTS = (Term(BOTH, PROPAGATION).name, Term(ROWS, "restart 0.3").name, Term(COLS, "links", 1).name)
+START_LINKS = 100.0
 PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
 PROMISING = 8  # features for which all sizes of a step are tried
 ERRORS = 2.0  # standard errors, over rows, by which a step must raise the objective
@@ -270,7 +272,7 @@ class ClosedSample:
         weights = 1 / self.labels.sum(1).double()[row]
         start = torch.zeros(len(self.names) + 1)  # a simple mixture, which the links have to outvote
         start[-1] = START_LINKS / 4
-        start[self.names.index(START) if START in self.names else -1] += START_LINKS
+        start[next((self.names.index(name) for name in STARTS if name in self.names), -1)] += START_LINKS
         pooled, iterations = mixture_weights(chances, weights, start)
         parts = []
         for group in range(len(GROUPS)):
@@ -425,7 +427,7 @@ def _sure_gain(gain: Tensor) -> float:
 def _auc_floor(sample: ClosedSample, features: dict[str, Tensor]) -> float:
     """The AUC of the best baseline among the features, less its standard error over rows."""
     weights, floors = sample.row_weights, [0.0]
-    for name in (POPULARITY, START, *(Term(ROWS, votes).name for votes in VOTES)):
+    for name in (POPULARITY, *STARTS, *(Term(ROWS, votes).name for votes in VOTES)):
         if name in features and len(weights) > 1:
             each = len(weights) * weights * sample.measure(features[name], "AUC")[1]
             floors.append(float(each.mean() - each.std() / len(each) ** 0.5))
