@@ -111,6 +111,7 @@ RECORDS = [
     "RankingScores",
     "ReadReport",
     "Reference",
+    "RowSamples",
     "RestoreContext",
     "ScalablePosterior",
     "Score",

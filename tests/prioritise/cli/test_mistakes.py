@@ -170,7 +170,7 @@ STUDIES = {
     "trace shares": (["--trace-shares", "1,2"], ["trace_shares"]),
     "metric": (["--metric", "luck"], ["metric", "luck"]),
     "jobs": (["--jobs", "0"], ["--jobs"]),
-    "negatives": ([*TRACE, "--negatives", "0"], ["negative"]),
+    "negatives": (["--negatives", "0"], ["negative"]),
     "seed": (["--seed", "-3"], ["seed"]),
     "dask": (["--dask", "nonsense://nowhere"], ["dask", "nonsense"]),
 }

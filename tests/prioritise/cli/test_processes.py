@@ -82,7 +82,7 @@ def test_a_signal_ends_rank(number, code, word, tables, tmp_path):
     """In the middle of writing: the draft is there, and then is not."""
     out = tmp_path / "out.tsv"
     out.write_text("before")
-    ask = ["--strength", "0.3", "--negatives", "100", "--uncertainty", "--quiet", "--out", out]
+    ask = ["--model", "trace", "--strength", "0.3", "--negatives", "100", "--uncertainty", "--quiet", "--out", out]
     running = start("rank", *inputs(tables), *ask)
     wait_until(lambda: running.poll() is not None or next(tmp_path.glob(".mvgp-*"), None))
     os.kill(running.pid, number)
