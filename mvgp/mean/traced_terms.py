@@ -88,8 +88,9 @@ class DenseTerm:
 
     def _shrunk(self, matrix: Tensor, step: float) -> DenseMatrix:
         left, values, right_t = torch.linalg.svd(matrix, full_matrices=False)
+        rounding = max(matrix.shape) * torch.finfo(matrix.dtype).eps * values.amax()  # no directions of a product
         values = self.penalty.shrink(values, step)
-        rank = int((values > 0).sum())
+        rank = int((values > rounding).sum())
         left, values, right_t = left[:, :rank], values[:rank], right_t[:rank]
         return DenseMatrix((left * values) @ right_t, left, right_t.mT, values)
 
