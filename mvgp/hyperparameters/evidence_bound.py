@@ -33,8 +33,8 @@ from ..checks import (
 )
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
-from ..likelihoods.losses import observed_parts
-from ..likelihoods.pointwise import density_of, is_pointwise
+from ..likelihoods.losses import is_pointwise, observed_parts
+from ..likelihoods.pointwise import density_of
 from ..mean.low_rank import LowRank
 from ..mean.problem import SpectralElasticNet
 from ..models.full_gp import FullGP

@@ -21,10 +21,10 @@ from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood, entry_noise
 from ..likelihoods.losses import check_gaussian
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from ..linalg.cost import DEFAULT_LIMITS
+from ..linalg.pair_operator import Terms
 from ..linalg.pairs import PairIndex
 from ..linalg.sum_solvers import make_sum_solver
 from ..linalg.sums import (
-    Terms,
     is_pair_covariance,
     operators,
     pair_covariance,

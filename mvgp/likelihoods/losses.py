@@ -12,7 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import (
+    FixedNoiseGaussianLikelihood,
+    GaussianLikelihood,
+    Likelihood,
+    LikelihoodList,
+    SoftmaxLikelihood,
+    _GaussianLikelihoodBase,
+)
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from torch import Tensor
 
@@ -384,6 +391,16 @@ def most_derived(instance: Any, *names: str) -> str:
         if found := [name for name in names if name in members]:
             return found[0]
     return names[0]
+
+
+def is_pointwise(likelihood: Any) -> bool:
+    """Whether :mod:`mvgp.likelihoods.pointwise` serves it: a gpytorch likelihood of one latent value, not Gaussian."""
+    others = (_GaussianLikelihoodBase, SoftmaxLikelihood, LikelihoodList)
+    return (
+        isinstance(likelihood, Likelihood)
+        and not isinstance(likelihood, others)
+        and not hasattr(likelihood, "data_loss")
+    )
 
 
 def check_gaussian(likelihood: Any, user: str, *, axis_noise: bool = False) -> None:

@@ -20,7 +20,6 @@ import torch
 from gpytorch.likelihoods import (
     BernoulliLikelihood,
     LaplaceLikelihood,
-    Likelihood,
     StudentTLikelihood,
     _OneDimensionalLikelihood,
 )
@@ -84,17 +83,6 @@ class LogPoissonLikelihood(_OneDimensionalLikelihood):
 
 
 # From a likelihood to its log density -------------------------------------------------------------
-
-
-def is_pointwise(likelihood: Any) -> bool:
-    """Whether a likelihood is served by this module: a gpytorch likelihood of one latent value, not Gaussian."""
-    gaussian = gpytorch.likelihoods.gaussian_likelihood._GaussianLikelihoodBase
-    others = (gaussian, gpytorch.likelihoods.SoftmaxLikelihood, gpytorch.likelihoods.LikelihoodList)
-    return (
-        isinstance(likelihood, Likelihood)
-        and not isinstance(likelihood, others)
-        and not hasattr(likelihood, "data_loss")
-    )
 
 
 def density_of(likelihood: Any, values: Tensor) -> Density:

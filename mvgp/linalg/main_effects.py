@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .complete_rows import CompleteRowsSystem
 from .conjugate_gradients import conjugate_gradients
-from .sums import Terms
+from .pair_operator import Terms
 
 
 class MainEffects:

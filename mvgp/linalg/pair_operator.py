@@ -35,8 +35,17 @@ from . import cost
 from .pairs import BLOCK, PairIndex
 from .spectra import SpectralLinearOperator, block, diagonal_at, product_seconds, root
 
+Operators = tuple[LinearOperator, LinearOperator]  # K_M (M, M) and K_N (N, N)
+Terms = tuple[Operators, ...]  # of a sum of Kronecker terms
 First = Literal["dense", "lazy", "sparse"]
 Second = Literal["dense", "lazy", "sampled"]
+
+
+def as_terms(ops: Operators | Terms) -> Terms:
+    """One pair (K_M, K_N) for each term, from such a tuple or from a single pair."""
+    if isinstance(ops[0], LinearOperator):
+        return (ops,)  # type: ignore[return-value]
+    return ops
 
 
 class PairLinearOperator(LinearOperator):

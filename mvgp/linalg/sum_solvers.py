@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..errors import InputError, NotPositiveSemidefiniteError
 from . import cost
+from .pair_operator import Terms
 from .pairs import PairIndex
 from .solvers import (
     GRAM_SECONDS,
@@ -31,7 +32,7 @@ from .solvers import (
     factor_eigenpairs,
     make_solver,
 )
-from .sums import SharedGrid, Terms, pair_covariance, pair_terms, shared_grid, sum_bounds
+from .sums import SharedGrid, pair_covariance, pair_terms, shared_grid, sum_bounds
 
 
 def make_sum_solver(

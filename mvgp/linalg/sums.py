@@ -25,20 +25,10 @@ from ..errors import InputError
 from . import chebyshev
 from .chebyshev import ChebyshevLinearOperator
 from .kronecker import CovarianceSumLinearOperator, KroneckerLinearOperator
-from .pair_operator import PairLinearOperator
+from .pair_operator import PairLinearOperator, Terms
 from .pairs import PairIndex, SymmetricCSR
 from .spectra import SpectralLinearOperator, spectral_bounds
 from .stacked import GramLinearOperator
-
-Operators = tuple[LinearOperator, LinearOperator]  # K_M (M, M) and K_N (N, N)
-Terms = tuple[Operators, ...]
-
-
-def as_terms(ops: Operators | Terms) -> Terms:
-    """One pair (K_M, K_N) for each term, from such a tuple or from a single pair."""
-    if isinstance(ops[0], LinearOperator):
-        return (ops,)  # type: ignore[return-value]
-    return ops
 
 
 def pair_covariance(terms: Terms, left: PairIndex, right: PairIndex | None = None) -> LinearOperator:

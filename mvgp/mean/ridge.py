@@ -17,9 +17,10 @@ from ..errors import InputError
 from ..likelihoods.losses import SquaredLoss, WholeListSquaredLoss, long_dot
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
+from ..linalg.pair_operator import Terms
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.sum_solvers import make_sum_solver
-from ..linalg.sums import Terms, pair_covariance
+from ..linalg.sums import pair_covariance
 from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
 REQUIRES = {"loss": ("__call__", "curvature")}

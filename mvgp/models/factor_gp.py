@@ -10,8 +10,8 @@ from torch import Tensor
 from ..checks import check_iterations, check_seed, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
-from ..likelihoods.losses import Data, Loss, data_loss, observed_parts
-from ..likelihoods.pointwise import PointwiseLoss, density_of, is_pointwise
+from ..likelihoods.losses import Data, Loss, data_loss, is_pointwise, observed_parts
+from ..likelihoods.pointwise import PointwiseLoss, density_of
 from ..linalg.cost import DEFAULT_LIMITS
 from ..mean.factored import FactoredProblem, svd_of_product
 from ..mean.problem import MeanProblem, SpectralElasticNet

@@ -14,15 +14,14 @@ from ..checks import check_choice, check_flag, check_iterations, check_tolerance
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, long_dot, observed_parts
-from ..likelihoods.pointwise import is_pointwise
+from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, is_pointwise, long_dot, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
+from ..linalg.pair_operator import Terms
 from ..linalg.pairs import CompleteRows, cell_slots
 from ..linalg.solvers import CholeskySolver, Method, SpectralSolver
-from ..linalg.sums import Terms
 from ..linalg.updates import UpdatedSolver
 from ..mean.problem import Certificate, MeanProblem, SpectralElasticNet, warn_or_raise
 from ..mean.ridge import RidgeSolution, kernel_product, solve_ridge

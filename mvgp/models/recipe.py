@@ -17,8 +17,7 @@ from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
-from ..likelihoods.losses import check_gaussian
-from ..likelihoods.pointwise import is_pointwise
+from ..likelihoods.losses import check_gaussian, is_pointwise
 from ..likelihoods.ranking import RankingLikelihood
 from ..mean.low_rank import MeanSolution
 from ..mean.problem import Certificate, MeanProblem

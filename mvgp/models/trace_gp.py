@@ -27,8 +27,8 @@ from ..checks import (
 )
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
-from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, long_dot
-from ..likelihoods.pointwise import PointwiseLoss, is_pointwise
+from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, is_pointwise, long_dot
+from ..likelihoods.pointwise import PointwiseLoss
 from ..likelihoods.ranking import RankingLikelihood
 from ..mean.factored import solve_dense, solve_hybrid
 from ..mean.low_rank import LowRank, MeanSolution

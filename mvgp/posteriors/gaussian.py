@@ -31,8 +31,8 @@ from .. import hooks
 from ..checks import check_between, check_generator, check_positive, gradient_of, without_gradient
 from ..errors import InputError
 from ..linalg.conjugate_gradients import SolveReport
+from ..linalg.pair_operator import Operators, Terms, as_terms
 from ..linalg.pairs import PairIndex
-from ..linalg.sums import Operators, Terms, as_terms
 from ..mean.low_rank import LowRank, MeanSolution
 from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
@@ -46,7 +46,7 @@ from .joint import Joint
 from .predictive import Predictions
 from .query import LINE_BATCH, Coefficients, Query, pair_means
 from .ranks import RankQueries
-from .sums import TermMean, make_query
+from .sums import TermMean, sum_query
 from .system import VarianceMethod
 from .updates import NewObservations
 
@@ -114,11 +114,12 @@ class GaussianPosterior(RankQueries, NewObservations):
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        device: torch.device = self._terms[0][0].device
-        return device
+        return torch.device(self._terms[0][0].device)
 
     def _query(self, rows: Any, cols: Any, row_inputs: Any = None, col_inputs: Any = None) -> Query:
-        return make_query(self.prior, self._terms, rows, cols, row_inputs, col_inputs)
+        if isinstance(self.prior, SumGP):
+            return sum_query(self.prior, self._terms, rows, cols, row_inputs, col_inputs)
+        return Query(self.prior, self._terms[0], rows, cols, row_inputs, col_inputs)
 
     def _mean(self, query: Query) -> Tensor:
         means = [pair_means(a, part) for a, part in zip(self._coefficients, query.parts, strict=True)]
@@ -154,8 +155,7 @@ class GaussianPosterior(RankQueries, NewObservations):
             [[1.0, 0.0], [1.0, 1.0]]
 
         """
-        parts = zip(self.prior.terms, self._terms, self._coefficients, strict=True)
-        return tuple(TermMean(*part) for part in parts)
+        return tuple(map(TermMean, self.prior.terms, self._terms, self._coefficients))
 
     @_carried
     def __call__(self, rows: Any, cols: Any, *, row_inputs: Any = None, col_inputs: Any = None) -> MultivariateNormal:

@@ -18,8 +18,8 @@ from torch import Tensor
 from ..checks import without_gradient
 from ..errors import InputError
 from ..linalg.kronecker import CovarianceSumLinearOperator
+from ..linalg.pair_operator import Operators, Terms
 from ..linalg.pairs import PairIndex
-from ..linalg.sums import Operators, Terms
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import check_index
@@ -112,16 +112,14 @@ class SumQuery(Query):
         return torch.stack(here).sum(0), torch.stack(there).sum(0)
 
 
-def make_query(
-    prior: MatrixGP | SumGP, terms: Terms, rows: Any, cols: Any, row_inputs: Any = None, col_inputs: Any = None
-) -> Query:
-    """Cells under a prior of one term or several.
+def sum_query(
+    prior: SumGP, terms: Terms, rows: Any, cols: Any, row_inputs: Any = None, col_inputs: Any = None
+) -> SumQuery:
+    """Cells under a sum of terms.
 
     :param terms: the covariances (K_M, K_N) of each term.
     :param row_inputs: new inputs (q, d) for all terms, or one entry for each term, see :func:`term_inputs`.
     """
-    if not isinstance(prior, SumGP):
-        return Query(prior, terms[0], rows, cols, row_inputs, col_inputs)
     new_rows = term_inputs(row_inputs, [term.row_axis for term in prior.terms])
     new_cols = term_inputs(col_inputs, [term.col_axis for term in prior.terms])
     each = zip(prior.terms, terms, new_rows, new_cols, strict=True)

@@ -31,18 +31,11 @@ from ..linalg import cost
 from ..linalg.conjugate_gradients import quadratic_form
 from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.kronecker import SpectralKroneckerLinearOperator
+from ..linalg.pair_operator import Operators, Terms, as_terms
 from ..linalg.pairs import PairIndex
-from ..linalg.solvers import CholeskySolver, Method, Solver, SpectralSolver
+from ..linalg.solvers import CholeskySolver, Method, Solver, SpectralSolver, make_solver
 from ..linalg.sum_solvers import make_sum_solver
-from ..linalg.sums import (
-    Operators,
-    Terms,
-    as_terms,
-    pair_covariance,
-    product_seconds,
-    shared_source,
-    sum_bounds,
-)
+from ..linalg.sums import pair_covariance, product_seconds, shared_source, sum_bounds
 from ..linalg.updates import UpdatedSolver
 from .query import Query
 
@@ -89,10 +82,10 @@ class ObservedSystem:
     @cached_property
     def solver(self) -> Solver:
         """Of :math:`K_{TT} + D`; a mean alone may never ask for it."""
-        most = self.max_iterations
-        return make_sum_solver(
-            self.terms, self.pairs, self.noise, method=self._method, max_iterations=most, limits=self.limits
-        )
+        options: Any = {"method": self._method, "max_iterations": self.max_iterations, "limits": self.limits}
+        if len(self.terms) == 1:
+            return make_solver(*self.terms[0], self.pairs, self.noise, **options)
+        return make_sum_solver(self.terms, self.pairs, self.noise, **options)
 
     def solve(self, rhs: Tensor) -> Tensor:
         """(T, C): (K_TT + D)^-1 times (T, C); raises when the tolerance is missed."""

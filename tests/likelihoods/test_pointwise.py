@@ -16,7 +16,8 @@ from scipy import integrate
 from mvgp.errors import InputError
 from mvgp.likelihoods import LogisticLikelihood, LogPoissonLikelihood, PointwiseLoss
 from mvgp.likelihoods.densities import ExpectedDensity, ForwardDensity, ProbitDensity
-from mvgp.likelihoods.pointwise import density_of, is_pointwise
+from mvgp.likelihoods.losses import is_pointwise
+from mvgp.likelihoods.pointwise import density_of
 from tests import randomness
 
 T = 12
