@@ -3,8 +3,7 @@
 Any gpytorch kernel works beside them, and they work inside gpytorch's sums, products and ScaleKernel.
 """
 
-from .constant import ConstantKernel
-from .feature import FeatureKernel, PrecomputedKernel
+from .feature import ConstantKernel, FeatureKernel, PrecomputedKernel
 from .graph import DiffusionKernel, Graph, GraphKernel, GraphMaternKernel, RegularizedLaplacianKernel
 
 __all__ = [

@@ -27,10 +27,9 @@ from ..mean.problem import Certificate, MeanProblem, SpectralElasticNet, warn_or
 from ..mean.ridge import RidgeSolution, kernel_product, solve_ridge
 from ..posteriors.covariance import ConditionalCovariance, PosteriorCovariance, condition, prior_terms, unscaled
 from ..posteriors.explain import Duals, known_links
-from ..posteriors.fantasies import Fantasies
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
-from ..posteriors.updates import Fit, moved_coefficients, updated_covariance
+from ..posteriors.updates import Fantasies, Fit, moved_coefficients, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import check_cells, check_matrix

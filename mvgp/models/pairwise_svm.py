@@ -30,10 +30,9 @@ from ..mean.problem import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
 from ..posteriors.covariance import NoCovariance, kernel_operators
 from ..posteriors.explain import Duals, known_links
-from ..posteriors.fantasies import Fantasies
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import SparseCoefficients
-from ..posteriors.updates import Fit, moved_coefficients
+from ..posteriors.updates import Fantasies, Fit, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
 from .recipe import remembered

@@ -22,10 +22,9 @@ from ..likelihoods.ranking import RankingLikelihood
 from ..mean.low_rank import MeanSolution
 from ..mean.problem import Certificate, MeanProblem
 from ..mean.ridge import RidgeSolution, kernel_product
-from ..posteriors.fantasies import Fantasies
 from ..posteriors.gaussian import GaussianPosterior, TracePosterior
 from ..posteriors.query import SparseCoefficients
-from ..posteriors.updates import moved_coefficients
+from ..posteriors.updates import Fantasies, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import refuse_where

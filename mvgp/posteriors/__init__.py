@@ -2,11 +2,11 @@
 
 from .all_cells import VarianceEstimate
 from .factor import FactorPosterior
-from .fantasies import Fantasies
 from .gaussian import FullPosterior, GaussianPosterior, TracePosterior
 from .joint import Joint
 from .tables import RowSamples
 from .trace_sum import TraceSumPosterior, TraceTerm
+from .updates import Fantasies
 
 __all__ = [
     "FactorPosterior",

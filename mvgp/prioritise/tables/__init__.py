@@ -1,8 +1,7 @@
 """Links and graphs to rank on: from text tables, and from the Human Phenotype Ontology."""
 
-from .features import FeatureTable
 from .from_tables import read_links
-from .graphs import neighbour_graph, union_graph
+from .graphs import FeatureTable, neighbour_graph, union_graph
 from .hpo import HPO_CITATION, hpo_links
 from .link_set import LinkSet
 from .read_report import Dropped, FileReport, ReadReport

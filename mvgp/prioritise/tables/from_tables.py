@@ -15,8 +15,7 @@ import torch
 from ...checks import check_choice, shown
 from ...errors import InputError
 from ...kernels.graph import Graph
-from .features import feature_table, merge_lines
-from .graphs import union_graph
+from .graphs import feature_table, merge_lines, union_graph
 from .link_set import LinkSet
 from .read_report import Dropped, FileReport, ReadReport
 from .reader import (

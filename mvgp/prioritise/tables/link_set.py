@@ -18,8 +18,7 @@ from ...errors import InputError
 from ...kernels.graph import DiffusionKernel, Graph
 from ...priors.matrix_gp import MatrixGP
 from ...tensor_checks import check_index, check_list, check_name
-from .features import FeatureTable
-from .graphs import union_graph
+from .graphs import FeatureTable, union_graph
 from .read_report import ReadReport
 
 
