@@ -100,7 +100,7 @@ def _tails(counts: np.ndarray, size: int, edges: np.ndarray) -> np.ndarray:
 
 
 def _limits(size: int, edges: np.ndarray, tail: float) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) and (K,): smallest and largest counts with a two-sided tail probability of ``tail`` or more; by bisection."""
+    """(K,) and (K,): least and largest counts with a two-sided tail probability of ``tail`` or more; by bisection."""
     zero, end = np.zeros(len(edges), dtype=int), np.full(len(edges), size)
     low, low_end, high, high_start = zero, end, end, zero
     for _ in range(size.bit_length() + 1):
