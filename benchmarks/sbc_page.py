@@ -102,8 +102,8 @@ def draw_figure(path: Path = NUMBERS) -> list[Path]:
                 axis.spines[["top", "right"]].set_visible(False)
             for axis in list(axes.flat)[len(numbers["cases"]) :]:
                 axis.set_visible(False)
-            figure.supylabel("share of truths below a quantile, less its level", fontsize=8)
-            figure.supxlabel("level of the quantile", fontsize=8)
+            axes[len(axes) // 2, 0].set_ylabel("share of truths below a quantile, less its level")
+            axes[-1, axes.shape[1] // 2].set_xlabel("level of the quantile")
             names = [name for name in QUANTITIES if name in handles]
             figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=6, frameon=False)
             target = path.parent / f"sbc-{page}.svg"
