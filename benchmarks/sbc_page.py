@@ -79,7 +79,7 @@ def draw_figure(path: Path = NUMBERS) -> list[Path]:
     numbers, written = json.loads(path.read_text()), []
     bins = SAMPLES + 1
     band = uniformity((np.arange(numbers["draws"]) + 0.5) / numbers["draws"], bins)
-    edges = band.edges.numpy()
+    edges, low, high = (part.numpy() for part in (band.edges, band.low, band.high))
     for page in ("light", "dark"):
         ink = INK[page]
         colours = dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
@@ -90,7 +90,7 @@ def draw_figure(path: Path = NUMBERS) -> list[Path]:
             )
             handles: dict[str, Any] = {}
             for axis, case in zip(axes.flat, numbers["cases"].values(), strict=False):
-                axis.fill_between(edges, band.low - edges, band.high - edges, color=ink, alpha=0.15, linewidth=0)
+                axis.fill_between(edges, low - edges, high - edges, color=ink, alpha=0.15, linewidth=0)
                 for name, one in case["quantities"].items():
                     at = QUANTITIES.index(name)
                     ecdf = np.cumsum(one["counts"])[:-1] / numbers["draws"]
