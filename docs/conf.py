@@ -9,6 +9,7 @@ import mvgp
 
 sys.path[:0] = [str(Path(__file__).parent / "_extensions"), str(Path(__file__).parents[1])]
 from benchmarks.book.figures import draw_figures  # noqa: E402, found by the line above
+from benchmarks.sbc_page import draw_figure  # noqa: E402
 
 # sphinx reads what lies below this folder only, so the notebooks are copied here; with their outputs, which are stored
 HERE = Path(__file__).parent
@@ -19,6 +20,7 @@ for notebook in (HERE.parent / "tutorials").glob("*.ipynb"):
     copy.write_text(notebook.read_text().replace("](../docs/", "](../"))  # pages are one folder nearer there
     shutil.copystat(notebook, copy)
 draw_figures(HERE / "figures" / "bench.json")  # the numbers are committed, the figures of the benchmark book are not
+draw_figure(HERE / "figures" / "sbc.json")  # the same for simulation-based calibration
 
 project = "mvgp"
 author = "The mvgp authors"

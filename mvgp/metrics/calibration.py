@@ -1,17 +1,27 @@
-"""coverage: do the intervals of a posterior hold as many held-out values as they promise?"""
+"""Calibration: do intervals and probabilities keep their promise, over all, in each group, and in the worst one?"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..checks import check_instance, check_not_negative, check_number, without_gradient
+from ..checks import (
+    check_instance,
+    check_not_negative,
+    check_number,
+    check_part,
+    check_seed,
+    check_whole_number,
+    without_gradient,
+)
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
-from ..tensor_checks import as_reals, as_tensor, check_values, refuse_where
+from ..tensor_checks import as_reals, as_tensor, check_list, check_values, refuse_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -134,3 +144,202 @@ def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Te
         raise InputError("held_out: expected at least one value, got none")
     refuse_where(std < 0, std, "predicted std", "a finite number that is not negative")
     return values, mean, std.square() + (noise or 0.0)
+
+
+# Probabilities of events --------------------------------------------------------------------------
+
+
+@without_gradient
+def calibration_error(probabilities: Any, outcomes: Any, bins: int = 20) -> float:
+    r"""The expected calibration error, :math:`\sum_b \frac{n_b}{Q} |\bar p_b - \bar y_b|`.
+
+    Bins b hold as many probabilities each as ties allow: of rare events most probabilities are small, and bins of equal
+    width would put nearly all of them into one.
+
+    :param probabilities: (Q,) predicted probabilities.
+    :param outcomes: (Q,) what happened: 0 or 1, or booleans.
+    :param bins: how many.
+
+    Example:
+        >>> from mvgp.metrics import calibration_error
+        >>> round(calibration_error([0.1, 0.1, 0.8, 0.8], [0, 0, 1, 1], bins=2), 3)
+        0.15
+
+    """
+    p, y = _events(probabilities, outcomes)
+    return float(_error(p, y[None], _bins(p, check_whole_number(bins, "bins")))[0])
+
+
+@without_gradient
+def group_calibration(
+    probabilities: Any, outcomes: Any, groups: Any, bins: int = 20, *, num_draws: int = 100, seed: int = 0
+) -> GroupCalibration:
+    """The calibration error within each group, such as rows with 0, 1, 2 to 5 and more known links.
+
+    An error is never 0 on finite data, and the larger the smaller a group is. So each comes with the mean and the 95 %
+    quantile of what it would be if the probabilities were right: outcomes are drawn from them ``num_draws`` times.
+
+    :param probabilities: (Q,) predicted probabilities.
+    :param outcomes: (Q,) what happened: 0 or 1, or booleans.
+    :param groups: (Q,) the group of each, as whole numbers or names.
+    :param bins: within each group, as for :func:`calibration_error`.
+    :param num_draws: of outcomes.
+    :param seed: of these.
+
+    Example:
+        >>> from mvgp.metrics import group_calibration
+        >>> found = group_calibration([0.5] * 4 + [0.9] * 4, [0, 1, 0, 1, 0, 0, 1, 0], ["new"] * 4 + ["known"] * 4)
+        >>> found.worst, [round(error, 3) for error in found.error.tolist()]
+        ('known', [0.65, 0.0])
+
+    """
+    p, y = _events(probabilities, outcomes)
+    count, draws = check_whole_number(bins, "bins"), check_whole_number(num_draws, "num_draws")
+    named = np.asarray(groups.cpu() if isinstance(groups, Tensor) else groups)
+    if named.shape != p.shape:
+        raise InputError(f"groups: expected shape ({len(p)},) as probabilities have, got {named.shape}")
+    labels, member = np.unique(named, return_inverse=True)
+    rng = np.random.default_rng(check_seed(seed))
+    table = []  # a line for each group
+    for label in range(len(labels)):
+        own = member == label
+        part, place = p[own], _bins(p[own], count)
+        drawn = np.concatenate([_error(part, rng.random((1, len(part))) < part, place) for _ in range(draws)])
+        error = _error(part, y[None, own], place)[0]
+        table.append((len(part), part.mean(), y[own].mean(), error, drawn.mean(), np.quantile(drawn, 0.95)))
+    columns = torch.tensor(table, dtype=torch.float64).T
+    return GroupCalibration(tuple(labels.tolist()), columns[0].long(), *columns[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCalibration:
+    """The calibration of probabilities within each of G groups.
+
+    :param groups: their names, in order.
+    :param counts: (G,) how many probabilities.
+    :param predicted: (G,) mean probability.
+    :param observed: (G,) share of events.
+    :param error: (G,) expected calibration error.
+    :param chance: (G,) its mean if the probabilities were right.
+    :param limit: (G,) its 95 % quantile if they were right.
+    """
+
+    groups: tuple[Any, ...]
+    counts: Tensor
+    predicted: Tensor
+    observed: Tensor
+    error: Tensor
+    chance: Tensor
+    limit: Tensor
+
+    @property
+    def worst(self) -> Any:
+        """The group with the largest error."""
+        return self.groups[int(self.error.argmax())]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'group':12} {'number':>9} {'predicted':>10} {'observed':>10} {'error':>8} {'chance':>8} {'limit':>8}"
+        ]
+        columns = (self.counts, self.predicted, self.observed, self.error, self.chance, self.limit)
+        for name, *entries in zip(self.groups, *(column.tolist() for column in columns), strict=True):
+            number, predicted, observed, *errors = entries
+            lines.append(
+                f"{name!s:12} {number:9,} {predicted:10.5f} {observed:10.5f} " + " ".join(f"{e:8.5f}" for e in errors)
+            )
+        return "\n".join(lines)
+
+
+@without_gradient
+def adversarial_calibration(
+    probabilities: Any,
+    outcomes: Any,
+    shares: Sequence[float] = (0.05, 0.1, 0.2, 0.5, 1.0),
+    bins: int = 10,
+    *,
+    num_groups: int = 20,
+    trials: int = 10,
+    seed: int = 0,
+) -> AdversarialCalibration:
+    """The worst calibration error over random groups, for each size of a group (adversarial group calibration).
+
+    For each share of the data, ``num_groups`` groups of that size are drawn without replacement and the largest error
+    is kept; this is done ``trials`` times. The same groups are given outcomes that are drawn from the probabilities: a
+    right predictor has that error, which is far from 0 in small groups.
+
+    :param probabilities: (Q,) predicted probabilities.
+    :param outcomes: (Q,) what happened: 0 or 1, or booleans.
+    :param shares: (S,) sizes of the groups, as shares of Q.
+    :param bins: within each group, as for :func:`calibration_error`.
+    :param num_groups: in each trial.
+    :param trials: how often.
+    :param seed: of groups and outcomes.
+
+    Example:
+        >>> from mvgp.metrics import adversarial_calibration
+        >>> found = adversarial_calibration([0.2, 0.4] * 50, [0, 1] * 50, [0.1, 1.0], bins=2)
+        >>> [round(error, 3) for error in found.worst.tolist()]
+        [0.504, 0.4]
+
+    """
+    p, y = _events(probabilities, outcomes)
+    sizes = [check_part(share, f"shares[{at}]") for at, share in enumerate(check_list(shares, "shares", "a list"))]
+    count, draws = check_whole_number(bins, "bins"), check_whole_number(num_groups, "num_groups")
+    repeats, rng = check_whole_number(trials, "trials"), np.random.default_rng(check_seed(seed))
+    worst = np.zeros((len(sizes), repeats, 2))  # of the outcomes, and of drawn ones
+    for at, share in enumerate(sizes):
+        size = max(round(share * len(p)), 1)
+        for trial in range(repeats):
+            right = rng.random(len(p)) < p
+            for _ in range(draws if size < len(p) else 1):
+                group = rng.choice(len(p), size, replace=False, shuffle=False)
+                both = np.stack([y[group], right[group]])
+                errors = _error(p[group], both, _bins(p[group], count))
+                np.maximum(worst[at, trial], errors, out=worst[at, trial])
+    mean, spread = torch.from_numpy(worst.mean(1)), torch.from_numpy(worst.std(1)) / repeats**0.5
+    return AdversarialCalibration(torch.tensor(sizes, dtype=torch.float64), mean[:, 0], spread[:, 0], mean[:, 1])
+
+
+@dataclass(frozen=True, eq=False)
+class AdversarialCalibration:
+    """The worst calibration error of random groups of S sizes.
+
+    :param shares: (S,) size of a group as a share of the data.
+    :param worst: (S,) largest error over the groups of a trial, mean over trials.
+    :param standard_error: (S,) of that mean.
+    :param chance: (S,) the same for outcomes drawn from the probabilities.
+    """
+
+    shares: Tensor
+    worst: Tensor
+    standard_error: Tensor
+    chance: Tensor
+
+    def __str__(self) -> str:
+        columns = (self.shares, self.worst, self.standard_error, self.chance)
+        lines = zip(*(column.tolist() for column in columns), strict=True)
+        shown = [f"{share:5.0%}  {worst:.5f} +- {error:.5f}  {chance:.5f}" for share, worst, error, chance in lines]
+        return "\n".join(["share  worst error         chance", *shown])
+
+
+def _events(probabilities: Any, outcomes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(Q,) each, checked."""
+    p = check_values(probabilities, None, "probabilities", torch.float64).cpu()
+    refuse_where((p < 0) | (p > 1), p, "probabilities", "a probability from 0 to 1")
+    given = as_tensor(outcomes, "outcomes")
+    y = check_values(given.double() if given.dtype == torch.bool else given, len(p), "outcomes", torch.float64).cpu()
+    refuse_where((y != 0) & (y != 1), y, "outcomes", "0 or 1")
+    if len(p) == 0:
+        raise InputError("probabilities: expected at least one, got none")
+    return p.numpy(), y.numpy()
+
+
+def _bins(p: np.ndarray, count: int) -> np.ndarray:
+    """(Q,) the bin of each probability: equal counts, ties together."""
+    cuts = np.unique(np.sort(p)[(np.arange(1, count) * len(p)) // count])  # the first probability of each bin
+    return np.searchsorted(cuts, p, side="right")
+
+
+def _error(p: np.ndarray, outcomes: np.ndarray, bins: np.ndarray) -> np.ndarray:
+    """(K,) errors of K vectors of outcomes (K, Q)."""
+    return np.array([np.abs(np.bincount(bins, weights=p - y)).sum() / len(p) for y in outcomes])

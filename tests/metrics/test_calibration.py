@@ -5,10 +5,12 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
+from mvgp.metrics import adversarial_calibration, calibration_error, group_calibration
 from mvgp.metrics.calibration import LEVELS, coverage
 from tests import chance, randomness
 from tests.oracles import random_edges
@@ -209,3 +211,104 @@ def small():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+class TestProbabilities:
+    """Calibration errors of probabilities beside loops over bins, groups and draws."""
+
+    def events(self, size=400):
+        rng = randomness.numpy_generator(5)
+        p = rng.random(size) ** 3
+        return p, (rng.random(size) < p).astype(float), rng
+
+    def plain_error(self, p, y, bins):
+        """Sorted, cut into parts of equal size; no ties."""
+        order = np.argsort(p)
+        parts = [order[(len(p) * at) // bins : (len(p) * (at + 1)) // bins] for at in range(bins)]
+        return sum(abs(p[part].mean() - y[part].mean()) * len(part) for part in parts if len(part)) / len(p)
+
+    @pytest.mark.parametrize("bins", [1, 7, 20, 400, 1000])
+    def test_error_beside_a_loop(self, bins):
+        p, y, _ = self.events()
+        assert calibration_error(p, y, bins) == pytest.approx(self.plain_error(p, y, bins), abs=1e-12)
+
+    def test_ties_stay_together(self):
+        """Half of the events at one probability: whatever the order and the bins, the error is 0."""
+        for outcomes in ([1, 1, 0, 0], [0, 0, 1, 1], [True, False, True, False]):
+            assert calibration_error([0.5] * 4, outcomes, 2) == 0
+
+    def test_groups_beside_a_loop(self):
+        p, y, rng = self.events()
+        groups = rng.integers(0, 3, len(p))
+        found = group_calibration(torch.tensor(p), torch.tensor(y), torch.tensor(groups), 5)
+        assert found.groups == (0, 1, 2)
+        for at, name in enumerate(found.groups):
+            own = groups == name
+            assert found.counts[at] == own.sum()
+            assert float(found.error[at]) == pytest.approx(self.plain_error(p[own], y[own], 5), abs=1e-12)
+            assert float(found.predicted[at]) == pytest.approx(p[own].mean())
+            assert float(found.observed[at]) == pytest.approx(y[own].mean())
+        assert found.worst == int(found.error.argmax())
+        assert str(found).count("\n") == 3
+
+    def test_a_group_that_is_off_is_found(self):
+        """Over all, the mistakes of two groups cancel; within them they do not."""
+        groups = ["many"] * 2000 + ["few"] * 2000
+        y = [1, 1, 1, 0] * 500 + [1, 0, 0, 0] * 500
+        found = group_calibration([0.5] * 4000, y, groups, seed=3)
+        assert calibration_error([0.5] * 4000, y) == 0
+        assert found.groups == ("few", "many")
+        torch.testing.assert_close(found.error, torch.full((2,), 0.25, dtype=torch.float64))
+        assert (found.error > found.limit).all()
+        assert (found.limit >= found.chance).all()
+
+    def test_the_chance_level_is_that_of_outcomes_drawn_from_the_probabilities(self):
+        """One bin, p = 1 / 2: the error is |mean - 1/2|, whose mean is known."""
+        size, draws = 100, 4000
+        found = group_calibration([0.5] * size, [0, 1] * (size // 2), [0] * size, 1, num_draws=draws)
+        counts = np.arange(size + 1)
+        errors = np.abs(counts / size - 0.5)
+        weights = stats.binom.pmf(counts, size, 0.5)
+        mean = float(errors @ weights)
+        # errors lie between 0 and 1/2: Hoeffding
+        assert abs(float(found.chance[0]) - mean) < 0.5 * (np.log(2 / chance.CHANCE) / (2 * draws)) ** 0.5
+
+    def test_random_groups_are_worse_the_smaller_they_are(self):
+        p, y, _ = self.events(600)
+        found = adversarial_calibration(p, y, (0.02, 1.0), 5, trials=3)
+        assert found.worst[0] > found.worst[1]
+        assert float(found.worst[1]) == pytest.approx(calibration_error(p, y, 5), abs=1e-12)
+        assert float(found.standard_error[1]) == pytest.approx(0, abs=1e-12)
+        assert found.shares.tolist() == [0.02, 1.0]
+        again = adversarial_calibration(p, y, (0.02, 1.0), 5, trials=3)
+        assert torch.equal(found.worst, again.worst)
+        assert torch.equal(found.chance, again.chance)
+        assert str(found).count("\n") == 2
+
+    def test_random_groups_find_what_is_off_and_chance_does_not_hide_it(self):
+        y = [1] * 100 + [0] * 900
+        found = adversarial_calibration([0.9] * 1000, y, (0.1, 1.0))
+        assert (found.worst > found.chance + 0.5).all()
+
+    def test_a_group_of_one(self):
+        found = adversarial_calibration([0.25, 0.25], [1, 1], (0.01,), num_groups=2)
+        assert float(found.worst[0]) == pytest.approx(0.75)
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda: calibration_error([0.5, 1.5], [0, 1]), "probabilities"),
+            (lambda: calibration_error([0.5, 0.5], [0, 2]), "outcomes"),
+            (lambda: calibration_error([0.5, 0.5], [0]), "outcomes"),
+            (lambda: calibration_error([], []), "probabilities: expected at least one"),
+            (lambda: calibration_error([0.5], [1], 0), "bins"),
+            (lambda: group_calibration([0.5], [1], [0, 1]), "groups: expected shape"),
+            (lambda: group_calibration([0.5], [1], [0], num_draws=0), "num_draws"),
+            (lambda: adversarial_calibration([0.5], [1], [0.0]), r"shares\[0\]"),
+            (lambda: adversarial_calibration([0.5], [1], trials=0), "trials"),
+            (lambda: adversarial_calibration([0.5], [1], num_groups=0), "num_groups"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, call, message):
+        with pytest.raises(InputError, match=message):
+            call()
