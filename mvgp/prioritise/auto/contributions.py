@@ -25,7 +25,19 @@ from ..baselines.base import BlockRanker
 from ..baselines.bipartite import GFCF
 from ..baselines.graphs import Propagation
 from ..baselines.linear import LinearAutoencoder
-from .terms import BOTH, COLS, LOW_RANK, PROPAGATION, PROPAGATION_STEPS, RESTARTS, ROWS, STEPS, TOGETHER, VOTES, TermBank
+from .terms import (
+    BOTH,
+    COLS,
+    LOW_RANK,
+    PROPAGATION,
+    PROPAGATION_STEPS,
+    RESTARTS,
+    ROWS,
+    STEPS,
+    TOGETHER,
+    VOTES,
+    TermBank,
+)
 
 FILTERS = ("links", *STEPS, *RESTARTS, *VOTES)  # of the rows, that this module knows
 Pair = tuple[tuple[str, int], tuple[str, int, int]]  # keys of a filter of the rows and of one of the columns
