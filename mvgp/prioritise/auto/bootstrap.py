@@ -208,7 +208,9 @@ class _Sampler:
         rows, cols = (part.cpu()[self.links] for part in (self.row.bank.links.rows, self.row.bank.links.cols))
         ends, place = cols.unique(return_inverse=True)  # (R,) columns with such a link
         shape, every = (len(ends), len(self.links)), np.arange(len(self.links))
-        self.spread, self.right, self.offset = {}, {}, {}
+        self.spread: dict[tuple[str, int], Tensor] = {}  # (R, L)
+        self.right: dict[tuple[str, int, int], Tensor] = {}  # (C + 1, R)
+        self.offset: dict[str, Tensor | None] = {}  # (C + 1, 1)
         keys = dict.fromkeys(key for pairs in self.parts.pairs.values() for key, _ in pairs)
         for key in keys:
             values = self.parts.row_filter(key)[rows].numpy()
@@ -217,10 +219,9 @@ class _Sampler:
                 sparse.csr_array((values[some], (place.numpy()[some], every[some])), shape=shape)
             )
         totals = {name: self.parts.totals(name).double() for name in self.parts.pairs}
-        right = self.parts.forget(rows=ends)  # (R, C + 1)
-        for key, dense in right.items():
+        for of_cols, dense in self.parts.forget(rows=ends).items():  # (R, C + 1)
             few = int((dense != 0).sum()) < SPARSE * dense.numel()
-            self.right[key] = to_torch(sparse.csr_array(dense.mT.numpy())) if few else dense.mT.contiguous()
+            self.right[of_cols] = to_torch(sparse.csr_array(dense.mT.numpy())) if few else dense.mT.contiguous()
         ones = torch.ones(len(self.links), 1)
         drawn = self._terms(ones)
         for name, total in totals.items():
