@@ -224,10 +224,10 @@ class _Sampler:
             self.right[of_cols] = to_torch(sparse.csr_array(dense.mT.numpy())) if few else dense.mT.contiguous()
         ones = torch.ones(len(self.links), 1)
         drawn = self._terms(ones)
+        some_left = len(self.links) < len(self.parts.supporting())  # what is left of no link is rounding
         for name, total in totals.items():
             offset = total[:, None] - drawn[name].double()
-            # all links are drawn: what is left is rounding
-            self.offset[name] = offset.clamp(min=0).float() if len(self.links) < len(self.row.bank.links) else None
+            self.offset[name] = offset.clamp(min=0).float() if some_left else None
 
     def _terms(self, weights: Tensor) -> dict[str, Tensor]:
         """(C + 1, B) for each linear term: what the links add whose weights (L, B) are drawn."""
