@@ -1,10 +1,11 @@
 r"""P(top k) of ``auto`` by contenders: the Bayesian bootstrap of one row, at the columns that can reach its top alone.
 
-A few samples of all columns (the pilot) tell who the contenders are: the union bound of
-:mod:`mvgp.posteriors.contenders`, with the deviations of the pilot made wider, and whoever comes near the top in any of
-its samples. All other samples are products of matrices, by :mod:`~mvgp.prioritise.auto.contributions`. Sums over all
-candidates, which make a term a distribution, are linear in the weights of the links, too. The deviation of a
-standardised term has the squares of the contenders in each sample, and those of other columns on average.
+A few samples of all columns (the pilot) tell who the contenders are: whoever lacks at most four standard deviations to
+the k-th place, and whoever is among the first 3 k in any of these samples. What a column lacks is compared sample by
+sample, so that what all columns have in common does not count. All other samples are products of matrices, by
+:mod:`~mvgp.prioritise.auto.contributions`. Sums over all candidates, which make a term a distribution, are linear in
+the weights of the links, too. The deviation of a standardised term has the squares of the contenders in each sample,
+and those of other columns on average.
 
 Links that hardly matter for a contender keep the weight 1: to first order, what they add to the variance of a score by
 one term is at most ``LEFT_OUT`` of it.
@@ -13,7 +14,6 @@ one term is at most ``LEFT_OUT`` of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from .blend import FLOOR, MIXTURE, POPULARITY, Blend, log_ratio, moments
 from .contributions import Contributions
+from .scale import ContenderSamples, spread
 from .terms import TermBank, to_torch
 
 PILOT = 32  # samples of all columns
@@ -32,28 +33,6 @@ BLOCK = 250  # samples at a time
 FEW_LINKS = 4000  # none is left out
 LEFT_OUT = 0.003
 SPARSE = 0.05  # share of entries below which a product is one of sparse matrices
-
-
-@dataclass(frozen=True, eq=False)
-class RowSamples:
-    """Samples of the scores of a row.
-
-    :param cols: (C,) the contenders, ascending.
-    :param values: (S, C) in single precision.
-    :param deviations: (N,) of all columns: of the samples for contenders, of the pilot for others.
-    :param num_links: how many links have random weights.
-    """
-
-    cols: Tensor
-    values: Tensor
-    deviations: Tensor
-    num_links: int
-
-
-def top_shares(values: Tensor, k: int) -> Tensor:
-    """(C,) the share of samples (S, C) in which each column is among the first k."""
-    best = values.topk(min(k, values.shape[1]), 1).indices.flatten()
-    return torch.bincount(best, minlength=values.shape[1]).double() / len(values)
 
 
 class RowBootstrap:
@@ -81,19 +60,23 @@ class RowBootstrap:
         return self.blend.scores(terms, open_, self.bank.counts, groups), terms
 
     def draw(
-        self, k: int, num_samples: int, generator: torch.Generator, *, allowed: Tensor, scale: float = 1.0
-    ) -> RowSamples:
+        self, k: int, num_samples: int, seed: int, *, allowed: Tensor, scale: float = 1.0, noise: float = 0.0
+    ) -> ContenderSamples:
         """Samples of the contenders.
 
         :param k: places of the top.
         :param allowed: (N,) bool: who may be a contender.
-        :param scale: deviations of samples from their mean are multiplied by this.
+        :param scale: with ``noise``, how wide the samples will be made.
         """
+        generator = torch.Generator().manual_seed(seed)
         count = len(self.bank.links)
         weights = torch.empty(count, min(PILOT, num_samples)).exponential_(generator=generator)
         pilot, terms = self.everybody(weights)
         deviations = pilot.double().std(0, unbiased=False)
-        cols = contenders(pilot, allowed, k, scale)
+        number, groups = torch.tensor([self.row]), torch.tensor([self.group])
+        plain = self.bank.scores(number, self.names)
+        scores = self.blend.scores(plain, self.open_[None], self.bank.counts, groups)[0]  # (N,)
+        cols = contenders(spread(pilot, scores, scale, noise, seed), allowed, k)
         if num_samples <= PILOT or len(cols) > MOST:
             parts = [pilot]
             for size in _sizes(num_samples - len(pilot), PILOT):
@@ -102,33 +85,22 @@ class RowBootstrap:
             cols = allowed.nonzero().squeeze(1)
             values = torch.cat(parts)
             deviations = values.double().std(0, unbiased=False)
-            return RowSamples(cols, stretched(values[:, cols], scale), scale * deviations, count)
-        sampler = _Sampler(self, cols, terms, pilot)
+            return ContenderSamples(cols, values[:, cols], scores[cols], deviations, count)
+        sampler = _Sampler(self, cols, terms, pilot, plain)
         values = torch.cat([pilot[:, cols], *sampler.blocks(num_samples - len(pilot), generator)])
         deviations[cols] = values.double().std(0, unbiased=False)
-        return RowSamples(cols, stretched(values, scale), scale * deviations, len(sampler.links))
+        return ContenderSamples(cols, values, scores[cols], deviations, len(sampler.links))
 
 
-def stretched(values: Tensor, scale: float) -> Tensor:
-    """(S, C) samples with their deviations from the mean multiplied by ``scale``."""
-    if scale == 1:
-        return values
-    mean = values.mean(0)
-    return mean + scale * (values - mean)
-
-
-def contenders(pilot: Tensor, allowed: Tensor, k: int, scale: float = 1.0) -> Tensor:
+def contenders(pilot: Tensor, allowed: Tensor, k: int) -> Tensor:
     """(C,) the columns that can reach the top k, by samples (B, N) of all columns.
 
     :param allowed: (N,) bool: others are none.
-    :param scale: deviations from the mean are multiplied by this.
     """
     candidates = allowed.nonzero().squeeze(1)
     if len(candidates) <= k:
         return candidates
     values = pilot[:, candidates].double()
-    mean = values.mean(0)
-    values = mean + scale * (values - mean)
     best = values.topk(min(NEAR * k, len(candidates)), 1)
     lead = best.values[:, k - 1 : k] - values  # (B, C) what is missing to the top, in each sample
     chosen = lead.mean(0) <= ERRORS * lead.std(0, unbiased=False)
@@ -141,15 +113,16 @@ class _Sampler:
 
     :param terms: (B, N) each, of the pilot.
     :param pilot: (B, N) scores.
+    :param base: (1, N) each term with all weights 1.
     """
 
-    def __init__(self, row: RowBootstrap, cols: Tensor, terms: dict[str, Tensor], pilot: Tensor) -> None:
+    def __init__(
+        self, row: RowBootstrap, cols: Tensor, terms: dict[str, Tensor], pilot: Tensor, base: dict[str, Tensor]
+    ) -> None:
         self.row, self.cols, bank = row, cols, row.bank
         self.parts = Contributions(bank, row.row, cols, row.names, row.open_[:, None])
         self.candidates = int(row.open_.sum())
-        self.fixed = bank.scores(torch.tensor([row.row]), self.parts.others) if self.parts.others else {}
-        everywhere = {name: bank.scores(torch.tensor([row.row]), [name])[name] for name in self.parts.pairs}
-        self.base = everywhere | self.fixed  # (1, N) with all weights 1
+        self.base, self.fixed = base, {name: base[name] for name in self.parts.others}
         weights = row.blend.weights[row.group]
         inside = row.open_.clone()  # the candidates that are no contenders
         inside[cols] = False
