@@ -182,6 +182,19 @@ def own_links(bank: TermBank, name: str, row: int, cols: Tensor) -> tuple[Tensor
     :param name: of the term.
     :param row: its number.
     :param cols: (C,) columns.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.auto.contributions import own_links
+        >>> from mvgp.prioritise.auto.terms import TermBank
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> rows, cols = [0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 3]
+        >>> links = LinkSet("ab", "wxyz", rows, cols, Graph([], 2), Graph([], 4))
+        >>> own, added = own_links(TermBank(links, links.links()), "low rank EDLAE", 0, torch.tensor([3]))
+        >>> own.tolist(), added.shape
+        ([0, 1, 2], torch.Size([3, 1]))
+
     """
     if bank.terms[name].source != LOW_RANK:
         return None

@@ -115,9 +115,21 @@ def fit_scale(
     contender of each row counts as an event with the probability P(top k) of the model that knows the visible links.
 
     :param fits: pairs of rankers, fitted to the visible links and to all links.
-    :param rows: of the matrix; ``num_rows`` of those with links are drawn for each pair when left out.
+    :param rows: of the matrix; some of those with links are drawn for each pair when left out.
+    :param k: places of the top.
+    :param num_rows: how many rows are drawn.
     :param num_samples: of each row.
     :param seed: of rows and samples.
+
+    Example:
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.auto import Auto, fit_scale
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> links = LinkSet("abc", "wxyz", [0, 1, 2], [1, 1, 2], Graph([(0, 2)], 3), Graph([], 4))
+        >>> ranker = Auto(links).fit(links.links())
+        >>> fit_scale([(ranker, ranker)], k=2, num_samples=20).rows
+        3
+
     """
     for name, value in (("k", k), ("num_rows", num_rows), ("num_samples", num_samples)):
         check_whole_number(value, name)
