@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from ..baselines.base import BlockRanker
@@ -119,10 +120,22 @@ class Contributions:
                 found = backward @ (forward @ self._start)
             elif steps == 0:
                 found = self._start
+            elif steps == 1:
+                found = self._first_step(graph)
             else:
                 found = self.bank._walk("cols", graph) @ self.col_filter((kind, graph, steps - 1))
             self._col_filters[key] = found
         return self._col_filters[key]
+
+    def _first_step(self, graph: int) -> Tensor:
+        """(N, C + E) the walk on the columns applied once: its own columns, it is symmetric, and the extra vectors."""
+        walk, size = self.bank._walk("cols", graph), len(self.cols)
+        parts = (walk.values(), walk.col_indices(), walk.crow_indices())
+        matrix = sparse.csr_array(tuple(part.numpy() for part in parts), shape=(walk.shape[0], walk.shape[1]))
+        found = torch.from_numpy(matrix[self.cols.numpy()].toarray()).mT
+        if size == self._start.shape[1]:
+            return found.contiguous()
+        return torch.cat([found, walk @ self._start[:, size:]], 1)
 
     def forget(self, *, rows: Tensor) -> dict[tuple[str, int, int], Tensor]:
         """(R, C + E) for each filter of the columns, at some columns ``rows`` (R,); what was computed is freed."""
