@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ...checks import check_flag, check_instance, check_seed, check_whole_number
+from ...checks import check_flag, check_instance, check_not_negative, check_positive, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...metrics.comparison import PairedComparison, compare
@@ -21,6 +21,8 @@ from ...tensor_checks import check_index
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet
 from .blend import GROUPS, MIXTURE, POPULARITY, Blend, Sample, group_of, select
+from .bootstrap import RowBootstrap
+from .scale import ContenderSamples, spread, top_shares
 from .terms import POPULAR, SOURCES, TermBank, blocks
 
 HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
@@ -37,6 +39,9 @@ class AutoRanker:
     :param bank: the terms of all links.
     :param blend: their weights.
     :param assessment: how good it is on held-out links, and what was tried; None where links are too few.
+    :param scale: the deviations of samples from their mean are multiplied by this in :meth:`uncertainty`, see
+        :func:`~mvgp.prioritise.auto.scale.fit_scale`.
+    :param noise: the standard deviation of what is added to each score of each sample there.
 
     Its ``dtype`` is single precision: a row may differ from that of a larger block in the last digits.
 
@@ -54,8 +59,16 @@ class AutoRanker:
 
     """
 
-    def __init__(self, bank: TermBank, blend: Blend, assessment: Assessment | None = None) -> None:
+    def __init__(
+        self,
+        bank: TermBank,
+        blend: Blend,
+        assessment: Assessment | None = None,
+        scale: float = 1.0,
+        noise: float = 0.0,
+    ) -> None:
         self.bank, self.blend, self.assessment = bank, blend, assessment
+        self.scale, self.noise = check_positive(scale, "scale"), check_not_negative(noise, "noise")
         self.shape, self.dtype = bank.shape, torch.float32
 
     @cached_property
@@ -95,18 +108,45 @@ class AutoRanker:
     def uncertainty(
         self, row: int, k: int, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """(N,) P(in the top k) and (N,) standard deviation of each score, from :meth:`samples`.
+        """(N,) P(in the top k) and (N,) standard deviation of each score, by :meth:`contender_samples`.
 
         :param exclude: links that are no candidates, as ``ranking_scores`` takes them.
         """
         k = check_whole_number(k, "k", 1, self.shape[1])
-        drawn = self.samples(row, num_samples, seed)
-        left_out = TaskItems(exclude, self.shape, "exclude").of(torch.tensor([row]))[1]
-        scores = drawn.index_fill(1, left_out, -torch.inf)
+        found = self.contender_samples(row, k, exclude=exclude, num_samples=num_samples, seed=seed)
         top = torch.zeros(self.shape[1], dtype=torch.float64)
-        best = scores.topk(min(k, self.shape[1] - len(left_out)), 1).indices.flatten()
-        top.index_add_(0, best, torch.ones(len(best), dtype=torch.float64))
-        return top / num_samples, drawn.double().std(0, unbiased=False)
+        top[found.cols] = top_shares(spread(found.values, found.scores, self.scale, self.noise, seed), k)
+        return top, (self.scale * found.deviations).square().add(self.noise**2).sqrt()
+
+    def contender_samples(
+        self,
+        row: int,
+        k: int,
+        *,
+        exclude: Any = None,
+        num_samples: int = 1000,
+        seed: int = 0,
+        scale: float | None = None,
+        noise: float | None = None,
+    ) -> ContenderSamples:
+        """Samples as those of :meth:`samples`, of the columns that can reach the top k alone.
+
+        :param exclude: links that are no candidates, as ``ranking_scores`` takes them.
+        :param scale: with ``noise``, how wide samples will be made later on; those of the ranker when left out.
+        """
+        number = check_index([row], self.shape[0], "row").cpu()
+        check_whole_number(num_samples, "num_samples")
+        allowed = candidates(TaskItems(exclude, self.shape, "exclude"), number, self.shape[1])[0]
+        open_ = candidates(self._known, number, self.shape[1])[0]
+        bootstrap = RowBootstrap(self.bank, self.blend, int(number), int(group_of(self._known.counts[number])), open_)
+        return bootstrap.draw(
+            k,
+            num_samples,
+            check_seed(seed),
+            allowed=allowed,
+            scale=self.scale if scale is None else scale,
+            noise=self.noise if noise is None else noise,
+        )
 
     def evidence(self) -> dict[str, float]:
         """The share of each source in the mixture, over the rows as they are; what is left over is spread evenly."""

@@ -15,9 +15,11 @@ from ...hyperparameters.records import AveragedRanker
 from ...posteriors.covariance import NoCovariance
 from ...posteriors.gaussian import GaussianPosterior
 from ...posteriors.ranks import STD_ACCURACY
-from ..auto.fit import SAMPLE_BLOCK, AutoRanker
+from ..auto.bootstrap import PILOT
+from ..auto.fit import AutoRanker
+from .reasons import Reasons, reasons
 
-TRIED = SAMPLE_BLOCK // 2  # samples that tell how long all will take
+CONTENDERS = 0.02  # how long a sample of the contenders takes, relative to one of all columns
 
 
 class Mixture(AveragedRanker):
@@ -52,13 +54,17 @@ class Mixture(AveragedRanker):
         return self.top_probability(row, k, step=step, **options)[cols], self.std(row, cols).cpu()
 
     def expected_seconds(self, row: int, num_samples: int = 1000) -> float | None:
-        """How long :meth:`uncertainty` of a row will take, by a few samples; None for models that do not tell."""
+        """How long :meth:`uncertainty` of a row will take, roughly, by one sample; None for models that do not tell."""
         if len(self.posteriors) != 1 or not isinstance(self.posteriors[0], AutoRanker):
             return None
         self.posteriors[0].samples(row, 1)  # what is computed once
         began = time.perf_counter()
-        self.posteriors[0].samples(row, TRIED)
-        return (time.perf_counter() - began) * num_samples / TRIED
+        self.posteriors[0].samples(row, 1)
+        return (time.perf_counter() - began) * (PILOT + num_samples * CONTENDERS)
+
+    def reasons(self, row: int, cols: Any, **options: Any) -> tuple[Reasons, ...]:
+        """Why each of some columns (C,) is in the list of a row: :func:`~mvgp.prioritise.ranking.reasons.reasons`."""
+        return reasons(self, row, cols, **options)
 
     def std(self, row: int, cols: Any) -> Tensor:
         """(Q,): standard deviations of a row's scores."""

@@ -39,6 +39,7 @@ from ..tables.link_set import LinkSet
 from ..tuning.settings import DEFAULT_MODEL, MAX_SETS, OF_ONE_LIST, TOP, FitSettings
 from ..tuning.tune import MODELS, REGISTRY, WITH_PATH, WITH_POSTERIOR, family_of, fit, takes_negatives, tune
 from .mixture import Mixture
+from .reasons import network
 from .rows import Prioritisation, RankedRow, check_top, find_rows
 
 CHUNK_CELLS = 2**22  # scores held at a time
@@ -158,6 +159,10 @@ class Prioritiser:
     def prioritise(self, rows: Iterable[int] | None = None, top: int = TOP, **options: Any) -> Prioritisation:
         """The lists of :meth:`ranked`, all at once; the same arguments."""
         return Prioritisation(tuple(self.ranked(rows, top, **options)), self.model, self.setting)
+
+    def network(self, row: int, cols: Any) -> dict[str, Any] | None:
+        """The data of a picture: some columns, known ones of the row, and edges; None where no graph is kept."""
+        return network(self.mixture, row, cols, self.col_ids, self.col_names)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to one file, whole or not at all: the posteriors, the ids and the known links.

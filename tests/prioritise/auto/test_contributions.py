@@ -1,0 +1,239 @@
+"""What links add to terms, against dense matrices, and samples made of it against samples of all columns."""
+
+import numpy as np
+import pytest
+import torch
+
+import mvgp
+from mvgp.errors import InputError
+from mvgp.prioritise.auto import Auto
+from mvgp.prioritise.auto import bootstrap as module
+from mvgp.prioritise.auto.blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of
+from mvgp.prioritise.auto.bootstrap import RowBootstrap, contenders
+from mvgp.prioritise.auto.contributions import Contributions, own_links
+from mvgp.prioritise.auto.fit import AutoRanker, candidates
+from mvgp.prioritise.auto.scale import ContenderSamples, calibration_error, fit_scale, spread, top_shares
+from mvgp.prioritise.auto.terms import LOW_RANK, POPULAR, TermBank
+from mvgp.prioritise.baselines.bipartite import GFCF
+from tests import randomness
+from tests.prioritise.auto import oracle, planted
+
+SHAPES = [(11, 14), (17, 12)]  # more columns than rows, and less
+
+
+def close(found, expected):
+    """Single precision against double."""
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=2e-6 * max(1e-3, np.abs(expected).max()))
+
+
+@pytest.fixture(params=SHAPES, scope="module")
+def problem(request):
+    link_set = oracle.random_set(randomness.numpy_generator(41), request.param, share=0.45)
+    return link_set, TermBank(link_set, link_set.links())
+
+
+class TestContributions:
+    @pytest.mark.parametrize("row", [0, 1, 7])  # row 1 has no link
+    def test_links_add_up_to_the_terms(self, problem, row):
+        link_set, bank = problem
+        links, cols = link_set.links(), torch.tensor([3, 0, 9])
+        open_ = torch.from_numpy(randomness.numpy_generator(5).random(bank.shape[1]) < 0.7)
+        found = Contributions(bank, row, cols, list(bank.terms), open_[:, None])
+        assert {bank.terms[name].source for name in found.others} == {LOW_RANK, POPULAR}
+        for name in found.pairs:
+            dense = oracle.term(bank.terms[name], link_set, links)[row]
+            each = found.of_links(name)
+            assert each.shape == (len(links), 4)
+            close(each.double().sum(0)[:3], dense[cols])
+            close(each.double().sum(0)[3], dense[open_.numpy()].sum())
+            close(found.totals(name), each.double().sum(0))
+
+    def test_each_link_adds_what_it_adds_alone(self, problem):
+        link_set, bank = problem
+        links, cols = link_set.links(), torch.arange(bank.shape[1])
+        found = Contributions(bank, 4, cols, list(bank.terms))
+        for place in (0, len(links) // 2):
+            known = np.zeros(bank.shape)
+            known[links.rows[place], links.cols[place]] = 1
+            for name in found.pairs:
+                dense = oracle.term(bank.terms[name], link_set, links, known)[4]
+                close(found.of_links(name, torch.tensor([place]))[0], dense)
+
+    def test_other_links_add_nothing(self, problem):
+        _, bank = problem
+        found = Contributions(bank, 4, torch.arange(bank.shape[1]), list(bank.terms))
+        kept = found.supporting()
+        for name in found.pairs:
+            each = found.of_links(name)
+            assert float(each[~torch.isin(torch.arange(len(each)), kept)].abs().sum()) == 0
+
+    @pytest.mark.parametrize("row", [0, 1, 7])
+    def test_low_rank_is_made_of_own_links(self, problem, row):
+        _, bank = problem
+        cols = torch.arange(bank.shape[1])
+        names = [name for name, term in bank.terms.items() if term.source == LOW_RANK]
+        assert names
+        for name in names:
+            links, each = own_links(bank, name, row, cols)
+            assert bool((bank.links.rows[links] == row).all())
+            scores = bank.scores(torch.tensor([row]), [name])[name][0]
+            np.testing.assert_allclose(each.double().sum(0), scores, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_so_is_a_low_pass(self, shape):
+        link_set = oracle.random_set(randomness.numpy_generator(43), shape, share=0.45)
+        bank = TermBank(link_set, link_set.links())
+        bank._rankers["low rank EDLAE"] = GFCF(3, 0.7, dtype=torch.float64).fit(link_set.links())
+        _, each = own_links(bank, "low rank EDLAE", 0, torch.arange(shape[1]))
+        scores = bank._rankers["low rank EDLAE"].scores([0])[0]
+        np.testing.assert_allclose(each.sum(0), scores, rtol=1e-4, atol=1e-5)
+
+    def test_popularity_does_not_tell(self, problem):
+        assert own_links(problem[1], "popularity", 0, torch.tensor([1])) is None
+
+
+def random_blend(bank, rng):
+    """Weights of every kind of feature."""
+    names = tuple(bank.terms)
+    mixture = torch.from_numpy(rng.dirichlet(np.full(len(names) + 1, 0.5), len(GROUPS)))
+    weights = {MIXTURE: 1.0, POPULARITY: -0.3, "log row graph 2 steps": 0.4, "both graphs propagation": 0.2}
+    weights |= {"low rank EDLAE": 0.1, "log low rank EDLAE": 0.3}
+    return Blend(names, mixture, (weights,) * len(GROUPS))
+
+
+class TestSamples:
+    @pytest.mark.parametrize("row", [0, 1, 7])
+    def test_scores_of_contenders_are_those_of_all_columns(self, problem, row):
+        """With the same weights of the links; all columns are contenders, so deviations are exact as well."""
+        _, bank = problem
+        blend = random_blend(bank, randomness.numpy_generator(6))
+        ranker = AutoRanker(bank, blend)
+        open_ = candidates(ranker._known, torch.tensor([row]), bank.shape[1])[0]
+        group = int(group_of(ranker._known.counts[[row]]))
+        bootstrap = RowBootstrap(bank, blend, row, group, open_)
+        weights = torch.empty(len(bank.links), 5).exponential_(generator=randomness.generator(8))
+        pilot, terms = bootstrap.everybody(weights)
+        cols = torch.arange(bank.shape[1])
+        sampler = module._Sampler(bootstrap, cols, terms, pilot, bank.scores(torch.tensor([row]), bootstrap.names))
+        found = sampler.scores(weights[sampler.links])
+        torch.testing.assert_close(found, pilot, rtol=1e-4, atol=1e-4)
+
+    def test_links_that_hardly_matter_keep_their_weight(self, problem, monkeypatch):
+        _, bank = problem
+        blend = random_blend(bank, randomness.numpy_generator(6))
+        ranker = AutoRanker(bank, blend)
+        everything = ranker.contender_samples(0, bank.shape[1], num_samples=40, seed=randomness.seed(2))
+        reached = Contributions(bank, 0, everything.cols, list(bank.terms)).supporting()
+        assert everything.num_links == len(reached)
+        monkeypatch.setattr(module, "FEW_LINKS", 0)
+        monkeypatch.setattr(module, "LEFT_OUT", 1e9)  # none is drawn any more
+        found = ranker.contender_samples(0, bank.shape[1], num_samples=40, seed=randomness.seed(2))
+        assert found.num_links == 0
+        expected = ranker.scores([0])[0, found.cols]
+        torch.testing.assert_close(found.values[module.PILOT :], expected.expand(8, -1), rtol=1e-3, atol=1e-3)
+
+    def test_they_are_samples_of_the_ranker(self, monkeypatch):
+        """Of the same draws: the first are those of the pilot."""
+        link_set, _ = planted.by_rows()
+        ranker = Auto(link_set, assess=False).fit(link_set.links())
+        found = ranker.contender_samples(1, 4, num_samples=100, seed=randomness.seed(3))
+        assert found.values.shape == (100, len(found.cols))
+        assert len(found.cols) < link_set.shape[1]
+        assert bool((found.cols.diff() > 0).all())
+        pilot = ranker.samples(1, module.PILOT, seed=randomness.seed(3))
+        torch.testing.assert_close(found.values[: module.PILOT], pilot[:, found.cols], rtol=1e-4, atol=1e-4)
+        others = torch.ones(link_set.shape[1], dtype=torch.bool)
+        others[found.cols] = False
+        assert not bool(others[pilot.topk(4, 1).indices].any())
+
+    def test_a_scale_stretches_them(self):
+        values = torch.randn(30, 7, generator=randomness.generator(4))
+        scores = torch.arange(7.0)
+        found = spread(values, scores, 2.5, 0.0, 0)
+        torch.testing.assert_close(found.mean(0), scores)
+        torch.testing.assert_close(found.std(0), 2.5 * values.std(0))
+        assert spread(values, scores, 1.0, 0.0, 0) is values
+        noisy = spread(values, scores, 2.5, 0.5, 3)
+        torch.testing.assert_close(noisy - found, 0.5 * torch.randn(30, 7, generator=randomness.generator_of(3)))
+
+    def test_the_scale_of_the_ranker(self, problem):
+        _, bank = problem
+        blend = random_blend(bank, randomness.numpy_generator(6))
+        plain, wide = (AutoRanker(bank, blend, scale=scale).uncertainty(0, 3, num_samples=20) for scale in (1.0, 2.0))
+        torch.testing.assert_close(wide[1], 2 * plain[1])
+
+    def test_noise_is_in_the_deviation(self, problem):
+        _, bank = problem
+        blend = random_blend(bank, randomness.numpy_generator(6))
+        plain, noisy = (AutoRanker(bank, blend, noise=noise).uncertainty(0, 3, num_samples=20) for noise in (0.0, 0.7))
+        torch.testing.assert_close(noisy[1].square(), plain[1].square() + 0.49)
+        assert float(noisy[0].sum()) == pytest.approx(3)
+
+    def test_shares_of_the_top(self):
+        values = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
+        assert top_shares(values, 1).tolist() == pytest.approx([2 / 3, 0, 1 / 3])
+        assert top_shares(values, 5).tolist() == [1, 1, 1]
+
+    def test_contenders_are_those_who_come_near(self):
+        pilot = torch.zeros(8, 6)
+        pilot[:, 0], pilot[:, 1] = 5.0, 4.9
+        pilot[:, 2] = torch.tensor([5.2, 4.0] * 4)  # lacks 0.4 or nothing
+        pilot[:, 3] = 1.0
+        allowed = torch.ones(6, dtype=torch.bool)
+        assert contenders(pilot, allowed, 1).tolist() == [0, 1, 2]  # the first 3 of some sample
+        allowed[0] = False
+        assert contenders(pilot, allowed, 1).tolist() == [1, 2, 3]
+        assert contenders(pilot, allowed, 5).tolist() == [1, 2, 3, 4, 5]
+
+
+class Toy:
+    """Samples around scores, and a list that comes true: stands for a pair of fitted rankers."""
+
+    def __init__(self, links, scores, samples):
+        self.bank, self._scores, self._samples = type("Bank", (), {"links": links})(), scores, samples
+
+    def scores(self, rows=None):
+        return self._scores[rows]
+
+    def contender_samples(self, row, k, **options):
+        cols = torch.arange(self._scores.shape[1])
+        return ContenderSamples(cols, self._samples[row], self._scores[row], self._samples[row].std(0), 0)
+
+
+class TestScale:
+    def problem(self, truth):
+        """Rows without known links; what comes true deviates ``truth`` times as far as the samples do."""
+        rows, cols, count = 40, 30, 200
+        generator = randomness.generator(9)
+        scores = torch.randn(rows, cols, generator=generator)
+        samples = scores[:, None] + 0.3 * torch.randn(rows, count, cols, generator=generator)
+        later = scores + 0.3 * truth * torch.randn(rows, cols, generator=generator)
+        links = mvgp.PositiveUnlabelled([0], [0], (rows + 1, cols))
+        empty = torch.zeros(1, cols)
+        return Toy(links, torch.cat([scores, empty]), samples), Toy(links, torch.cat([later, empty]), samples)
+
+    @pytest.mark.parametrize("truth", [1.0, 4.0])
+    def test_what_was_tried_is_not_better(self, truth):
+        found = fit_scale([self.problem(truth)], range(1, 40), 5, num_samples=200)
+        tried = {(scale, noise): value for scale, noise, value in found.trials}
+        assert tried[found.scale, found.noise] == max(tried.values())
+        assert (1.0, 0.0) in tried
+        assert found.rows == 39
+        assert found.k == 5
+
+    def test_wide_truth_makes_samples_wider(self):
+        """Sixteen times the variance, of 1,170 candidates: far beyond chance."""
+        found = fit_scale([self.problem(4.0)], range(1, 40), 5)
+        assert (0.3 * found.scale) ** 2 + found.noise**2 > 0.3**2 * 2
+        assert found.error_after < found.error_before
+
+    def test_errors(self):
+        chances, outcomes = torch.tensor([0.05, 0.05, 0.95, 0.95]), torch.tensor([False, True, True, True])
+        assert calibration_error(chances.double(), outcomes) == pytest.approx((0.45 * 2 + 0.05 * 2) / 4)
+
+    def test_refusals(self):
+        with pytest.raises(InputError, match="fits: expected at least one pair"):
+            fit_scale([])
+        with pytest.raises(InputError, match="num_rows: expected"):
+            fit_scale([], num_rows=0)
