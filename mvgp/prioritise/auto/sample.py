@@ -14,6 +14,7 @@ GROUPS = ("no known link", "1 known link", "2 to 5", "6 and more")
 EDGES = (1, 2, 6)  # known links from which a row is in the next group
 MIXTURE, POPULARITY = "mixture", "popularity"  # features beside those of the terms
 FLOOR = 0.3  # of the uniform distribution, below which the logarithm of a term does not go
+AUC_LINKS = 50  # held-out links of a row that its AUC is read off
 GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
 # the simple term that the mixture starts from, the first of these that is there, and the held-out links it counts for
 STARTS = (Term(BOTH, PROPAGATION).name, Term(ROWS, "restart 0.3").name, Term(COLS, "links", 1).name)
@@ -226,19 +227,19 @@ class ClosedSample:
 
     @cached_property
     def _against(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(H,) row and (H,) place of each held-out link; (R, D) places of columns drawn at random, and which are."""
-        row, place = self.labels.nonzero(as_tuple=True)
-        index = self.drawn.to(torch.int8).topk(max(1, int(self.drawn.sum(1).max())), 1).indices
-        return row, place, index, self.drawn.gather(1, index)
+        """(R, H) places of held-out links and which are, of a long row some; (R, D) the same of columns drawn."""
+        order = torch.rand(self.labels.shape, generator=torch.Generator().manual_seed(0)) + 1
+        links = (order * self.labels).topk(min(AUC_LINKS, max(1, int(self.labels.sum(1).max()))), 1)
+        drawn = self.drawn.to(torch.int8).topk(max(1, int(self.drawn.sum(1).max())), 1)
+        return links.indices, links.values > 0, drawn.indices, drawn.values > 0
 
     def _auc(self, scores: Tensor) -> Tensor:
-        row, place, index, drawn = self._against
-        against = torch.where(drawn, scores.gather(1, index), torch.nan)[row]  # (H, D)
-        own = scores[row, place][:, None]
-        wins = (own > against).sum(1) + 0.5 * (own == against).sum(1)
-        share = wins.double() / drawn.sum(1).clamp(min=1)[row]
-        count = self.labels.sum(1).double()
-        return torch.zeros(len(scores), dtype=torch.float64).index_add_(0, row, share) / count.clamp(min=1)
+        links, linked, others, drawn = self._against
+        against = torch.where(drawn, scores.gather(1, others), torch.inf).sort(1).values  # (R, D)
+        own = scores.gather(1, links)  # (R, H)
+        wins = torch.searchsorted(against, own) + torch.searchsorted(against, own, right=True)  # twice; a tie is half
+        share = wins.double() / 2 / drawn.sum(1, keepdim=True).clamp(min=1)
+        return (share * linked).sum(1) / linked.sum(1).clamp(min=1)
 
     def _at_top(self, scores: Tensor, metric: str) -> Tensor:
         word, k = metric.split("@")[0], int(metric.split("@")[1])
