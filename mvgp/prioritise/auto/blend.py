@@ -41,7 +41,7 @@ from .sample import (
     log_ratio,
     moments,
 )
-from .terms import ROWS, VOTES, Term
+from .terms import ALS, LOW_RANK, ROWS, VOTES, Term
 
 __all__ = [
     "FLOOR",
@@ -58,6 +58,8 @@ __all__ = [
 
 STEPS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of a weight, in standard deviations of the score so far
 SIGNED = (-1.0, -0.5, -0.2, -0.1, -0.05, 0.05, 0.1, 0.2, 0.5)  # for popularity, which can speak against a column
+# features that one step can add together: two low ranks are better than each, by less than a step of one can show
+JOINT = {"low rank EDLAE and ALS": {Term(LOW_RANK, ALS).name: 1.0, Term(LOW_RANK, "EDLAE").name: 0.5}}
 LEAN = 0.1  # weight of the simple term that a group starts with unless it does worse
 PROMISING = 8  # features for which all sizes of a step are tried
 ERRORS = 2.0  # standard errors, over rows, by which a step must raise the objective
@@ -129,6 +131,9 @@ def select(
     :param max_steps: weights that are changed at most, by all rows and by each group.
     """
     features = sample.features(mixture)
+    for joint, shares in JOINT.items():
+        if shares.keys() <= features.keys():
+            features[joint] = torch.stack([share * features[part] for part, share in shares.items()]).sum(0)
     pooled, trials = _climb(sample, features, {MIXTURE: 1.0}, metric, max_steps, "all rows")
     parts = []
     for group, name in enumerate(GROUPS):
@@ -203,7 +208,8 @@ def _climb(
         best = max(gains, default=(0.0, "", 0.0))
         if best[0] <= 0:
             break
-        chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
+        for name, share in JOINT.get(best[1], {best[1]: 1.0}).items():
+            chosen[name] = chosen.get(name, 0.0) + share * best[2]
         scores = scores + best[2] * features[best[1]]
         current = objective(scores)
         value, auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
