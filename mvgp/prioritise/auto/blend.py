@@ -22,89 +22,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .terms import BOTH, COLS, POPULAR, PROPAGATION, ROWS, VOTES, Term
+from .sample import (
+    FLOOR,
+    GROUP_ROWS,
+    GROUPS,
+    MIXTURE,
+    POPULARITY,
+    STARTS,
+    ClosedSample,
+    distributions,
+    group_of,
+    log_ratio,
+    moments,
+)
+from .terms import ALS, LOW_RANK, ROWS, VOTES, Term
 
-GROUPS = ("no known link", "1 known link", "2 to 5", "6 and more")
-EDGES = (1, 2, 6)  # known links from which a row is in the next group
-MIXTURE, POPULARITY = "mixture", "popularity"  # features beside those of the terms
-FLOOR = 0.3  # of the uniform distribution, below which the logarithm of a term does not go
+__all__ = [
+    "FLOOR",
+    "GROUPS",
+    "MIXTURE",
+    "POPULARITY",
+    "Blend",
+    "distributions",
+    "group_of",
+    "log_ratio",
+    "moments",
+    "select",
+]
+
 STEPS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of a weight, in standard deviations of the score so far
 SIGNED = (-1.0, -0.5, -0.2, -0.1, -0.05, 0.05, 0.1, 0.2, 0.5)  # for popularity, which can speak against a column
-GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
-# the simple term that the mixture starts from, the first of these that is there, and the held-out links it counts for
-STARTS = (Term(BOTH, PROPAGATION).name, Term(ROWS, "restart 0.3").name, Term(COLS, "links", 1).name)
-START_LINKS = 100.0
-PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
+# features that one step can add together: two low ranks are better than each, by less than a step of one can show
+JOINT = {"low rank EDLAE and ALS": {Term(LOW_RANK, ALS).name: 1.0, Term(LOW_RANK, "EDLAE").name: 0.5}}
+LEAN = 0.1  # weight of the simple term that a group starts with unless it does worse
 PROMISING = 8  # features for which all sizes of a step are tried
 ERRORS = 2.0  # standard errors, over rows, by which a step must raise the objective
 AUC_SHARE = 0.5  # weight of the AUC beside the metric relative to its start
-
-
-def group_of(counts: Tensor) -> Tensor:
-    """(R,): the group of each row, given its number of known links."""
-    return torch.bucketize(counts, torch.tensor(EDGES), right=True)
-
-
-def distributions(terms: dict[str, Tensor], open_: Tensor) -> Tensor:
-    """(Q + 1, R, N): each term as a distribution over the candidates ``open_`` (R, N), and the uniform one, last.
-
-    A term that is 0 at every candidate of a row is 0 there: it has nothing to say.
-    """
-    parts = [term.clamp(min=0) for term in terms.values()]
-    parts.append(torch.ones_like(parts[0]))
-    return torch.stack([part / (part * open_).sum(1, keepdim=True).clamp(min=1e-30) for part in parts])
-
-
-def moments(terms: dict[str, Tensor], open_: Tensor) -> tuple[Tensor, Tensor]:
-    """(Q, R) each: mean and standard deviation of a term over the candidates of a row; 1 where it is constant."""
-    means, deviations = [], []
-    count = open_.sum(1).clamp(min=1)
-    for term in terms.values():
-        mean = (term * open_).sum(1) / count
-        variance = ((term - mean[:, None]).square() * open_).sum(1) / count
-        means.append(mean)
-        deviations.append(torch.where(variance > 1e-12 * (mean.square() + 1e-30), variance.sqrt(), 1.0))
-    return torch.stack(means), torch.stack(deviations)
-
-
-def mixture_weights(
-    chances: Tensor,
-    weights: Tensor,
-    prior: Tensor | None = None,
-    *,
-    tolerance: float = 1e-3,
-    max_iterations: int = 5000,
-) -> tuple[Tensor, int]:
-    r"""(Q,) the weights of the best mixture, and the iterations of EM.
-
-    The objective is concave, so the largest derivative :math:`\max_q \sum_h v_h p_{hq} / (P w)_h`, less the total
-    weight, bounds what is missing to the optimum. EM stops when that is below ``tolerance`` for each unit of weight.
-
-    :param chances: (H, Q) the distribution of each term at each held-out link.
-    :param weights: (H,) of the links.
-    :param prior: (Q,) pseudo-counts, or None.
-    """
-    chances, weights = chances.double(), weights.double()
-    start = torch.zeros(chances.shape[1], dtype=torch.float64) if prior is None else prior.double()
-    total = float(weights.sum() + start.sum())
-    mixed = (start + total / chances.shape[1]) / (start + total / chances.shape[1]).sum()  # none of them 0
-    iterations = 0
-    for iterations in range(1, max_iterations + 1):  # noqa: B007
-        gradient = chances.mT @ (weights / (chances @ mixed).clamp(min=1e-300)) + torch.where(
-            start > 0, start / mixed.clamp(min=1e-300), 0.0
-        )
-        if float(gradient.max()) <= total * (1 + tolerance):
-            break
-        mixed = mixed * gradient / total
-        mixed = mixed / mixed.sum()
-    return mixed, iterations
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,182 +118,6 @@ class Blend:
         return torch.tensor([weights.get(feature, 0.0) for weights in self.weights])[groups][:, None]
 
 
-def log_ratio(chances: Tensor, candidates: Tensor) -> Tensor:
-    """(R, N) the logarithm of a distribution relative to the uniform one over (R, 1) candidates, with a floor."""
-    return torch.log(chances * candidates + FLOOR)
-
-
-@dataclass
-class Sample:
-    """What is kept of the validation rows: of each row the columns that any term ranks high, some at random, and the
-    held-out links. Metrics at the top and the AUC are read off them.
-
-    Lists have one entry for each block of rows; :meth:`close` makes one tensor of each.
-    """
-
-    names: tuple[str, ...]
-    num_cols: int
-    chances: list[Tensor] = field(default_factory=list)  # (Q + 1, R, C)
-    standard: list[Tensor] = field(default_factory=list)  # (Q, R, C)
-    popularity: list[Tensor] = field(default_factory=list)  # (R, C)
-    labels: list[Tensor] = field(default_factory=list)  # (R, C) bool: held out
-    drawn: list[Tensor] = field(default_factory=list)  # (R, C) bool: drawn at random
-    inside: list[Tensor] = field(default_factory=list)  # (R, C) bool: not padding
-    groups: list[Tensor] = field(default_factory=list)  # (R,)
-
-    def add(
-        self,
-        terms: dict[str, Tensor],
-        open_: Tensor,
-        held_out: Tensor,
-        counts: Tensor,
-        groups: Tensor,
-        generator: torch.Generator,
-        top: int = 60,
-        random: int = 300,
-    ) -> None:
-        """Keep what matters of a block of rows."""
-        chances = distributions(terms, open_)
-        means, deviations = moments(terms, open_)
-        random = min(random, self.num_cols)
-        order = torch.rand(open_.shape, generator=generator).masked_fill_(~open_, 2).topk(random, 1, largest=False)
-        drawn = torch.zeros_like(open_).scatter_(1, order.indices, True) & open_
-        kept = drawn | held_out
-        for term in chances[:-1]:
-            best = (term * open_).topk(min(top, self.num_cols), 1)
-            kept.scatter_(1, torch.where(best.values > 0, best.indices, order.indices[:, :1]), True)
-        kept &= open_
-        columns = int(kept.sum(1).max())
-        index = kept.to(torch.int8).topk(columns, 1).indices  # (R, C)
-        inside = kept.gather(1, index)
-        self.chances.append(chances.gather(2, index.expand(len(chances), -1, -1)))
-        gathered = torch.stack([term.gather(1, index) for term in terms.values()])  # (Q, R, C)
-        self.standard.append((gathered - means[:, :, None]) / deviations[:, :, None])
-        self.popularity.append(torch.log1p(counts)[index])
-        self.labels.append(held_out.gather(1, index) & inside)
-        self.drawn.append(drawn.gather(1, index) & inside & ~self.labels[-1])
-        self.inside.append(inside)
-        self.groups.append(groups)
-
-    def close(self) -> ClosedSample:
-        """One tensor of each list."""
-        width = max(part.shape[1] for part in self.inside)
-
-        def joined(parts: list[Tensor]) -> Tensor:
-            padded = [torch.nn.functional.pad(part, (0, width - part.shape[-1])) for part in parts]
-            return torch.cat(padded, dim=-2)
-
-        return ClosedSample(
-            self.names,
-            joined(self.chances),
-            joined(self.standard),
-            joined(self.popularity),
-            joined(self.labels),
-            joined(self.drawn),
-            joined(self.inside),
-            torch.cat(self.groups),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class ClosedSample:
-    """The validation rows, ready to be scored; shapes as in :class:`Sample`."""
-
-    names: tuple[str, ...]
-    chances: Tensor
-    standard: Tensor
-    popularity: Tensor
-    labels: Tensor
-    drawn: Tensor
-    inside: Tensor
-    groups: Tensor
-
-    def rows(self, chosen: Tensor) -> ClosedSample:
-        """Some of the rows."""
-        return ClosedSample(
-            self.names,
-            self.chances[:, chosen],
-            self.standard[:, chosen],
-            *(part[chosen] for part in (self.popularity, self.labels, self.drawn, self.inside, self.groups)),
-        )
-
-    @property
-    def row_weights(self) -> Tensor:
-        """(R,) adding up to 1: each group counts the same, but less where it has few rows."""
-        count = torch.bincount(self.groups, minlength=len(GROUPS)).double()
-        share = count / (count + GROUP_ROWS)
-        return (share / share.sum() / count.clamp(min=1))[self.groups]
-
-    def mixture(self) -> tuple[Tensor, int]:
-        """(4, Q + 1) weights of the mixture in each group, and the iterations."""
-        row, place = self.labels.nonzero(as_tuple=True)
-        chances = self.chances[:, row, place].mT  # (H, Q + 1)
-        weights = 1 / self.labels.sum(1).double()[row]
-        start = torch.zeros(len(self.names) + 1)  # a simple mixture, which the links have to outvote
-        start[-1] = START_LINKS / 4
-        start[next((self.names.index(name) for name in STARTS if name in self.names), -1)] += START_LINKS
-        pooled, iterations = mixture_weights(chances, weights, start)
-        parts = []
-        for group in range(len(GROUPS)):
-            chosen = self.groups[row] == group
-            if not bool(chosen.any()):
-                parts.append(pooled)
-                continue
-            own, count = mixture_weights(chances[chosen], weights[chosen], PRIOR_LINKS * pooled)
-            parts.append(own)
-            iterations = max(iterations, count)
-        return torch.stack(parts), iterations
-
-    def features(self, mixture: Tensor) -> dict[str, Tensor]:
-        """(R, C) of each: the logarithm of the mixture, popularity, and each term, standardised and as a logarithm."""
-        mixed = torch.einsum("rq,qrc->rc", mixture[self.groups].to(self.chances), self.chances)
-        candidates = 1 / self.chances[-1].amax(1, keepdim=True)  # the uniform distribution is 1 over their number
-        features = {MIXTURE: log_ratio(mixed, candidates), POPULARITY: self.popularity}
-        for at, name in enumerate(self.names):
-            if name == POPULAR:
-                continue  # that is ``popularity`` itself
-            features[name] = self.standard[at]
-            features[f"log {name}"] = log_ratio(self.chances[at], candidates)
-        return features
-
-    def measure(self, scores: Tensor, metric: str) -> tuple[Tensor, Tensor]:
-        """(R,) the metric and (R,) the AUC of each row; see :func:`mvgp.metrics.ranking_scores`."""
-        auc = self._auc(scores)
-        return (auc if metric == "AUC" else self._at_top(scores, metric)), auc
-
-    @cached_property
-    def _against(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(H,) row and (H,) place of each held-out link; (R, D) places of columns drawn at random, and which are."""
-        row, place = self.labels.nonzero(as_tuple=True)
-        index = self.drawn.to(torch.int8).topk(max(1, int(self.drawn.sum(1).max())), 1).indices
-        return row, place, index, self.drawn.gather(1, index)
-
-    def _auc(self, scores: Tensor) -> Tensor:
-        row, place, index, drawn = self._against
-        against = torch.where(drawn, scores.gather(1, index), torch.nan)[row]  # (H, D)
-        own = scores[row, place][:, None]
-        wins = (own > against).sum(1) + 0.5 * (own == against).sum(1)
-        share = wins.double() / drawn.sum(1).clamp(min=1)[row]
-        count = self.labels.sum(1).double()
-        return torch.zeros(len(scores), dtype=torch.float64).index_add_(0, row, share) / count.clamp(min=1)
-
-    def _at_top(self, scores: Tensor, metric: str) -> Tensor:
-        word, k = metric.split("@")[0], int(metric.split("@")[1])
-        best = torch.where(self.inside, scores, -torch.inf).topk(min(k, scores.shape[1]), 1).indices
-        hits = self.labels.gather(1, best).double()
-        places = torch.arange(1, hits.shape[1] + 1)
-        most = self.labels.sum(1).double().clamp(min=1, max=k)
-        if word == "P":
-            return hits.sum(1) / k
-        if word == "R":
-            return hits.sum(1) / most
-        if word == "MAP":
-            return (hits * hits.cumsum(1) / places).sum(1) / most
-        gain = 1 / torch.log2(places + 1.0).double()
-        ideal = torch.cat([torch.zeros(1, dtype=torch.float64), gain.cumsum(0)])
-        return (hits * gain).sum(1) / ideal[most.long().clamp(max=len(gain))]
-
-
 def select(
     sample: ClosedSample, mixture: Tensor, metric: str, *, max_steps: int = 12
 ) -> tuple[tuple[dict[str, float], ...], list[dict[str, Any]]]:
@@ -348,6 +131,9 @@ def select(
     :param max_steps: weights that are changed at most, by all rows and by each group.
     """
     features = sample.features(mixture)
+    for joint, shares in JOINT.items():
+        if shares.keys() <= features.keys():
+            features[joint] = torch.stack([share * features[part] for part, share in shares.items()]).sum(0)
     pooled, trials = _climb(sample, features, {MIXTURE: 1.0}, metric, max_steps, "all rows")
     parts = []
     for group, name in enumerate(GROUPS):
@@ -355,11 +141,32 @@ def select(
         if int(members.sum()) < 2 * GROUP_ROWS:
             parts.append(pooled)
             continue
-        own = {key: feature[members] for key, feature in features.items()}
-        chosen, more = _climb(sample.rows(members), own, pooled, metric, max_steps, name)
+        own, part = {key: feature[members] for key, feature in features.items()}, sample.rows(members)
+        chosen, more = _climb(part, own, _leaning(part, own, pooled, metric), metric, max_steps, name)
         parts.append(chosen)
         trials += more[1:]
     return tuple(parts), trials
+
+
+def _leaning(
+    sample: ClosedSample, features: dict[str, Tensor], start: dict[str, float], metric: str
+) -> dict[str, float]:
+    """``start`` with some weight on the simple term, unless the metric or the AUC falls by more than its error.
+
+    The mixture explains all held-out links, those far down as well; the simple term alone is often as good at the top
+    of the list, and depends on nothing that was learned.
+    """
+    simple = next((name for name in STARTS if name in features), None)
+    if simple is None:
+        return start
+    leaning = start | {simple: start.get(simple, 0.0) + LEAN}
+    before, after = (
+        torch.stack(sample.measure(torch.stack([w * features[name] for name, w in given.items()]).sum(0), metric))
+        for given in (start, leaning)
+    )
+    change = after - before  # (2, R)
+    falls = change.mean(1) + change.std(1) / change.shape[1] ** 0.5 < 0
+    return start if bool(falls.any()) else leaning
 
 
 def _climb(
@@ -401,7 +208,8 @@ def _climb(
         best = max(gains, default=(0.0, "", 0.0))
         if best[0] <= 0:
             break
-        chosen[best[1]] = chosen.get(best[1], 0.0) + best[2]
+        for name, share in JOINT.get(best[1], {best[1]: 1.0}).items():
+            chosen[name] = chosen.get(name, 0.0) + share * best[2]
         scores = scores + best[2] * features[best[1]]
         current = objective(scores)
         value, auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))

@@ -20,15 +20,16 @@ from ...metrics.ranking import Ranker, RankingScores, TaskItems, check_metric, r
 from ...tensor_checks import check_index
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet
-from .blend import GROUPS, MIXTURE, POPULARITY, Blend, Sample, group_of, select
+from .blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of, select
 from .bootstrap import RowBootstrap
+from .sample import Sample
 from .scale import ContenderSamples, spread, top_shares
 from .terms import POPULAR, SOURCES, TermBank, blocks
 
 HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
-GROUP_LIMIT = 300  # validation rows of each group that are looked at
+GROUP_LIMIT = 500  # validation rows of each group that are looked at
 SAMPLE_BLOCK = 64  # samples of a row computed at a time
-REPEATS, ENOUGH_ROWS = 3, 500  # splits that are held out in turn, until so many rows can choose
+REPEATS, ENOUGH_ROWS = 3, 900  # splits that are held out in turn, until so many rows can choose
 MIN_LINKS = 20  # held-out links below which nothing is chosen
 LITTLE = 0.05  # share of the evidence below which a source "matters little"
 

@@ -20,6 +20,7 @@ from ...kernels.graph import Graph
 from ...storage.fields import Fields, Spending
 from ..baselines.base import BlockRanker, symmetrically_normalised
 from ..baselines.bipartite import GFCF
+from ..baselines.graph_als import GraphALS
 from ..baselines.linear import EDLAE
 from ..tables.link_set import LinkSet
 from .blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of
@@ -28,8 +29,12 @@ from .terms import LOW_RANK, TermBank
 
 AUTO = "AutoRanker"  # kind of the part
 PARTS = ("kind", "links", "row_graphs", "col_graphs", "seed", "names", "mixture", "weights", "fitted")
-RECIPES: dict[str, type[EDLAE] | type[GFCF]] = {"EDLAE": EDLAE, "GFCF": GFCF}
-ARRAYS = {"EDLAE": ("inverse", "scale"), "GFCF": ("row_factors", "col_factors")}  # others follow from the links
+RECIPES: dict[str, type[EDLAE] | type[GFCF] | type[GraphALS]] = {"EDLAE": EDLAE, "GFCF": GFCF, "GraphALS": GraphALS}
+ARRAYS = {  # others follow from the links
+    "EDLAE": ("inverse", "scale"),
+    "GFCF": ("row_factors", "col_factors"),
+    "GraphALS": ("row_factors", "col_factors"),
+}
 SUM_ERROR = 1e-6  # of weights that add up to 1
 LARGEST = 1e9  # weight of a feature
 BYTES = 64  # of memory for each end of an edge or link: weights, normalised ones, and copies in between
@@ -96,7 +101,7 @@ def _describe_baseline(ranker: BlockRanker, name: str) -> dict[str, Any]:
 
 def _settings(kind: str) -> list[str]:
     """The numbers among the settings of a recipe."""
-    return [field.name for field in fields_of(RECIPES[kind]) if field.name != "dtype"]
+    return [field.name for field in fields_of(RECIPES[kind]) if field.name not in ("dtype", "row_graph", "col_graph")]
 
 
 def restore_auto(parts: Fields, spending: Spending, shape: tuple[int, int]) -> AutoRanker:
@@ -122,7 +127,7 @@ def restore_auto(parts: Fields, spending: Spending, shape: tuple[int, int]) -> A
     fitted = parts.fields("fitted")
     fitted.only(*low_rank)
     for name in low_rank:
-        bank._rankers[name] = _restore_baseline(fitted.fields(name), spending, links)
+        bank._rankers[name] = _restore_baseline(fitted.fields(name), spending, bank)
     ranker = AutoRanker(bank, blend)
     if parts.holds("scale"):
         ranker.scale, ranker.noise = parts.positive("scale"), parts.not_negative("noise")
@@ -191,8 +196,9 @@ def _restore_blend(parts: Fields, bank: TermBank) -> Blend:
     return Blend(tuple(names), mixture, tuple(weights))
 
 
-def _restore_baseline(parts: Fields, spending: Spending, links: PositiveUnlabelled) -> BlockRanker:
+def _restore_baseline(parts: Fields, spending: Spending, bank: TermBank) -> BlockRanker:
     """A baseline with the arrays that it had."""
+    links = bank.links
     kind = parts.text("kind", RECIPES)
     parts.only("kind", "settings", *ARRAYS[kind])
     chosen = parts.fields("settings")
@@ -209,6 +215,13 @@ def _restore_baseline(parts: Fields, spending: Spending, links: PositiveUnlabell
         scale = parts.finite("scale", dtype, (n,))
         parts.require((scale > 0).all(), "scale", "positive numbers")
         arrays["scale"] = scale.numpy()
+    elif kind == "GraphALS":
+        factors = chosen.whole("factors", 1, min(m, n) - 1)
+        arrays = {
+            name: parts.finite(name, dtype, (size, factors)).numpy()
+            for name, size in zip(ARRAYS[kind], (m, n), strict=True)
+        }
+        numbers |= {"row_graph": bank.row_graphs[0], "col_graph": bank.col_graphs[0]}
     else:
         normalised = symmetrically_normalised(known)
         factors = chosen.whole("factors", 1, min(m, n) - 1)

@@ -8,7 +8,8 @@ links along the rows, the columns, or the links themselves:
 
 Here f is a number of steps, or a walk with restart r, :math:`r (I - (1 - r) S_M)^{-1}`, and g a number of steps. Each
 :math:`f(S_M) \otimes g(S_N)` is a Kronecker kernel, and its term the mean of a Gaussian process under that kernel when
-the noise is large. Other terms are baselines of the links alone (EDLAE, the low rank of GF-CF), and popularity.
+the noise is large. Other terms are fitted baselines (EDLAE, the low rank of GF-CF, alternating least squares on whole
+lists), and popularity.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ...data.positive_unlabelled import PositiveUnlabelled
 from ...kernels.graph import Graph
 from ..baselines.base import BLOCK, BlockRanker, row_normalised, symmetrically_normalised
 from ..baselines.bipartite import GFCF
+from ..baselines.graph_als import GraphALS
 from ..baselines.graphs import Propagation
 from ..baselines.linear import EDLAE
 from ..tables.link_set import LinkSet
@@ -45,6 +47,7 @@ VOTES = ("votes", "votes of 2 steps")
 PROPAGATION, PROPAGATION_STEPS = "propagation", 4
 DENSE_LINKS = 3.0  # links of a row on average from which rows have enough in common for EDLAE and a low rank
 RANKS = (32, 128)
+ALS, ALS_FACTORS = "ALS", (512, 128, 32)  # of which the largest that is small beside the matrix
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ def all_terms(row_graphs: Sequence[Graph], col_graphs: Sequence[Graph], links: P
     if len(links) >= DENSE_LINKS * links.shape[0]:
         terms.append(Term(LOW_RANK, "EDLAE"))
         terms += [Term(LOW_RANK, f"{rank}") for rank in RANKS if 4 * rank < min(links.shape)]
+        if 4 * min(ALS_FACTORS) < min(links.shape):
+            terms.append(Term(LOW_RANK, ALS))
     return [*terms, Term(POPULAR, "count"), Term(POPULAR)]
 
 
@@ -214,11 +219,15 @@ class TermBank:
         return self._walks[axis, graph]
 
     def _ranker(self, term: Term) -> BlockRanker:
-        """A fitted baseline of the links alone."""
+        """A fitted baseline."""
         if term.name not in self._rankers:
-            recipe: EDLAE | GFCF
+            recipe: EDLAE | GFCF | GraphALS
             if term.row_filter == "EDLAE":
                 recipe = EDLAE(30.0, 0.5, dtype=torch.float32)
+            elif term.row_filter == ALS:
+                factors = next(size for size in ALS_FACTORS if 4 * size < min(self.shape))
+                graphs = self.row_graphs[0], self.col_graphs[0]
+                recipe = GraphALS(*graphs, factors, seed=self.seed, dtype=torch.float32)
             else:
                 recipe = GFCF(int(term.row_filter), 1.0, seed=self.seed, dtype=torch.float32)
             self._rankers[term.name] = recipe.fit(self.links)

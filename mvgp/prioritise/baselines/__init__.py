@@ -4,6 +4,7 @@ from .base import Baseline
 from .bipartite import GFCF, RP3beta
 from .candidates import BASELINE_NAMES, candidates
 from .factors import BPR, ImplicitALS, PureSVD
+from .graph_als import GraphALS
 from .graphs import Katz, NeighbourVoting, Popularity, Propagation
 from .ials import IALS, GraphIALS
 from .linear import EASE, EDLAE
@@ -16,6 +17,7 @@ __all__ = [
     "GFCF",
     "IALS",
     "Baseline",
+    "GraphALS",
     "GraphIALS",
     "ImplicitALS",
     "Katz",

@@ -6,19 +6,19 @@ import torch
 from scipy import optimize
 
 from mvgp.metrics import ranking_scores
-from mvgp.prioritise.auto import blend as module
-from mvgp.prioritise.auto.blend import (
+from mvgp.prioritise.auto import sample as module
+from mvgp.prioritise.auto.blend import JOINT, LEAN, Blend, select
+from mvgp.prioritise.auto.sample import (
     GROUPS,
     MIXTURE,
     POPULARITY,
-    Blend,
+    STARTS,
     ClosedSample,
     Sample,
     distributions,
     group_of,
     mixture_weights,
     moments,
-    select,
 )
 from tests import randomness
 
@@ -462,3 +462,56 @@ class TestSelect:
         same = ClosedSample(closed.names, flat, torch.zeros_like(closed.standard), *rest)
         mixture = torch.tensor([[0.5, 0.0, 0.5]] * len(GROUPS), dtype=torch.float64)
         assert select(same, mixture, "MAP@10")[0] == ({MIXTURE: 1.0},) * len(GROUPS)
+
+
+class TestLeaning:
+    """A group starts with some weight on the simple term, unless that is worse."""
+
+    def sample(self, simple, number=0, rows=80, cols=30):
+        generator = randomness.generator(number)
+        held_out = torch.rand(rows, cols, generator=generator).argsort(1) < 2
+        terms = {
+            STARTS[0]: simple(held_out, generator),
+            "other": held_out + torch.rand(rows, cols, generator=generator),
+        }
+        sample = Sample(tuple(terms), cols)
+        groups = torch.full((rows,), 2)
+        counts = torch.ones(cols)
+        sample.add(terms, torch.ones_like(held_out), held_out, counts, groups, generator, random=cols)
+        return sample.close()
+
+    def weights(self, sample):
+        mixture = torch.tensor([[0.0, 0.9, 0.1]] * len(GROUPS), dtype=torch.float64)  # the other term alone
+        return select(sample, mixture, "MAP@10", max_steps=0)[0]
+
+    def test_one_that_is_no_worse_is_leant_on(self):
+        chosen = self.weights(self.sample(lambda held_out, generator: held_out.float()))
+        assert chosen[2] == {MIXTURE: 1.0, STARTS[0]: LEAN}
+        assert chosen[0] == {MIXTURE: 1.0}  # no rows of its own
+
+    def test_one_that_is_worse_is_not(self):
+        chosen = self.weights(self.sample(lambda held_out, generator: -1.0 * held_out))
+        assert chosen[2] == {MIXTURE: 1.0}
+
+
+def test_a_joint_step_adds_its_parts():
+    """Two noisy copies of the labels, which one step adds together with the shares that are stated."""
+    generator = randomness.generator(21)
+    joint, shares = next(iter(JOINT.items()))
+    held_out = torch.rand(200, 40, generator=generator).argsort(1) < 2
+    noise = {name: torch.randn(held_out.shape, generator=generator) for name in shares}
+    terms = {name: 2.0 * held_out + noise[name] for name in shares} | {
+        "other": torch.rand(200, 40, generator=generator)
+    }
+    sample = Sample(tuple(terms), 40)
+    groups = torch.full((200,), 3)
+    sample.add(terms, torch.ones_like(held_out), held_out, torch.ones(40), groups, generator, random=40)
+    mixture = torch.tensor([[0.0, 0.0, 0.5, 0.5]] * len(GROUPS), dtype=torch.float64)
+    weights, trials = select(sample.close(), mixture, "MAP@10", max_steps=1)
+    assert trials[1]["feature"] == joint
+    chosen = weights[3]  # its own step may add to one of them again
+    assert all(chosen[name] > 0 for name in shares)
+    pooled = weights[0]
+    first, second = shares
+    assert pooled[first] / pooled[second] == pytest.approx(shares[first] / shares[second])
+    assert joint not in pooled
