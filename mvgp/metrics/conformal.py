@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -90,26 +91,34 @@ def link_ranks(scores: Any, held_out: Any, *, known: Any = None) -> LinkRanks:
     parts = []
     for part in rows.split(max(1, CHUNK_CELLS // shape[1])):
         block = torch.from_numpy(_block(ranker, part, shape[1]))
-        block[visible.of(part)] = -torch.inf
-        parts.append(places_of(block, *hidden.of(part)))
+        parts.append(listed(block, visible.of(part), hidden.of(part))[1])
     row = torch.repeat_interleave(torch.arange(shape[0]), hidden.counts)
     ranks = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.long)
     return LinkRanks(row, ranks, visible.counts[row], shape[1] - visible.counts[row])
 
 
-def places_of(scores: Tensor, row: Tensor, col: Tensor) -> Tensor:
-    """(H,) from 1: the place of each cell in the list of its row; equal scores in the order of the columns.
+def listed(
+    scores: Tensor, known: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], kept: int = 0
+) -> tuple[Tensor, Tensor]:
+    """(R, kept) columns of the first places, known ones last of all, and (H,) ranks, from 1, of some cells.
 
-    :param scores: (R, N); what is no candidate is minus infinity.
+    Equal scores, in single precision, are in the order of the columns.
+
+    :param scores: (R, N) finite.
+    :param known: rows and columns of cells that are no candidates.
+    :param wanted: rows, ascending, and columns of the cells whose ranks are asked for.
     """
-    return listed(scores)[1][row, col] + 1
-
-
-def listed(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """(R, N) each: the columns of every row from best to worst, and the place of each column, from 0."""
-    order = scores.argsort(dim=1, descending=True, stable=True)
-    places = torch.arange(scores.shape[1]).expand_as(order).contiguous()
-    return order, torch.empty_like(order).scatter_(1, order, places)
+    values = scores.float().contiguous() + 0.0  # no negative zero
+    bits = values.view(torch.int32).long()
+    keys = torch.where(bits >= 0, -bits, bits + 2**31)  # ascending where scores descend
+    keys[known] = 2**31
+    keys = keys * 2**31 + torch.arange(scores.shape[1])  # distinct
+    cells = keys[wanted]
+    ordered = torch.from_numpy(np.sort(keys.numpy(), axis=1))  # several times faster than an argsort
+    order = ordered[:, :kept] % 2**31
+    parts = cells.split(torch.bincount(wanted[0], minlength=len(scores)).tolist())
+    ranks = [torch.searchsorted(line, part) + 1 for line, part in zip(ordered, parts, strict=True)]
+    return order, torch.cat(ranks)
 
 
 def draw_one(units: Tensor, seed: int = 0) -> Tensor:

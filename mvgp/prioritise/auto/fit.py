@@ -16,6 +16,7 @@ from ...checks import check_flag, check_instance, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...metrics.comparison import PairedComparison, compare
+from ...metrics.conformal import ConformalLengths, conformal
 from ...metrics.ranking import Ranker, RankingScores, TaskItems, check_metric, ranking_scores
 from ...tensor_checks import check_index
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
@@ -108,6 +109,14 @@ class AutoRanker:
         top.index_add_(0, best, torch.ones(len(best), dtype=torch.float64))
         return top / num_samples, drawn.double().std(0, unbiased=False)
 
+    def conformal(self, held_out: Any, *, known: Any = None, level: float = 0.9, **options: Any) -> ConformalLengths:
+        """The shortest lists that hold a held-out link with probability ``level``: :mod:`mvgp.metrics.conformal`.
+
+        :param held_out: links that were not fitted, as ``ranking_scores`` takes them.
+        :param known: links that were; they are no candidates. Those that were fitted when left out.
+        """
+        return conformal(self, held_out, known=self.bank.links if known is None else known, level=level, **options)
+
     def evidence(self) -> dict[str, float]:
         """The share of each source in the mixture, over the rows as they are; what is left over is spread evenly."""
         weights = self._group_shares() @ self.blend.mixture  # (Q + 1,)
@@ -183,6 +192,17 @@ class Assessment:
                 text = f"{ahead[name].difference:+.3f} ({low:+.3f} to {high:+.3f})"
             lines.append([name, f"{_mean(scores, 'AUC'):.3f}", f"{_mean(scores, self.metric):.3f}", text])
         return ["model", "AUC", self.metric, f"auto ahead in {self.metric}"], lines
+
+    def doubt(self) -> str | None:
+        """A sentence, where held-out links do not show that ``auto`` is better than popularity."""
+        test = self.comparisons()["popularity"]
+        low, high = test.interval
+        if low > 0:
+            return None
+        return (
+            f"on held-out links auto is not better than popularity in {self.metric} (difference "
+            f"{test.difference:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}): take the list with caution"
+        )
 
     def in_words(self) -> str:
         """One sentence about the best baseline."""

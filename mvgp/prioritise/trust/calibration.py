@@ -12,7 +12,6 @@ Candidates beyond the first K places have the share of hidden links there, by gr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,7 @@ import torch
 from scipy.optimize import isotonic_regression
 from torch import Tensor
 
-from ...checks import check_between, check_instance, check_seed, check_whole_number
+from ...checks import check_instance, check_seed, check_whole_number
 from ...errors import InputError
 from ...tensor_checks import as_tensor
 from ..auto.blend import GROUPS, group_of
@@ -33,6 +32,7 @@ MOST_BINS, BIN_LINKS = 200, 10  # bins, and hidden links that each expects at le
 PSEUDO_LINKS = 0.5  # that a bin has more, at the share of the logistic regression
 RIDGE = 1.0  # precision of the weights of the logistic regression, of features on the scale of 1
 SHOWN = 20  # places that the calibration error is about
+THINNED = 0.25  # part of the candidates beyond them that is used, with a larger weight
 REACH = 10.0  # standardised scores are cut off there
 SLOPES = 15  # features whose weights are not negative: two of the score and one of the place, for all and each group
 FEATURES = SLOPES + 2 + len(GROUPS)
@@ -248,13 +248,16 @@ def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
     centre = float(seen.median())
     spread = float((seen - centre).abs().median())
     scale = spread if spread > 0 else float(seen.std()) or 1.0
-    list_at, place = inside.nonzero(as_tuple=True)
     weight = found.weight / found.weight.mean()
     unit = found.row.unique(return_inverse=True)[1]
+    # beyond the places that are shown, a part of the candidates that are no links stands for all of them
+    drawn = torch.rand(inside.shape, generator=generator) < THINNED
+    sure = found.labels | (torch.arange(inside.shape[1]) < SHOWN)
+    list_at, place = (inside & (sure | drawn)).nonzero(as_tuple=True)
     cells = _Cells(
-        features(seen, place + 1, found.known[list_at], centre, scale),
-        found.labels[inside].double(),
-        weight[list_at],
+        features(found.scores[list_at, place], place + 1, found.known[list_at], centre, scale),
+        found.labels[list_at, place].double(),
+        weight[list_at] / torch.where(sure[list_at, place], 1.0, THINNED),
         place + 1,
         unit[list_at],
         found.fold[list_at],
@@ -272,7 +275,7 @@ def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
         steps = _isotonic(cells, part, rest)
         crossed[own] = _between(cells.x[own] @ part, steps[0], steps[1])
     top = cells.place <= SHOWN
-    tail = _tail(found, weight, draws, unit, generator)
+    tail = _tail(found, weight, draws, unit)
     return Calibration(
         centre=centre,
         scale=scale,
@@ -302,7 +305,7 @@ def _isotonic(
     eta, labels, counts = (part[chosen] for part in (cells.x @ weights, cells.labels, cells.counts))
     order = eta.argsort()
     expected = (counts * torch.sigmoid(eta))[order].cumsum(0)
-    number = int(min(MOST_BINS, max(1, counts @ labels // BIN_LINKS)))
+    number = int(min(MOST_BINS, max(1, float(counts @ labels) // BIN_LINKS)))
     cuts = torch.searchsorted(expected, expected[-1] * torch.arange(1, number) / number)
     bins = torch.bucketize(eta, eta[order][cuts].unique())
     bins = bins.unique(return_inverse=True)[1]
@@ -341,6 +344,11 @@ def _between(eta: Tensor, grid: Tensor, line: Tensor) -> Tensor:
     return torch.from_numpy(np.interp(eta.numpy(), grid.numpy(), line.numpy()))
 
 
+def _by_row(unit: Tensor, values: Tensor, draws: Tensor) -> Tensor:
+    """(U,) sums of the values of each row."""
+    return torch.zeros(draws.shape[1], dtype=torch.float64).index_add_(0, unit, values)
+
+
 def _share(links: Tensor, total: Tensor, draws: Tensor) -> tuple[float, float, float]:
     """Share of links, and its interval, from (U,) links and candidates of each row."""
     if float(total.sum()) == 0:
@@ -353,7 +361,7 @@ def _share(links: Tensor, total: Tensor, draws: Tensor) -> tuple[float, float, f
     return value, min(low, value), max(high, value)
 
 
-def _tail(found: CrossFit, weight: Tensor, draws: Tensor, unit: Tensor, generator: torch.Generator) -> Tensor:
+def _tail(found: CrossFit, weight: Tensor, draws: Tensor, unit: Tensor) -> Tensor:
     """(4, 3) share of hidden links beyond the first K places of each group, and its interval."""
     kept = found.labels.shape[1]
     far = torch.bincount(found.link_list[found.link_rank > kept], minlength=len(found.row)).double()
@@ -363,7 +371,7 @@ def _tail(found: CrossFit, weight: Tensor, draws: Tensor, unit: Tensor, generato
         own = weight * (found.group == group)
         if float((own * room).sum()) == 0:  # no such row, or no such place: that of all rows
             own = weight
-        links, total = (torch.zeros(draws.shape[1], dtype=torch.float64).index_add_(0, unit, own * part) for part in (far, room))
+        links, total = (_by_row(unit, own * part, draws) for part in (far, room))
         lines.append(_share(links, total, draws))
     return torch.tensor(lines, dtype=torch.float64)
 
@@ -372,15 +380,14 @@ def _classes(
     cells: _Cells, crossed: Tensor, found: CrossFit, weight: Tensor, unit: Tensor, draws: Tensor
 ) -> tuple[ClassYield, ...]:
     """Yields of the classes, those of places beyond K in the last one."""
-    kept, rows = found.labels.shape[1], draws.shape[1]
+    kept = found.labels.shape[1]
     bounds = [*CLASSES.values()]
     classes = []
     for at, (name, least) in enumerate(CLASSES.items()):
         most = bounds[at - 1] if at else torch.inf
         own = (crossed >= least) & (crossed < most)
         links, total = (
-            torch.zeros(rows, dtype=torch.float64).index_add_(0, cells.unit[own], part[own])
-            for part in (cells.counts * cells.labels, cells.counts)
+            _by_row(cells.unit[own], part[own], draws) for part in (cells.counts * cells.labels, cells.counts)
         )
         if at == len(bounds) - 1:
             far = torch.bincount(found.link_list[found.link_rank > kept], minlength=len(found.row)).double()
@@ -396,10 +403,7 @@ def _curve(cells: _Cells, crossed: Tensor, chosen: Tensor, draws: Tensor, points
     p, labels, counts, unit = (part[chosen] for part in (crossed, cells.labels, cells.counts, cells.unit))
     line = []
     for own in mass_bins(p, counts * p, points):
-        links, total = (
-            torch.zeros(draws.shape[1], dtype=torch.float64).index_add_(0, unit[own], part[own])
-            for part in (counts * labels, counts)
-        )
+        links, total = (_by_row(unit[own], part[own], draws) for part in (counts * labels, counts))
         mean = float((counts[own] * p[own]).sum() / counts[own].sum())
         share = _share(links, total, draws)
         line.append(CurvePoint(float(p[own].min()), float(p[own].max()), mean, *share, float(counts[own].sum())))
@@ -416,7 +420,9 @@ def mass_bins(values: Tensor, mass: Tensor, number: int) -> list[Tensor]:
     return [own for at in range(len(edges) + 1) if len(own := (bins == at).nonzero().squeeze(1))]
 
 
-def expected_calibration_error(probability: Tensor, labels: Tensor, counts: Tensor | None = None, bins: int = 20) -> float:
+def expected_calibration_error(
+    probability: Tensor, labels: Tensor, counts: Tensor | None = None, bins: int = 20
+) -> float:
     """Mean distance between probability and share of links, in bins of equally many candidates.
 
     :param probability: (I,).
@@ -433,32 +439,5 @@ def expected_calibration_error(probability: Tensor, labels: Tensor, counts: Tens
     """
     labels = labels.double()
     counts = torch.ones_like(labels) if counts is None else counts.double()
-    gaps = [float((counts[own] * (probability[own] - labels[own])).sum().abs()) for own in mass_bins(probability, counts, bins)]
-    return sum(gaps) / float(counts.sum())
-
-
-def false_discovery(probability: Tensor) -> Tensor:
-    """(I,) estimated share of false candidates among the first 1, 2, ..., I: one minus the mean probability.
-
-    Example:
-        >>> import torch
-        >>> from mvgp.prioritise.trust.calibration import false_discovery
-        >>> false_discovery(torch.tensor([0.75, 0.25])).tolist()
-        [0.25, 0.5]
-
-    """
-    return 1 - probability.double().cumsum(0) / torch.arange(1, len(probability) + 1)
-
-
-def longest_list(probability: Sequence[float] | Tensor, share: float) -> int:
-    """The length of the longest list whose estimated share of false candidates is at most ``share``; may be 0.
-
-    Example:
-        >>> from mvgp.prioritise.trust.calibration import longest_list
-        >>> longest_list([0.75, 0.25, 0.125], 0.5)
-        2
-
-    """
-    share = check_between(share, "share")
-    good = (false_discovery(as_tensor(probability, "probability")) <= share).nonzero()
-    return int(good[-1]) + 1 if len(good) else 0
+    gap = counts * (probability - labels)
+    return sum(float(gap[own].sum().abs()) for own in mass_bins(probability, counts, bins)) / float(counts.sum())

@@ -19,9 +19,9 @@ from ..auto.blend import GROUPS, group_of
 
 FOLDS = 5  # a link is hidden with its fold: a fifth of the links at a time
 HIDDEN_SHARE = 1 / FOLDS
-NEW_ROWS = 0.1  # share of the rows with links that lose all of them in a fold
+NEW_ROWS = 0.05  # share of the rows with links that lose all of them in a fold
 KEPT = 100  # candidates of a row that are looked at one by one
-ROW_LIMIT = 400  # rows of each group and fold that are ranked
+ROW_LIMIT = 200  # rows of each group and fold that are ranked
 MIN_LINKS = 20  # below which nothing can be said
 Fit = Callable[[PositiveUnlabelled], Ranker]
 
@@ -85,17 +85,17 @@ class CrossFit:
 
 def hidden_folds(
     links: PositiveUnlabelled, seed: int = 0, folds: int = FOLDS
-) -> Iterator[tuple[PositiveUnlabelled, PositiveUnlabelled]]:
-    """Visible and hidden links of each fold.
+) -> Iterator[tuple[PositiveUnlabelled, PositiveUnlabelled, Tensor]]:
+    """Visible and hidden links of each fold, and the rows that were chosen to lose all of theirs.
 
-    Links are in ``folds`` parts at random, each of them hidden once. With a part, all links of a tenth of the rows are
+    Links are in ``folds`` parts at random, each of them hidden once. With a part, all links of one row in 20 are
     hidden, of other rows in each fold, so that rows without a known link are seen, too.
 
     Example:
         >>> import mvgp
         >>> from mvgp.prioritise.trust.cross_fit import hidden_folds
         >>> links = mvgp.PositiveUnlabelled(range(40), [0, 1] * 20, (40, 3))
-        >>> all(len(hidden) >= 8 for visible, hidden in hidden_folds(links))
+        >>> all(len(hidden) >= 8 for visible, hidden, new in hidden_folds(links))
         True
 
     """
@@ -108,16 +108,15 @@ def hidden_folds(
     fold[torch.randperm(len(links), generator=generator)] = torch.arange(len(links)) % folds
     rows = links.rows.unique()
     order = rows[torch.randperm(len(rows), generator=generator)]
-    new = order.split(max(1, round(NEW_ROWS * len(rows))))
+    size = round(NEW_ROWS * len(rows)) or int(len(rows) > folds)
     for at in range(folds):
-        hidden = fold == at
-        if len(rows) > folds:
-            hidden = hidden | torch.isin(links.rows, new[at % len(new)])
+        new = order[at * size : (at + 1) * size].sort().values
+        hidden = (fold == at) | torch.isin(links.rows, new)
         parts = (
             PositiveUnlabelled(links.rows[some], links.cols[some], links.shape, links.weight, lists=links.lists)
             for some in (~hidden, hidden)
         )
-        yield next(parts), next(parts)
+        yield next(parts), next(parts), new
 
 
 def cross_fit(
@@ -132,8 +131,9 @@ def cross_fit(
     """Fit to the visible links of each of five folds, and rank the candidates of rows with links.
 
     Rows whose links all stayed visible are ranked, too: without them hidden links would seem more common than they are.
-    Rows that have no link in ``links`` are not: nothing says whether they have one. Of each group of rows (by known
-    links) at most ``row_limit`` are ranked in a fold, drawn at random.
+    Rows that have no link in ``links`` are not: nothing says whether they have one. Of rows without a visible link only
+    those are ranked that were chosen to lose all links: others lost the only one they had, and would stand for rows
+    with one link alone. Of each group of rows (by known links) at most ``row_limit`` are ranked in a fold.
 
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
@@ -158,11 +158,11 @@ def cross_fit(
     row_limit = check_whole_number(row_limit, "row_limit")
     linked, began, parts = links.rows.unique(), time.perf_counter(), []
     with tqdm(total=FOLDS, desc="hide and fit again", unit="fold", disable=not check_flag(progress, "progress")) as bar:
-        for at, (visible, hidden) in enumerate(hidden_folds(links, seed)):
+        for at, (visible, hidden, new) in enumerate(hidden_folds(links, seed)):
             groups = group_of(torch.bincount(visible.rows, minlength=links.shape[0])[linked])
             chosen, weights = [], []
             for group in range(len(GROUPS)):
-                rows = linked[groups == group]
+                rows = linked[groups == group] if group else new
                 some = rows[torch.randperm(len(rows), generator=generator)[:row_limit]].sort().values
                 chosen.append(some)
                 weights.append(torch.full((len(some),), len(rows) / max(1, len(some)), dtype=torch.float64))
@@ -177,8 +177,9 @@ def joined(parts: Sequence[CrossFit], seconds: float = 0.0) -> CrossFit:
     names = ("fold", "row", "known", "candidates", "hidden", "weight", "scores", "labels")
     starts = torch.tensor([0, *(len(part.row) for part in parts[:-1])]).cumsum(0)  # lists before each part
     shifted = [part.link_list + start for part, start in zip(parts, starts, strict=True)]
+    stacked: dict[str, Tensor] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     return CrossFit(
-        *(torch.cat([getattr(part, name) for part in parts]) for name in names),
+        **stacked,
         link_list=torch.cat(shifted),
         link_rank=torch.cat([part.link_rank for part in parts]),
         seconds=seconds,
@@ -202,21 +203,21 @@ def observed(
     :param kept: places of each list that are kept.
     """
     num_cols = int(ranker.shape[1])
+    kept = min(kept, num_cols)
     known, left_out = (TaskItems(part, ranker.shape, "links") for part in (visible, hidden))
     scores, labels, ranks = [], [], []
     for part in rows.split(max(1, CHUNK_CELLS // num_cols)):
-        block = ranker.scores(part).detach().cpu().clone()
+        block = ranker.scores(part).detach().cpu()
         if not bool(torch.isfinite(block).all()):
             raise InputError(f"scores(rows): expected finite numbers, got others in fold {fold}")
-        block[known.of(part)] = -torch.inf
-        order, place = listed(block)
-        row, col = left_out.of(part)
-        ranks.append(place[row, col] + 1)
-        found = torch.zeros(len(part), num_cols, dtype=torch.bool)
-        found[row, place[row, col]] = True
-        labels.append(found[:, :kept].clone())
-        best = block.gather(1, order[:, :kept]).double()
-        scores.append(torch.where(torch.isfinite(best), best, 0.0))
+        order, rank = listed(block, known.of(part), left_out.of(part), kept)
+        ranks.append(rank)
+        place, listed_row = rank[rank <= kept] - 1, left_out.of(part)[0][rank <= kept]
+        found = torch.zeros(len(part), kept, dtype=torch.bool)
+        found[listed_row, place] = True
+        labels.append(found)
+        open_ = torch.arange(kept) < num_cols - known.counts[part][:, None]
+        scores.append(torch.where(open_, block.gather(1, order).double(), 0.0))
     counts = left_out.counts[rows]
     return CrossFit(
         fold=torch.full_like(rows, fold),
