@@ -193,17 +193,6 @@ class Assessment:
             lines.append([name, f"{_mean(scores, 'AUC'):.3f}", f"{_mean(scores, self.metric):.3f}", text])
         return ["model", "AUC", self.metric, f"auto ahead in {self.metric}"], lines
 
-    def doubt(self) -> str | None:
-        """A sentence, where held-out links do not show that ``auto`` is better than popularity."""
-        test = self.comparisons()["popularity"]
-        low, high = test.interval
-        if low > 0:
-            return None
-        return (
-            f"on held-out links auto is not better than popularity in {self.metric} (difference "
-            f"{test.difference:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}): take the list with caution"
-        )
-
     def in_words(self) -> str:
         """One sentence about the best baseline."""
         ahead = self.comparisons()

@@ -241,7 +241,8 @@ def rank(
         uncertainty = rows is not None and fitted.mixture.has_uncertainty
         if rows is None and fitted.mixture.has_uncertainty and not quiet:
             log("all rows: without standard deviations and P(top k); --uncertainty adds them")
-    length, options = top or min(TOP, fitted.shape[1]), {"include_known": known, "coverage": coverage or ()}
+    length = top or min(TOP, fitted.shape[1])
+    options: dict[str, Any] = {"include_known": known, "coverage": coverage or ()}
     if uncertainty and rows is not None and out is None and not quiet:  # what takes long comes after what is quick
         _show_or_write(fitted.ranked(rows, length, uncertainty=False, **options), None, quiet)
         sys.stdout.flush()

@@ -181,7 +181,7 @@ def log(message: str) -> None:
 def log_assessment(fitted: Prioritiser) -> None:
     """How ``auto`` ranks held-out links beside simple baselines, and what it has chosen: a table and sentences."""
     from ..auto.fit import AutoRanker
-    from ..ranking.rows import aligned, judged_rows
+    from ..ranking.rows import aligned, doubt, judged_rows
 
     judged = fitted.assessment
     if judged is None:
@@ -199,9 +199,9 @@ def log_assessment(fitted: Prioritiser) -> None:
         for sentence in ranker.in_words() if isinstance(ranker, AutoRanker) else ():
             log(sentence)
     if judged is not None:
-        doubt = judged.doubt()
-        if doubt is not None:
-            log(f"warning: {doubt}")
+        warning = doubt(judged)
+        if warning is not None:
+            log(f"warning: {warning}")
 
 
 @contextlib.contextmanager

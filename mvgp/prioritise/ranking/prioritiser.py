@@ -33,12 +33,13 @@ from ...tensor_checks import check_index, check_list
 from ..auto.fit import Assessment, Auto, AutoRanker
 from ..auto.storage import AUTO, describe_auto, restore_auto
 from ..tables.link_set import LinkSet
+from ..trust.calibration import calibrate as calibrated_on
 from ..trust.cross_fit import MIN_LINKS, cross_fit
 from ..trust.record import RowTrust, Trust, describe_trust, make_trust, restore_trust
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
 from ..tuning.tune import REGISTRY, WITH_POSTERIOR, check_fit, family_of, fit, free_memory, takes_negatives, tune
 from .mixture import Mixture
-from .rows import Prioritisation, RankedRow, check_top, find_rows
+from .rows import Prioritisation, RankedRow, check_top, doubt, find_rows
 
 CHUNK_CELLS = 2**22  # scores held at a time
 KIND = "Prioritiser"  # of a saved file
@@ -367,8 +368,9 @@ def fit_prioritiser(
         found = cross_fit(again, links, seed=seed, progress=progress)
         alone = torch.from_numpy(np.flatnonzero(np.diff(link_set.row_graph.adjacency().indptr) == 0))
         judged = rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None
-        doubt = None if judged is None else judged.doubt()
-        trust = make_trust(found, isolated=alone, remarks=() if doubt is None else (doubt,), seed=seed)
+        warning = None if judged is None else doubt(judged)
+        remarks = () if warning is None else (warning,)
+        trust = make_trust(found, calibrated_on(found, seed=seed), isolated=alone, remarks=remarks, seed=seed)
     return Prioritiser(
         # with the covariance rescaled to the maximum marginal likelihood, where there is one
         rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),

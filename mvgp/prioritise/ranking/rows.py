@@ -285,6 +285,18 @@ def judged_rows(assessment: Assessment) -> int:
     return int((~own.isnan()).sum())
 
 
+def doubt(assessment: Assessment) -> str | None:
+    """A sentence, where held-out links do not show that ``auto`` is better than popularity."""
+    test = assessment.comparisons()["popularity"]
+    low, high = test.interval
+    if low > 0:
+        return None
+    return (
+        f"on held-out links auto is not better than popularity in {assessment.metric} (difference "
+        f"{test.difference:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}): take the list with caution"
+    )
+
+
 def write_assessment(assessment: Assessment | None, path: str | os.PathLike[str]) -> None:
     """A tab-separated table of how ``auto`` and the baselines rank held-out links; without any, its header alone.
 

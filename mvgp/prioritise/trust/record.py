@@ -15,7 +15,7 @@ from ...metrics.conformal import conformal_length
 from ...storage.fields import Fields
 from ...tensor_checks import as_tensor
 from ..auto.blend import GROUPS, group_of
-from .calibration import CLASSES, FEATURES, Calibration, ClassYield, CurvePoint, Probabilities, calibrate
+from .calibration import CLASSES, FEATURES, Calibration, ClassYield, CurvePoint, Probabilities
 from .cross_fit import KEPT, CrossFit
 
 ORDER_ONLY = "order only: too little to go by"
@@ -142,27 +142,31 @@ def _known(group: int) -> str:
     return GROUPS[group] if "known" in GROUPS[group] else f"{GROUPS[group]} known links"
 
 
-def make_trust(found: CrossFit, *, isolated: Tensor, remarks: Sequence[str] = (), seed: int = 0) -> Trust:
+def make_trust(
+    found: CrossFit, calibration: Calibration, *, isolated: Tensor, remarks: Sequence[str] = (), seed: int = 0
+) -> Trust:
     """The record of a cross-fit.
 
     :param found: of :func:`~mvgp.prioritise.trust.cross_fit.cross_fit`.
+    :param calibration: of the same, from :func:`~mvgp.prioritise.trust.calibration.calibrate`.
     :param isolated: (J,) rows without a neighbour.
     :param remarks: sentences about all lists.
-    :param seed: of the hidden link that is drawn of each row, and of the bootstrap.
+    :param seed: of the hidden link that is drawn of each row.
 
     Example:
         >>> import mvgp, torch
         >>> from mvgp.prioritise.baselines import Popularity
-        >>> from mvgp.prioritise.trust import cross_fit, make_trust
+        >>> from mvgp.prioritise.trust import calibrate, cross_fit, make_trust
         >>> links = mvgp.PositiveUnlabelled(torch.arange(200), torch.arange(200) % 17 % 3, (200, 30))
-        >>> trust = make_trust(cross_fit(Popularity().fit, links), isolated=torch.tensor([]))
+        >>> found = cross_fit(Popularity().fit, links)
+        >>> trust = make_trust(found, calibrate(found), isolated=torch.tensor([]))
         >>> trust.length(0, 0.9) <= 3
         True
 
     """
     check_instance(found, "found", CrossFit, "mvgp.prioritise.trust.CrossFit")
     return Trust(
-        calibrate(found, seed=seed),
+        calibration,
         found.drawn_ranks(seed),
         found.chance(),
         isolated.long().sort().values,
