@@ -305,7 +305,7 @@ def _isotonic(
     eta, labels, counts = (part[chosen] for part in (cells.x @ weights, cells.labels, cells.counts))
     order = eta.argsort()
     expected = (counts * torch.sigmoid(eta))[order].cumsum(0)
-    number = int(min(MOST_BINS, max(1, float(counts @ labels) // BIN_LINKS)))
+    number = int(min(MOST_BINS, max(1, float(labels.sum()) // BIN_LINKS)))
     cuts = torch.searchsorted(expected, expected[-1] * torch.arange(1, number) / number)
     bins = torch.bucketize(eta, eta[order][cuts].unique())
     bins = bins.unique(return_inverse=True)[1]

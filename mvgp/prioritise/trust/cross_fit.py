@@ -35,7 +35,7 @@ class CrossFit:
     :param known: (R,) links of the row that were not hidden.
     :param candidates: (R,) columns that were not known.
     :param hidden: (R,) hidden links.
-    :param weight: (R,) how many rows of its fold and group each one stands for, as some are left out at random.
+    :param weight: (R,) how many rows of its fold, group and kind each one stands for, as some are left out at random.
     :param scores: (R, K) of the first K places; 0 beyond the last candidate.
     :param labels: (R, K) bool: whether a hidden link is at the place.
     :param link_list: (H,) list of each hidden link, ascending.
@@ -133,7 +133,8 @@ def cross_fit(
     Rows whose links all stayed visible are ranked, too: without them hidden links would seem more common than they are.
     Rows that have no link in ``links`` are not: nothing says whether they have one. Of rows without a visible link only
     those are ranked that were chosen to lose all links: others lost the only one they had, and would stand for rows
-    with one link alone. Of each group of rows (by known links) at most ``row_limit`` are ranked in a fold.
+    with one link alone. Of each group of rows (by known links) at most ``row_limit`` are ranked in a
+    fold: about half of them rows with a hidden link, if there are so many. Weights make up for that.
 
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
@@ -160,12 +161,16 @@ def cross_fit(
     with tqdm(total=FOLDS, desc="hide and fit again", unit="fold", disable=not check_flag(progress, "progress")) as bar:
         for at, (visible, hidden, new) in enumerate(hidden_folds(links, seed)):
             groups = group_of(torch.bincount(visible.rows, minlength=links.shape[0])[linked])
+            has_hidden = torch.bincount(hidden.rows, minlength=links.shape[0]) > 0
             chosen, weights = [], []
             for group in range(len(GROUPS)):
                 rows = linked[groups == group] if group else new
-                some = rows[torch.randperm(len(rows), generator=generator)[:row_limit]].sort().values
-                chosen.append(some)
-                weights.append(torch.full((len(some),), len(rows) / max(1, len(some)), dtype=torch.float64))
+                strata = rows[has_hidden[rows]], rows[~has_hidden[rows]]
+                few = min(len(strata[1]), row_limit - min(len(strata[0]), row_limit // 2))
+                for stratum, size in zip(strata, (row_limit - few, few), strict=True):
+                    some = stratum[torch.randperm(len(stratum), generator=generator)[:size]].sort().values
+                    chosen.append(some)
+                    weights.append(torch.full((len(some),), len(stratum) / max(1, len(some)), dtype=torch.float64))
             rows, weight = torch.cat(chosen), torch.cat(weights)
             parts.append(observed(fit(visible), visible, hidden, rows, weight=weight, fold=at, kept=kept))
             bar.update()
