@@ -144,11 +144,14 @@ def draw(ax, name, value, label):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", choices=[*SETS, []], default=SETS)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(SETS)}")
     parser.add_argument("--figure", help="file for the curves: PNG or SVG")
     options = parser.parse_args()
-    names = [name for name in options.names if name.startswith("hpo") or DATA.exists()]
-    for name in set(options.names) - set(names):
+    asked = options.names or SETS
+    if unknown := set(asked) - set(SETS):
+        parser.error(f"expected names from {', '.join(SETS)}, got {', '.join(sorted(unknown))}")
+    names = [name for name in asked if name.startswith("hpo") or DATA.exists()]
+    for name in set(asked) - set(names):
         print(f"{name}: skipped, {DATA} is not there")
     axes = [None] * len(names)
     if options.figure:

@@ -75,7 +75,11 @@ class LinkRanks:
 
 @without_gradient
 def link_ranks(scores: Any, held_out: Any, *, known: Any = None) -> LinkRanks:
-    """The rank of each held-out link among the columns that are not known; arguments as of :func:`conformal`.
+    """The rank of each held-out link among the columns that are not known.
+
+    :param scores: (M, N) tensor or array, or anything with ``shape`` and ``scores(rows)``.
+    :param held_out: links that were not fitted: an ``ObservedMatrix`` or a pair (rows, cols).
+    :param known: links that were fitted; they are no candidates.
 
     Example:
         >>> from mvgp.metrics.conformal import link_ranks
@@ -201,6 +205,14 @@ def conformal(
     :param level: the probability.
     :param edges: known links from which a row is in the next group; () for a single group.
     :param seed: of the link that is drawn of each row.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.metrics.conformal import conformal
+        >>> scores = torch.arange(200.0).reshape(10, 20)
+        >>> conformal(scores, (range(10), range(10, 20)), level=0.5, edges=()).lengths
+        (6.0,)
+
     """
     level = check_between(level, "level")
     checked = tuple(check_whole_number(edge, "edges") for edge in check_list(edges, "edges", "whole numbers"))

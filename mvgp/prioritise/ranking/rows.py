@@ -339,12 +339,8 @@ def percent(value: float, low: float, high: float) -> str:
     """A probability and its interval for people: "12 % (8 to 17)"; empty for NaN."""
     if math.isnan(value):
         return ""
-
-    def short(share: float) -> str:
-        number = 100 * share
-        return f"{number:.0f}" if number >= 9.95 else f"{number:.1f}" if number >= 0.095 else f"{number:.1g}"
-
-    return f"{short(value)} % ({short(low)} to {short(high)})"
+    digits = ".0f" if value >= 0.0995 else ".1f" if value >= 0.00095 else ".1g"
+    return f"{100 * value:{digits}} % ({100 * low:{digits}} to {100 * high:{digits}})"
 
 
 def table_cell(value: Any) -> str:

@@ -180,6 +180,8 @@ def make_trust(
 def false_discovery(probability: Tensor) -> Tensor:
     """(I,) estimated share of false candidates among the first 1, 2, ..., I: one minus the mean probability.
 
+    :param probability: (I,) of the candidates of a row, best first.
+
     Example:
         >>> import torch
         >>> from mvgp.prioritise.trust.record import false_discovery
@@ -192,6 +194,9 @@ def false_discovery(probability: Tensor) -> Tensor:
 
 def longest_list(probability: Sequence[float] | Tensor, share: float) -> int:
     """The length of the longest list whose estimated share of false candidates is at most ``share``; may be 0.
+
+    :param probability: (I,) of the candidates of a row, best first.
+    :param share: of false candidates, between 0 and 1.
 
     Example:
         >>> from mvgp.prioritise.trust.record import longest_list
