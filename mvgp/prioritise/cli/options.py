@@ -187,13 +187,13 @@ def check_at_least(value: int | None, minimum: int, name: str) -> None:
 
 def check_coverage(levels: list[float] | None, probabilities: bool | None, uncertainty: bool | None) -> bool | None:
     """Whether to calibrate: as ``fit_prioritiser`` takes it; levels of ``--coverage`` are checked, and need it."""
-    from ...checks import check_between
-
-    for level in levels or ():
-        check_option("--", lambda share: check_between(share, "coverage"), level)
-    if levels and probabilities is False:
-        raise InputError("--coverage: expected it without --no-probabilities, as both come from hidden links")
     if levels:
+        from ...checks import check_between
+
+        for level in levels:
+            check_option("--", lambda share: check_between(share, "coverage"), level)
+        if probabilities is False:
+            raise InputError("--coverage: expected it without --no-probabilities, as both come from hidden links")
         return True
     return False if uncertainty is False and probabilities is None else probabilities
 

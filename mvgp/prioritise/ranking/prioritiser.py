@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -320,13 +321,12 @@ def fit_prioritiser(
     check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
     seed, progress = check_seed(seed), check_flag(progress, "progress")
     check_fit(model, negatives, strength, trace_share)
-    calibrate = (
-        model == "auto" and len(link_set) >= MIN_LINKS if calibrate is None else check_flag(calibrate, "calibrate")
-    )
-    if calibrate and len(link_set) < MIN_LINKS:
+    enough = len(link_set) >= MIN_LINKS
+    if calibrate is not None and check_flag(calibrate, "calibrate") and not enough:
         raise InputError(
             f"calibrate: expected at least {MIN_LINKS} links, of which some are hidden, got {len(link_set)}"
         )
+    measured = model == "auto" and enough if calibrate is None else calibrate
     known = {field.name for field in fields(FitSettings)} - {"negative_sets"}  # which is ``negatives`` here
     unknown = [name for name in settings if name not in known]
     if unknown:
@@ -357,7 +357,7 @@ def fit_prioritiser(
 
     rankers = fit(fit_settings, link_set, tuned.setting, draw(links), seed, progress)
     trust = None
-    if calibrate:
+    if measured:
         recipe = Auto(link_set, fit_settings.metric, seed=seed, assess=False)  # all its choices are made again
 
         def again(some: PositiveUnlabelled) -> Ranker:
@@ -366,11 +366,14 @@ def fit_prioritiser(
             return Mixture(fit(fit_settings, link_set, tuned.setting, draw(some), seed))
 
         found = cross_fit(again, links, seed=seed, progress=progress)
-        alone = torch.from_numpy(np.flatnonzero(np.diff(link_set.row_graph.adjacency().indptr) == 0))
-        judged = rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None
-        warning = None if judged is None else doubt(judged)
-        remarks = () if warning is None else (warning,)
-        trust = make_trust(found, calibrated_on(found, seed=seed), isolated=alone, remarks=remarks, seed=seed)
+        if calibrate is None and not bool(found.labels.any()):
+            warnings.warn(f"probabilities are not known: {found.nothing()}", RuntimeWarning, stacklevel=2)
+        else:
+            alone = torch.from_numpy(np.flatnonzero(np.diff(link_set.row_graph.adjacency().indptr) == 0))
+            judged = rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None
+            warning = None if judged is None else doubt(judged)
+            remarks = () if warning is None else (warning,)
+            trust = make_trust(found, calibrated_on(found, seed=seed), isolated=alone, remarks=remarks, seed=seed)
     return Prioritiser(
         # with the covariance rescaled to the maximum marginal likelihood, where there is one
         rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),

@@ -175,7 +175,7 @@ def logistic_weights(
     signed = torch.arange(x.shape[1]) < SLOPES
     b = torch.zeros(x.shape[1], dtype=torch.float64) if start is None else start.clone()
     if start is None:
-        share = float((counts * labels).sum() / counts.sum())
+        share = min(max(float((counts * labels).sum() / counts.sum()), 1e-9), 1 - 1e-9)
         b[SLOPES] = np.log(share / (1 - share))
     total = float(counts.sum())
 
@@ -242,7 +242,7 @@ def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
     check_instance(found, "found", CrossFit, "mvgp.prioritise.trust.CrossFit")
     generator = torch.Generator().manual_seed(check_seed(seed))
     if not bool(found.labels.any()):
-        raise InputError(f"found: expected hidden links among the first {found.labels.shape[1]} places, got none")
+        raise InputError(f"found: expected hidden links among the first places, got {found.nothing()}")
     inside = found.inside
     seen = found.scores[inside]
     centre = float(seen.median())

@@ -79,6 +79,10 @@ class CrossFit:
             shares.append((weight * self.hidden).sum() / (weight * self.candidates).sum())
         return torch.stack(shares)
 
+    def nothing(self) -> str:
+        """A sentence for lists without a hidden link in sight."""
+        return f"none of {len(self.link_rank):,} hidden links is among the first {self.labels.shape[1]} of its row"
+
     def __repr__(self) -> str:
         return f"CrossFit({len(self.row):,} lists, {len(self.link_rank):,} hidden links, {self.seconds:.1f} s)"
 

@@ -10,7 +10,9 @@ import torch
 import mvgp
 from mvgp.errors import InputError, StorageError
 from mvgp.kernels import Graph
+from mvgp.metrics.conformal import conformal
 from mvgp.prioritise import fit_prioritiser, load_prioritiser, prioritise
+from mvgp.prioritise.auto import Auto
 from mvgp.prioritise.baselines import Popularity
 from mvgp.prioritise.ranking.rows import percent
 from mvgp.prioritise.tables import LinkSet
@@ -185,6 +187,32 @@ def test_too_few_links():
         fit_prioritiser(few, calibrate=True)
     with pytest.raises(InputError, match="calibrate"):
         fit_prioritiser(few, calibrate="yes")
+
+
+def test_links_that_nothing_tells_of():
+    """Each row and each column has one link; those that are hidden are among columns that nobody has seen."""
+    one = LinkSet(
+        [f"r{i}" for i in range(25)],
+        [f"c{i}" for i in range(4000)],
+        range(25),
+        range(3975, 4000),
+        Graph([], 25),
+        Graph([], 4000),
+    )
+    with pytest.warns(RuntimeWarning, match="probabilities are not known: none of"):
+        lists = prioritise(one, rows=["r3"], top=2, uncertainty=None)
+    assert lists[0].probability is None
+    with pytest.raises(InputError, match="none of .* hidden links is among the first 100"):
+        fit_prioritiser(one, calibrate=True)
+
+
+def test_auto_has_lengths_from_one_split():
+    links = link_set(*kinds(6, 60, 30, 0.5))
+    held_out = ([0, 1, 2], [int(links.cols[links.rows == row][0]) for row in range(3)])
+    train = links.links().without(*held_out)
+    ranker = Auto(links, seed=seed(6)).fit(train)
+    found = ranker.conformal(held_out, level=0.5, edges=())
+    assert found.lengths == conformal(ranker.scores(), held_out, known=train, level=0.5, edges=()).lengths
 
 
 def test_models_without_a_covariance_have_probabilities_too():
