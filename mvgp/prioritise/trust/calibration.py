@@ -49,7 +49,10 @@ class Probabilities:
 
 @dataclass(frozen=True)
 class ClassYield:
-    """What came of the candidates of a class in cross-fitting; candidates and links are counted over the folds."""
+    """What came of the candidates of a class in cross-fitting.
+
+    Candidates and links are weighted counts: of as many lists as were ranked, in the proportions of the data.
+    """
 
     name: str
     at_least: float
