@@ -216,7 +216,7 @@ class RankedRow:
 
     def remarks(self) -> list[str]:
         """Sentences below the table: notes, and how long a list must be."""
-        known = "" if self.num_known is None else f" of rows with as many known links ({self.num_known})"
+        known = "" if self.num_known is None else f" of a row with about so many known links ({self.num_known})"
         return [
             *(visible(note) for note in self.notes),
             *(
