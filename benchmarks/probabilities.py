@@ -26,7 +26,7 @@ from mvgp.prioritise.auto import Auto
 from mvgp.prioritise.auto.blend import GROUPS
 from mvgp.prioritise.tables.hpo import hpo_links
 from mvgp.prioritise.trust.calibration import CLASSES, calibrate, expected_calibration_error, features, mass_bins
-from mvgp.prioritise.trust.cross_fit import cross_fit, observed
+from mvgp.prioritise.trust.cross_fit import cross_fit, observed, standardised
 
 NAMES = {"hpo": "hpo", "omim": "omim_humannet", "mesh": "mesh_disgenet"}
 SETS = [f"{data}-{kind}" for data in NAMES for kind in ("known", "new")]
@@ -52,7 +52,8 @@ def measure(name):
 def probabilities(calibration, lists):
     """(I,) list, place from 0, probability and label of the first places of all lists."""
     index, place = lists.inside.nonzero(as_tuple=True)
-    x = features(lists.scores[index, place], place + 1, lists.known[index], calibration.centre, calibration.scale)
+    score = standardised(lists.scores[index, place], lists.group[index], calibration.quantiles)
+    x = features(score, place + 1, lists.known[index])
     eta = (x @ calibration.weights).numpy()
     value = torch.from_numpy(np.interp(eta, calibration.grid.numpy(), calibration.values.numpy()))
     return index, place, value, lists.labels[index, place].double()
@@ -77,7 +78,7 @@ def everywhere(calibration, lists, value, label):
 def report(name, found, lists, figure=None):
     """Print what was measured; returns the calibration."""
     began = time.perf_counter()
-    calibration = calibrate(found)
+    calibration = calibrate(found, lists)  # of the held-out lists their scores alone
     print(f"   {name}: calibrated in {time.perf_counter() - began:.1f} s, {len(calibration.grid)} bins")
     index, place, value, label = probabilities(calibration, lists)
     for length in (20, 100):

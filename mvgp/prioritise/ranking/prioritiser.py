@@ -35,7 +35,7 @@ from ..auto.fit import Assessment, Auto, AutoRanker
 from ..auto.storage import AUTO, describe_auto, restore_auto
 from ..tables.link_set import LinkSet
 from ..trust.calibration import calibrate as calibrated_on
-from ..trust.cross_fit import MIN_LINKS, cross_fit
+from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
 from ..trust.record import RowTrust, Trust, describe_trust, make_trust, restore_trust
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
 from ..tuning.tune import REGISTRY, WITH_POSTERIOR, check_fit, family_of, fit, free_memory, takes_negatives, tune
@@ -373,7 +373,8 @@ def fit_prioritiser(
             judged = rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None
             warning = None if judged is None else doubt(judged)
             remarks = () if warning is None else (warning,)
-            trust = make_trust(found, calibrated_on(found, seed=seed), isolated=alone, remarks=remarks, seed=seed)
+            calibration = calibrated_on(found, some_lists(Mixture(rankers), links, seed), seed=seed)
+            trust = make_trust(found, calibration, isolated=alone, remarks=remarks, seed=seed)
     return Prioritiser(
         # with the covariance rescaled to the maximum marginal likelihood, where there is one
         rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),

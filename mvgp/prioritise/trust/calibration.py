@@ -1,7 +1,8 @@
 r"""calibrate: the probability of a candidate, from where hidden links landed in :class:`~.cross_fit.CrossFit`.
 
-A candidate with score s at place l of a row with k known links has features that keep the order inside a row: s, cut at
-the median into two slopes, and :math:`-\log l`, for all rows and for each group of rows, with weights that are not
+A candidate with score s at place l of a row with k known links has features that keep the order inside a row: s as a
+normal quantile among the first scores of all lists of its group under the same fit, since each fit has a scale of its
+own, with two slopes, and :math:`-\log l`, for all rows and for each group of rows, with weights that are not
 negative; and :math:`\log(1 + k)` and the group, which are the same for the whole row. A penalised logistic regression
 gives a number :math:`\eta`. The probability is the isotonic regression of the labels on :math:`\eta`, in bins that
 expect equally many hidden links, each with half a link more at what the logistic regression says; straight lines
@@ -23,7 +24,7 @@ from ...checks import check_instance, check_seed, check_whole_number
 from ...errors import InputError
 from ...tensor_checks import as_tensor
 from ..auto.blend import GROUPS, group_of
-from .cross_fit import CrossFit
+from .cross_fit import CrossFit, standardised
 
 CLASSES = {"A": 0.2, "B": 0.05, "C": 0.01, "D": 0.0}  # smallest probability of each class
 LEVEL = 0.9  # of intervals
@@ -33,7 +34,6 @@ PSEUDO_LINKS = 0.5  # that a bin has more, at the share of the logistic regressi
 RIDGE = 1.0  # precision of the weights of the logistic regression, of features on the scale of 1
 SHOWN = 20  # places that the calibration error is about
 THINNED = 0.25  # part of the candidates beyond them that is used, with a larger weight
-REACH = 10.0  # standardised scores are cut off there
 SLOPES = 15  # features whose weights are not negative: two of the score and one of the place, for all and each group
 FEATURES = SLOPES + 2 + len(GROUPS)
 
@@ -80,9 +80,8 @@ class CurvePoint:
 class Calibration:
     """From the score, the place and the known links of a candidate to its probability.
 
-    :param centre: median of the scores that were seen.
-    :param scale: their spread.
-    :param highest: largest score that was seen.
+    :param quantiles: (4, Q) of the first scores of lists of the ranker that is used, by group.
+    :param highest: (4,) the largest of them.
     :param weights: (F,) of the logistic regression.
     :param grid: (B,) linear predictors, ascending.
     :param values: (B,) probability at each, not descending.
@@ -96,9 +95,8 @@ class Calibration:
     :param residual: largest projected gradient of the logistic regression, relative to the number of candidates.
     """
 
-    centre: float
-    scale: float
-    highest: float
+    quantiles: Tensor
+    highest: Tensor
     weights: Tensor
     grid: Tensor
     values: Tensor
@@ -121,7 +119,7 @@ class Calibration:
         scores = as_tensor(scores, "scores").double()
         places = torch.arange(1, len(scores) + 1) if places is None else as_tensor(places, "places")
         known = torch.full((len(scores),), check_whole_number(num_known, "num_known", 0))
-        eta = features(scores, places, known, self.centre, self.scale) @ self.weights
+        eta = features(standardised(scores, group_of(known), self.quantiles), places, known) @ self.weights
         found = [_between(eta, self.grid, line) for line in (self.values, self.low, self.high)]
         beyond = self.tail[group_of(known)]  # (I, 3)
         last = [line[places <= self.kept].min() if bool((places <= self.kept).any()) else torch.inf for line in found]
@@ -151,9 +149,8 @@ class Calibration:
         return f"Calibration({len(self.grid)} bins, error {self.error:.4f})"
 
 
-def features(scores: Tensor, places: Tensor, known: Tensor, centre: float, scale: float) -> Tensor:
-    """(I, F) of candidates; the first ``SLOPES`` do not fall with the score, and do not rise with the place."""
-    score = ((scores.double() - centre) / scale).clamp(-REACH, REACH)
+def features(score: Tensor, places: Tensor, known: Tensor) -> Tensor:
+    """(I, F), given standardised scores; the first ``SLOPES`` do not fall with the score, nor rise with the place."""
     slopes = torch.stack([score.clamp(max=0), score.clamp(min=0), -places.double().log()], dim=1)  # (I, 3)
     groups = torch.nn.functional.one_hot(group_of(known), len(GROUPS)).double()  # (I, 4)
     each = (slopes[:, :, None] * groups[:, None, :]).flatten(1)  # (I, 12)
@@ -225,10 +222,11 @@ class _Cells:
     fold: Tensor
 
 
-def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
+def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) -> Calibration:
     """Probabilities from cross-fitting.
 
     :param found: of :func:`~mvgp.prioritise.trust.cross_fit.cross_fit`.
+    :param final: lists of the ranker that is used, for the quantiles of its scores; when left out, those of the folds.
     :param seed: of the Bayesian bootstrap.
 
     Example:
@@ -247,10 +245,13 @@ def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
     if not bool(found.labels.any()):
         raise InputError(f"found: expected hidden links among the first places, got {found.nothing()}")
     inside = found.inside
-    seen = found.scores[inside]
-    centre = float(seen.median())
-    spread = float((seen - centre).abs().median())
-    scale = spread if spread > 0 else float(seen.std()) or 1.0
+    score = torch.zeros_like(found.scores)
+    grids = []
+    for fold in found.fold.unique().tolist():  # each fit has its own scale
+        own = found.fold == fold
+        grids.append(found.quantiles(own))
+        score[own] = standardised(found.scores[own], found.group[own][:, None], grids[-1])
+    used = torch.stack(grids).mean(0) if final is None else final.quantiles()
     weight = found.weight / found.weight.mean()
     unit = found.row.unique(return_inverse=True)[1]
     # beyond the places that are shown, a part of the candidates that are no links stands for all of them
@@ -258,7 +259,7 @@ def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
     sure = found.labels | (torch.arange(inside.shape[1]) < SHOWN)
     list_at, place = (inside & (sure | drawn)).nonzero(as_tuple=True)
     cells = _Cells(
-        features(found.scores[list_at, place], place + 1, found.known[list_at], centre, scale),
+        features(score[list_at, place], place + 1, found.known[list_at]),
         found.labels[list_at, place].double(),
         weight[list_at] / torch.where(sure[list_at, place], 1.0, THINNED),
         place + 1,
@@ -280,9 +281,8 @@ def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
     top = cells.place <= SHOWN
     tail = _tail(found, weight, draws, unit)
     return Calibration(
-        centre=centre,
-        scale=scale,
-        highest=float(seen.max()),
+        quantiles=used,
+        highest=(found if final is None else final).highest(),
         weights=weights,
         grid=grid,
         values=values,

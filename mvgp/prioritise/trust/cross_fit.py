@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
@@ -23,6 +24,8 @@ NEW_ROWS = 0.05  # share of the rows with links that lose all of them in a fold
 KEPT = 100  # candidates of a row that are looked at one by one
 ROW_LIMIT = 200  # rows of each group and fold that are ranked
 MIN_LINKS = 20  # below which nothing can be said
+TAILS = torch.logspace(0, -4, 64, dtype=torch.float64)  # shares of scores above a quantile
+NORMAL = torch.special.ndtri((1 - TAILS).clamp(0.01, 1 - 1e-4))  # what becomes of them
 Fit = Callable[[PositiveUnlabelled], Ranker]
 
 
@@ -78,6 +81,22 @@ class CrossFit:
             weight = self.weight * (self.group == at)
             shares.append((weight * self.hidden).sum() / (weight * self.candidates).sum())
         return torch.stack(shares)
+
+    def quantiles(self, which: Tensor | None = None) -> Tensor:
+        """(4, Q) of the scores at the first K places, by group; of all groups where one is empty."""
+        inside = self.inside if which is None else self.inside & which[:, None]
+        lines = []
+        for group in range(len(GROUPS)):
+            own = inside & (self.group == group)[:, None]
+            some = self.scores[own if bool(own.any()) else inside].sort().values
+            lines.append(some[((1 - TAILS) * (len(some) - 1)).round().long()])
+        return torch.stack(lines)
+
+    def highest(self) -> Tensor:
+        """(4,) the largest score of each group; of all groups where one is empty."""
+        best = self.scores[:, 0]
+        own = [best[self.group == group] for group in range(len(GROUPS))]
+        return torch.stack([(some if len(some) else best).max() for some in own])
 
     def nothing(self) -> str:
         """A sentence for lists without a hidden link in sight."""
@@ -195,10 +214,27 @@ def joined(parts: Sequence[CrossFit], seconds: float = 0.0) -> CrossFit:
     )
 
 
+def standardised(scores: Tensor, groups: Tensor, quantiles: Tensor) -> Tensor:
+    """Scores as normal quantiles of their group: straight lines between (4, Q) quantiles, constant beyond them."""
+    result, groups = torch.zeros(scores.shape, dtype=torch.float64), groups.expand(scores.shape)
+    for group, grid in enumerate(quantiles):
+        own = groups == group
+        result[own] = torch.from_numpy(np.interp(scores[own].double().numpy(), grid.numpy(), NORMAL.numpy()))
+    return result
+
+
+def some_lists(ranker: Ranker, links: PositiveUnlabelled, seed: int = 0, row_limit: int = ROW_LIMIT) -> CrossFit:
+    """Lists of some rows of each group by a ranker that was fitted to all links: nothing is hidden."""
+    order = torch.randperm(links.shape[0], generator=torch.Generator().manual_seed(check_seed(seed)))
+    groups = group_of(torch.bincount(links.rows, minlength=links.shape[0]))[order]
+    rows = torch.cat([order[groups == group][:row_limit] for group in range(len(GROUPS))])
+    return observed(ranker, links, None, rows)
+
+
 def observed(
     ranker: Ranker,
     visible: PositiveUnlabelled,
-    hidden: PositiveUnlabelled,
+    hidden: PositiveUnlabelled | None,
     rows: Tensor,
     *,
     weight: Tensor | None = None,

@@ -16,14 +16,14 @@ from ...storage.fields import Fields
 from ...tensor_checks import as_tensor
 from ..auto.blend import GROUPS, group_of
 from .calibration import CLASSES, FEATURES, Calibration, ClassYield, CurvePoint, Probabilities
-from .cross_fit import KEPT, CrossFit
+from .cross_fit import KEPT, TAILS, CrossFit
 
 ORDER_ONLY = "order only: too little to go by"
 NOTHING = "no known link and no neighbour in the graph of the rows: nothing speaks for one column more than for another"
-EXTRAPOLATED = "the best score is above all that cross-fitting saw: probabilities of such columns are extrapolated"
+EXTRAPOLATED = "the best score is above those that were compared: probabilities of such columns are extrapolated"
 LINES = ("grid", "values", "low", "high")
-NUMBERS = ("centre", "scale", "highest", "error", "residual")
-PARTS = (*NUMBERS, *LINES, "weights", "tail", "kept", "classes", "curve")
+NUMBERS = ("error", "residual")
+PARTS = (*NUMBERS, *LINES, "quantiles", "highest", "weights", "tail", "kept", "classes", "curve")
 FIELDS = ("calibration", "ranks", "chance", "isolated", "remarks", "lists", "links", "rows")
 MOST = 10_000_000  # rows, ranks or lists of a record
 
@@ -121,7 +121,7 @@ class Trust:
             return RowTrust(
                 None, None, (f"{ORDER_ONLY}; the best column is not clearly above chance ({words})", *notes), lengths
             )
-        if len(scores) and float(scores[0]) > self.calibration.highest:
+        if len(scores) and float(scores[0]) > float(self.calibration.highest[group]):
             notes.append(EXTRAPOLATED)
         return RowTrust(found, self.calibration.classes_of(found.value), tuple(notes), lengths)
 
@@ -218,7 +218,7 @@ def describe_trust(trust: Trust) -> dict[str, Any]:
     own = trust.calibration
     return {
         "calibration": {
-            **{name: getattr(own, name) for name in (*NUMBERS, *LINES, "weights", "tail", "kept")},
+            **{name: getattr(own, name) for name in PARTS[:-2]},
             "classes": [[each.candidates, each.links, each.share, each.low, each.high] for each in own.classes],
             "curve": [
                 [at.low, at.high, at.mean_probability, at.share, at.share_low, at.share_high, at.count]
@@ -265,7 +265,8 @@ def restore_trust(parts: Fields, shape: tuple[int, int]) -> Trust:
 def _restore_calibration(parts: Fields) -> Calibration:
     parts.only(*PARTS)
     numbers: dict[str, Any] = {name: float(parts.number(name)) for name in NUMBERS}
-    parts.require(numbers["scale"] > 0, "scale", "a positive number", numbers["scale"])
+    quantiles = parts.finite("quantiles", torch.float64, (len(GROUPS), len(TAILS)))
+    parts.require((quantiles.diff() >= 0).all(), "quantiles", "ascending numbers")
     parts.require(0 <= numbers["error"] <= 1, "error", "a number from 0 to 1", numbers["error"])
     grid = parts.finite("grid", torch.float64, (None,))
     parts.require(len(grid) > 0 and (grid.diff() > 0).all(), "grid", "ascending numbers, at least one")
@@ -286,6 +287,8 @@ def _restore_calibration(parts: Fields) -> Calibration:
         **numbers,
         grid=grid,
         **lines,
+        quantiles=quantiles,
+        highest=parts.finite("highest", torch.float64, (len(GROUPS),)),
         tail=tail,
         weights=weights,
         kept=parts.whole("kept", 1, KEPT),

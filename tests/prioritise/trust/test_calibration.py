@@ -52,7 +52,7 @@ def test_weights_are_those_of_a_general_solver():
     scores = torch.randn(count, generator=generator(0), dtype=torch.float64)
     places = torch.randint(1, 50, (count,), generator=generator(1))
     known = torch.randint(0, 9, (count,), generator=generator(2))
-    x = features(scores, places, known, 0.1, 0.7)
+    x = features(scores, places, known)
     assert x.shape == (count, FEATURES)
     labels = (torch.rand(count, generator=generator(3)) < 0.3).double()  # unrelated: some bounds are active
     counts = torch.rand(count, generator=generator(4), dtype=torch.float64) + 0.5

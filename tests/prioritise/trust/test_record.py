@@ -68,7 +68,7 @@ def test_a_best_column_that_is_not_above_chance(trust):
 
 
 def test_a_score_beyond_what_was_seen(trust):
-    high = trust.calibration.highest
+    high = float(trust.calibration.highest[1])
     for score, told in ((high, False), (high + 1, True)):
         said = trust.judge(0, torch.tensor([score, 0.0]), torch.tensor([1, 2]), 1, 30)
         assert (EXTRAPOLATED in said.notes) == told
@@ -162,7 +162,7 @@ def test_an_older_file_has_no_probabilities(tmp_path):
         (lambda tree: tree["ranks"].__setitem__(0, torch.tensor([0, 1])), "from 1 to 30"),
         (lambda tree: tree.update(isolated=torch.tensor([999])), "isolated"),
         (lambda tree: tree["chance"].__setitem__(0, 7.0), "chance"),
-        (lambda tree: tree["calibration"].update(scale=0.0), "scale"),
+        (lambda tree: tree["calibration"].update(quantiles=-tree["calibration"]["quantiles"]), "quantiles"),
         (lambda tree: tree["calibration"].update(grid=tree["calibration"]["grid"].flip(0)), "ascending|values"),
         (lambda tree: tree["calibration"].update(values=tree["calibration"]["values"] + 2), "probabilities"),
         (lambda tree: tree["calibration"].update(high=tree["calibration"]["low"] * 0), "inside their intervals"),
