@@ -58,6 +58,11 @@ def _save_posterior(posterior: Any, path: Any) -> None:
     import_module(f"{__name__}.storage").save(posterior, path)
 
 
+def _conformal(posterior: Any, *args: Any, **options: Any) -> Any:
+    return import_module(f"{__name__}.metrics.conformal").conformal(posterior, *args, **options)
+
+
+hooks.conformal = _conformal  # metrics know every ranker, a posterior does not know metrics
 hooks.save_posterior = _save_posterior  # storage knows every posterior, a posterior does not know storage
 
 

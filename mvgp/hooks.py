@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 
-def _not_filled_in(*_: Any) -> None:
+def _not_filled_in(*_: Any, **__: Any) -> None:
     raise RuntimeError("mvgp has not been imported as a package; import mvgp first")
 
 
+conformal: Callable[..., Any] = _not_filled_in  # a ranker, held-out links, and options; see mvgp.metrics.conformal
 save_posterior: Callable[[Any, Any], None] = _not_filled_in  # a posterior and a path; see mvgp.storage.save

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .. import hooks
 from ..checks import check_between, check_choice, check_positive, check_seed, check_whole_number, without_gradient
 from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
@@ -42,6 +43,19 @@ class RankQueries:
                      ``joint``, if all ranks are asked for) elsewhere
     ===============  ==============================================================================================
     """
+
+    @without_gradient
+    def conformal(self, held_out: Any, *, known: Any = None, level: float = 0.9, **options: Any) -> Any:
+        """The shortest lists that hold a held-out link with probability ``level``, by the known links of a row.
+
+        Of rows in four groups (0, 1, 2 to 5, 6 and more known links); valid for any model and any number of links, if
+        rows of a group are exchangeable: :mod:`mvgp.metrics.conformal`, which has the other options, too.
+
+        :param held_out: links that were not fitted, in the form of ``exclude`` below.
+        :param known: links that were; they are no candidates.
+        :param level: the probability.
+        """
+        return hooks.conformal(self, held_out, known=known, level=level, **options)
 
     @without_gradient
     def top(

@@ -31,7 +31,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # imported when it is first used, so that commands answer at once
-    if name in ("baselines", "ranking", "report", "studies", "tables", "tuning"):
+    if name in ("baselines", "ranking", "report", "studies", "tables", "trust", "tuning"):
         return import_module(f"{__name__}.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,6 +16,7 @@ from ...checks import check_flag, check_instance, check_not_negative, check_posi
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...metrics.comparison import PairedComparison, compare
+from ...metrics.conformal import ConformalLengths, conformal
 from ...metrics.ranking import Ranker, RankingScores, TaskItems, check_metric, ranking_scores
 from ...tensor_checks import check_index
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
@@ -148,6 +149,14 @@ class AutoRanker:
             scale=self.scale if scale is None else scale,
             noise=self.noise if noise is None else noise,
         )
+
+    def conformal(self, held_out: Any, *, known: Any = None, level: float = 0.9, **options: Any) -> ConformalLengths:
+        """The shortest lists that hold a held-out link with probability ``level``: :mod:`mvgp.metrics.conformal`.
+
+        :param held_out: links that were not fitted, as ``ranking_scores`` takes them.
+        :param known: links that were; they are no candidates. Those that were fitted when left out.
+        """
+        return conformal(self, held_out, known=self.bank.links if known is None else known, level=level, **options)
 
     def evidence(self) -> dict[str, float]:
         """The share of each source in the mixture, over the rows as they are; what is left over is spread evenly."""

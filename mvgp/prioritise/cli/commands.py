@@ -24,9 +24,11 @@ from .options import (
     ColNames,
     ColShift,
     ColTime,
+    Coverage,
     Filters,
     MaxSize,
     Noise,
+    Probabilities,
     Quiet,
     Ratio,
     RowEdges,
@@ -38,6 +40,7 @@ from .options import (
     Tables,
     WithinRows,
     check_at_least,
+    check_coverage,
     check_directory,
     check_option,
     check_output,
@@ -65,7 +68,7 @@ ASSESSED = ".assessment.tsv"  # suffix of the table beside a list
 TOP, MAX_MIB = 20, 1024  # columns of a list, size of a table
 FITTING = (  # options that a saved model leaves nothing for
     *("pairs", "row_edges", "col_edges", "row_features", "col_features", "row_names", "col_names", "filters"),
-    *("max_size", "model", "negatives", "within_rows", "ratio", "strength", "trace_share", "save"),
+    *("max_size", "model", "negatives", "within_rows", "ratio", "strength", "trace_share", "save", "probabilities"),
     *("row_time", "row_shift", "col_time", "col_shift", "noise"),
 )
 
@@ -135,6 +138,8 @@ def rank(
             "that are chosen, and not for all rows.",
         ),
     ] = None,
+    probabilities: Probabilities = None,
+    coverage: Coverage = None,
     out: Annotated[Path | None, file_option(help="Write a TSV there instead of showing tables; - for stdout.")] = None,
     save: Annotated[Path | None, file_option(help="Keep the fitted model.")] = None,
     load: Annotated[Path | None, file_option(help="Rank with a model that was kept; no tables.")] = None,
@@ -153,6 +158,7 @@ def rank(
     """
     check_at_least(top, 1, "--top")
     check_at_least(seed, 0, "--seed")
+    calibrate = check_coverage(coverage, probabilities, uncertainty)
     tables = Tables(
         pairs,
         row_edges=row_edges,
@@ -169,9 +175,9 @@ def rank(
         check_output(assessed, "--out", (*tables.paths(), out, save))
     if not row and out is None and save is None:
         raise InputError(ALL_ROWS)
-    from ..ranking.prioritiser import check_fit, fit_prioritiser, load_prioritiser
+    from ..ranking.prioritiser import fit_prioritiser, load_prioritiser
     from ..ranking.rows import check_top, write_assessment
-    from ..tuning.tune import WITH_POSTERIOR, takes_negatives
+    from ..tuning.tune import WITH_POSTERIOR, check_fit, takes_negatives
 
     if load is not None:
         for name in FITTING:
@@ -181,11 +187,13 @@ def rank(
         fitted = load_prioritiser(load)
         top = top and check_top(top, fitted.shape[1])
         rows = fitted.find(row) if row else None
+        if coverage and fitted.trust is None:
+            raise InputError(f"--coverage: expected a model that was saved with probabilities, got {load} without")
     else:
         check_fit(model, negatives, strength, trace_share)
         if within_rows and not takes_negatives(model):
             raise InputError(f"--within-rows: model {model!r} is fitted without sampled negatives")
-        options = {
+        fixed = {
             "row_time": row_time,
             "row_shift": row_shift,
             "col_time": col_time,
@@ -193,13 +201,13 @@ def rank(
             "noise": noise,
             "ratio": ratio,
         }
-        settings = fixed_settings(model, options)
+        settings = fixed_settings(model, fixed)
         if save is not None and model not in WITH_POSTERIOR:
             raise InputError(f"--save: model {model!r} cannot be saved; {', '.join(WITH_POSTERIOR)} can")
         if uncertainty and model not in WITH_POSTERIOR:
             raise InputError(f"--uncertainty: model {model!r} has scores and no uncertainty")
         links = tables.read(filters, max_size)
-        check_times(options, links)
+        check_times(fixed, links)
         rows = find_row_numbers(row, links) if row else None
         top = top and check_top(top, links.shape[1])
         if not quiet:
@@ -211,6 +219,7 @@ def rank(
             within_rows=within_rows,
             strength=strength,
             trace_share=trace_share,
+            calibrate=calibrate,
             seed=seed,
             progress=not quiet,
             **settings,
@@ -222,6 +231,8 @@ def rank(
             log_assessment(fitted)
         if assessed is not None:
             write_assessment(fitted.assessment, assessed)
+    for line in fitted.trust.in_words() if fitted.trust is not None and not quiet else ():
+        log(line)
     if save is not None:
         fitted.save(save)
     if not row and out is None:
@@ -231,13 +242,14 @@ def rank(
         if rows is None and fitted.mixture.has_uncertainty and not quiet:
             log("all rows: without standard deviations and P(top k); --uncertainty adds them")
     length = top or min(TOP, fitted.shape[1])
+    options: dict[str, Any] = {"include_known": known, "coverage": coverage or ()}
     if uncertainty and rows is not None and out is None and not quiet:  # what takes long comes after what is quick
-        _show_or_write(fitted.ranked(rows, length, include_known=known, uncertainty=False), None, quiet)
+        _show_or_write(fitted.ranked(rows, length, uncertainty=False, **options), None, quiet)
         sys.stdout.flush()
         seconds = fitted.mixture.expected_seconds(rows[0])
         cost = "seconds to minutes for each row" if seconds is None else f"about {max(1, seconds * len(rows)):.0f} s"
         log(f"next the same with standard deviations and P(top {length}), which takes {cost}")
-    lists = fitted.ranked(rows, length, include_known=known, uncertainty=uncertainty, seed=seed, progress=not quiet)
+    lists = fitted.ranked(rows, length, uncertainty=uncertainty, seed=seed, progress=not quiet, **options)
     _show_or_write(lists, out, quiet)
 
 

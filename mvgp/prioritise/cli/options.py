@@ -46,6 +46,13 @@ SHIFT = "Share of each {} of its own in the kernel, at least 0. [default: 1]"
 RowShift = Annotated[float | None, Option(help=SHIFT.format("row"))]
 ColShift = Annotated[float | None, Option(help=SHIFT.format("column"))]
 NOISE = "Variance of the noise, above 0. [default: 0.1; chosen by full and factor]"
+PROBABILITIES = (
+    "Probabilities, classes and warnings, from five more fits with a fifth of the links hidden. By default for auto, "
+    "unless --no-uncertainty is given."
+)
+Probabilities = Annotated[bool | None, Option("--probabilities/--no-probabilities", help=PROBABILITIES)]
+COVERAGE = "How long a list must be to hold a hidden link with this probability, as 0.9; may be repeated."
+Coverage = Annotated[list[float] | None, Option(metavar="LEVEL", help=COVERAGE)]
 Noise = Annotated[float | None, Option(help=NOISE)]
 RATIO = "Sampled negatives for each known link, above 0. [default: 1]"
 Ratio = Annotated[float | None, Option(help=RATIO)]
@@ -176,6 +183,19 @@ def check_at_least(value: int | None, minimum: int, name: str) -> None:
     if value is not None and not minimum <= value <= LARGEST:
         expected = f"a whole number of at least {minimum}, at most {LARGEST}"
         raise InputError(f"{name}: expected {expected}, got {value!s:.120}")
+
+
+def check_coverage(levels: list[float] | None, probabilities: bool | None, uncertainty: bool | None) -> bool | None:
+    """Whether to calibrate: as ``fit_prioritiser`` takes it; levels of ``--coverage`` are checked, and need it."""
+    if levels:
+        from ...checks import check_between
+
+        for level in levels:
+            check_option("--", lambda share: check_between(share, "coverage"), level)
+        if probabilities is False:
+            raise InputError("--coverage: expected it without --no-probabilities, as both come from hidden links")
+        return True
+    return False if uncertainty is False and probabilities is None else probabilities
 
 
 def check_option(before: str, check: Callable[[Any], object], value: object) -> None:

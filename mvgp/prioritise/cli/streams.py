@@ -142,6 +142,8 @@ def show_row(row: RankedRow) -> None:
 
     if Console().is_terminal:
         show_table(row.title(), *row.cells(), left=("id", "name"))
+        for line in row.remarks():
+            print(line)
     else:
         print(f"{row}\n")
 
@@ -179,7 +181,7 @@ def log(message: str) -> None:
 def log_assessment(fitted: Prioritiser) -> None:
     """How ``auto`` ranks held-out links beside simple baselines, and what it has chosen: a table and sentences."""
     from ..auto.fit import AutoRanker
-    from ..ranking.rows import aligned, judged_rows
+    from ..ranking.rows import aligned, doubt, judged_rows
 
     judged = fitted.assessment
     if judged is None:
@@ -197,13 +199,9 @@ def log_assessment(fitted: Prioritiser) -> None:
         for sentence in ranker.in_words() if isinstance(ranker, AutoRanker) else ():
             log(sentence)
     if judged is not None:
-        test = judged.comparisons()["popularity"]
-        low, high = test.interval
-        if low <= 0:
-            log(
-                f"warning: on held-out links auto is not better than popularity in {judged.metric} (difference "
-                f"{test.difference:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}): take the list with caution"
-            )
+        warning = doubt(judged)
+        if warning is not None:
+            log(f"warning: {warning}")
 
 
 @contextlib.contextmanager

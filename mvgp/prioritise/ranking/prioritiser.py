@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from ...checks import (
+    check_between,
     check_flag,
     check_instance,
     check_path,
-    check_positive,
     check_seed,
-    check_share,
     check_whole_number,
 )
 from ...data.positive_unlabelled import PositiveUnlabelled
@@ -33,14 +31,16 @@ from ...storage.archive import read, wrap_storage_errors, write
 from ...storage.fields import Budget, Fields, Spending
 from ...storage.posteriors import describe_posterior, restore_posterior
 from ...tensor_checks import check_index, check_list
-from ..auto.fit import Assessment, AutoRanker
+from ..auto.fit import Assessment, Auto, AutoRanker
 from ..auto.storage import AUTO, describe_auto, restore_auto
 from ..tables.link_set import LinkSet
-from ..tuning.settings import DEFAULT_MODEL, MAX_SETS, OF_ONE_LIST, TOP, FitSettings
-from ..tuning.tune import MODELS, REGISTRY, WITH_PATH, WITH_POSTERIOR, family_of, fit, takes_negatives, tune
+from ..trust.calibration import calibrate as calibrated_on
+from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
+from ..trust.record import RowTrust, Trust, describe_trust, make_trust, restore_trust
+from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
+from ..tuning.tune import REGISTRY, WITH_POSTERIOR, check_fit, family_of, fit, free_memory, takes_negatives, tune
 from .mixture import Mixture
-from .reasons import network
-from .rows import Prioritisation, RankedRow, check_top, find_rows
+from .rows import Prioritisation, RankedRow, check_top, doubt, find_rows
 
 CHUNK_CELLS = 2**22  # scores held at a time
 KIND = "Prioritiser"  # of a saved file
@@ -63,6 +63,7 @@ class Prioritiser:
     :param source: where the links come from.
     :param choice: the validation that chose strength and trace share, where there was one; not saved.
     :param assessment: how ``auto`` ranks held-out links, beside baselines; not saved.
+    :param trust: what is known about probabilities and lengths of lists, by hiding links; None if nothing was measured.
     """
 
     rankers: tuple[Ranker, ...]
@@ -76,6 +77,7 @@ class Prioritiser:
     source: str = ""
     choice: Choice | None = None
     assessment: Assessment | None = None
+    trust: Trust | None = None
 
     @cached_property
     def mixture(self) -> Mixture:
@@ -101,12 +103,15 @@ class Prioritiser:
         num_samples: int = 1000,
         seed: int = 0,
         progress: bool = False,
+        coverage: Any = (),
     ) -> Iterator[RankedRow]:
         """The best columns of each row, one row at a time, in bounded memory; arguments as for :func:`prioritise`.
 
         :param rows: their numbers, see :meth:`find`; all of them when left out.
         :param uncertainty: takes seconds to minutes for each row, where scores take milliseconds.
         :param num_samples: joint samples behind P(in the top k).
+        :param coverage: levels between 0 and 1: how long a list must be to hold a hidden link with that probability.
+            For a prioritiser with :attr:`trust`.
         """
         m, n = self.shape
         top = check_top(top, n)
@@ -116,10 +121,19 @@ class Prioritiser:
         samples = {"seed": check_seed(seed), "num_samples": check_whole_number(num_samples, "num_samples")}
         progress = check_flag(progress, "progress")
         chosen = check_index(range(m) if rows is None else check_list(rows, "rows", "numbers of rows"), m, "rows")
-        return self._ranked(chosen, top, include_known, samples if uncertainty else None, progress)
+        levels = tuple(check_between(level, "coverage") for level in check_list(coverage, "coverage", "levels"))
+        if levels and self.trust is None:
+            raise InputError("coverage: expected a prioritiser that was fitted with calibrate=True, got one without")
+        return self._ranked(chosen, top, include_known, samples if uncertainty else None, progress, levels)
 
     def _ranked(
-        self, rows: Tensor, top: int, include_known: bool, samples: dict[str, int] | None, progress: bool
+        self,
+        rows: Tensor,
+        top: int,
+        include_known: bool,
+        samples: dict[str, int] | None,
+        progress: bool,
+        levels: tuple[float, ...],
     ) -> Iterator[RankedRow]:
         """The lists of checked arguments; without ``samples`` there are no uncertainties."""
         links, num_cols = TaskItems(self.known, self.shape, "known"), self.shape[1]
@@ -153,8 +167,31 @@ class Prioritiser:
                         known=known[order],
                         k=top,
                         model=self.model,
+                        num_known=int(known.sum()),
+                        **self._trusted(row, line[order], known[order], int((~known).sum()), levels),
                     )
                     bar.update(steps if chance is None else 0)
+
+    def _trusted(
+        self, row: int, scores: Tensor, known: Tensor, candidates: int, levels: tuple[float, ...]
+    ) -> dict[str, Any]:
+        """The fields of a list that come of cross-fitting; (I,) scores and which of them are known links."""
+        if self.trust is None:
+            return {}
+        num_known = self.shape[1] - candidates
+        places = torch.arange(1, int((~known).sum()) + 1)  # known links have none
+        said: RowTrust = self.trust.judge(row, scores[~known], places, num_known, candidates, levels)
+        found: dict[str, Any] = {"notes": said.notes, "lengths": said.lengths}
+        if said.probability is not None and said.classes is not None:
+            for name, values in (
+                ("probability", said.probability.value),
+                ("probability_low", said.probability.low),
+                ("probability_high", said.probability.high),
+            ):
+                found[name] = torch.full((len(scores),), torch.nan, dtype=torch.float64).masked_scatter_(~known, values)
+            classes = iter(said.classes)
+            found["classes"] = tuple("" if own else next(classes) for own in known.tolist())
+        return found
 
     def prioritise(self, rows: Iterable[int] | None = None, top: int = TOP, **options: Any) -> Prioritisation:
         """The lists of :meth:`ranked`, all at once; the same arguments."""
@@ -174,6 +211,7 @@ class Prioritiser:
             "kind": KIND,
             "posteriors": [self._describe(ranker) for ranker in self.rankers],
             "known": {"rows": self.known.rows, "cols": self.known.cols, "weight": self.known.weight},
+            **({} if self.trust is None else {"trust": describe_trust(self.trust)}),
             **{name: getattr(self, name) for name in TEXTS},
             **{name: list(getattr(self, name)) for name in NAMES},
         }
@@ -239,7 +277,8 @@ def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = No
         links = content.fields("known")
         rows = links.positions("rows", shape[0])
         known = PositiveUnlabelled(rows, links.positions("cols", shape[1], len(rows)), shape, links.number("weight"))
-    return Prioritiser(rankers=rankers, known=known, **described)
+        trust = restore_trust(content.fields("trust"), shape) if content.holds("trust") else None  # newer files
+    return Prioritiser(rankers=rankers, known=known, trust=trust, **described)
 
 
 def fit_prioritiser(
@@ -249,6 +288,7 @@ def fit_prioritiser(
     negatives: int | None = None,
     strength: float | None = None,
     trace_share: float | None = None,
+    calibrate: bool | None = False,
     seed: int = 0,
     progress: bool = False,
     **settings: Any,
@@ -265,6 +305,8 @@ def fit_prioritiser(
     :param strength: of the penalty relative to lam_max; for ``trace``, ``best``, ``whole`` and ``hilbert``. Chosen
         among 12 from 1 to 0.02 when left out.
     :param trace_share: of the trace norm in the penalty; for the same.
+    :param calibrate: whether to fit five times more, each time with a fifth of the links hidden: lists then have
+        probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``, where links suffice.
     :param seed: of negatives and of the validation.
     :param progress: whether to show bars.
     :param settings: other settings of :class:`~mvgp.prioritise.tuning.settings.FitSettings`, such as ``strengths``,
@@ -283,6 +325,12 @@ def fit_prioritiser(
     check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
     seed, progress = check_seed(seed), check_flag(progress, "progress")
     check_fit(model, negatives, strength, trace_share)
+    enough = len(link_set) >= MIN_LINKS
+    if calibrate is not None and check_flag(calibrate, "calibrate") and not enough:
+        raise InputError(
+            f"calibrate: expected at least {MIN_LINKS} links, of which some are hidden, got {len(link_set)}"
+        )
+    measured = model == "auto" and enough if calibrate is None else calibrate
     known = {field.name for field in fields(FitSettings)} - {"negative_sets"}  # which is ``negatives`` here
     unknown = [name for name in settings if name not in known]
     if unknown:
@@ -307,8 +355,30 @@ def fit_prioritiser(
     if trace_share is not None:
         shares = (float(trace_share),)
     tuned = tune(family_of(model), link_set, fit_settings, seed=seed, trace_shares=shares, progress=progress)
-    data = fit_settings.negatives(fit_settings.negative_sets).draw(links, seed, 0) if sampled else [links]
-    rankers = fit(fit_settings, link_set, tuned.setting, data, seed, progress)
+
+    def draw(some: PositiveUnlabelled) -> Any:  # what is fitted, given links
+        return fit_settings.negatives(fit_settings.negative_sets).draw(some, seed, 0) if sampled else [some]
+
+    rankers = fit(fit_settings, link_set, tuned.setting, draw(links), seed, progress)
+    trust = None
+    if measured:
+        recipe = Auto(link_set, fit_settings.metric, seed=seed, assess=False)  # all its choices are made again
+
+        def again(some: PositiveUnlabelled) -> Ranker:
+            if model == "auto":
+                return recipe.fit(some)
+            return Mixture(fit(fit_settings, link_set, tuned.setting, draw(some), seed))
+
+        found = cross_fit(again, links, seed=seed, progress=progress)
+        if calibrate is None and not bool(found.labels.any()):
+            warnings.warn(f"probabilities are not known: {found.nothing()}", RuntimeWarning, stacklevel=2)
+        else:
+            alone = torch.from_numpy(np.flatnonzero(np.diff(link_set.row_graph.adjacency().indptr) == 0))
+            judged = rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None
+            warning = None if judged is None else doubt(judged)
+            remarks = () if warning is None else (warning,)
+            calibration = calibrated_on(found, some_lists(Mixture(rankers), links, seed), seed=seed)
+            trust = make_trust(found, calibration, isolated=alone, remarks=remarks, seed=seed)
     return Prioritiser(
         # with the covariance rescaled to the maximum marginal likelihood, where there is one
         rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),
@@ -319,6 +389,7 @@ def fit_prioritiser(
         source=link_set.source,
         choice=tuned.choice,
         assessment=rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None,
+        trust=trust,
     )
 
 
@@ -329,6 +400,8 @@ def prioritise(
     top: int = TOP,
     include_known: bool = False,
     uncertainty: bool | None = None,
+    calibrate: bool | None = None,
+    coverage: Any = (),
     seed: int = 0,
     progress: bool = False,
     **options: Any,
@@ -341,6 +414,9 @@ def prioritise(
     :param include_known: whether known links are candidates, too.
     :param uncertainty: whether standard deviations and P(in the top k) are computed; by default where the model has
         them.
+    :param calibrate: whether probabilities are measured, which takes five more fits; by default with ``auto``, unless
+        ``uncertainty`` is False.
+    :param coverage: levels of conformal lengths, see :meth:`Prioritiser.ranked`.
     :param seed: of negatives, validation and samples.
     :param progress: whether to show bars.
     :param options: the other arguments of :func:`fit_prioritiser`.
@@ -360,45 +436,16 @@ def prioritise(
     uncertainty = None if uncertainty is None else check_flag(uncertainty, "uncertainty")
     chosen = None if rows is None else find_rows(rows, link_set.row_ids, link_set.row_names)  # before any fit
     check_top(top, link_set.shape[1])
-    fitted = fit_prioritiser(link_set, seed=seed, progress=progress, **options)
+    if calibrate is None and uncertainty is False and not coverage:
+        calibrate = False
+    fitted = fit_prioritiser(link_set, seed=seed, progress=progress, calibrate=calibrate, **options)
     uncertain = fitted.mixture.has_uncertainty if uncertainty is None else uncertainty
     return fitted.prioritise(
-        chosen, top, include_known=include_known, uncertainty=uncertain, seed=seed, progress=progress
+        chosen,
+        top,
+        include_known=include_known,
+        uncertainty=uncertain,
+        seed=seed,
+        progress=progress,
+        coverage=coverage,
     )
-
-
-def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> None:
-    """Whether they go together."""
-    if model not in MODELS:
-        raise InputError(f"model: expected one of {', '.join(MODELS)}, got {model!r}")
-    if model not in WITH_PATH and not strength is trace_share is None:
-        raise InputError(f"strength, trace_share: they are for {', '.join(WITH_PATH)}, got model {model!r}")
-    if strength is not None:
-        check_positive(strength, "strength")
-    if trace_share is not None:
-        check_share(trace_share, "trace_share")
-    if REGISTRY[model].data == "whole lists" and trace_share == 0:
-        raise InputError("trace_share: the mean over whole lists needs a trace norm, got 0")
-    if negatives is None:
-        return
-    if not takes_negatives(model):
-        raise InputError(f"negatives: model {model!r} is fitted without sampled negatives, got {negatives!r}")
-    try:
-        check_whole_number(negatives, "negatives", 1, MAX_SETS)
-    except InputError as error:
-        raise InputError(f"{error} (for none, take model 'whole')") from None
-
-
-def free_memory() -> int | None:
-    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
-    sizes = []
-    with contextlib.suppress(OSError):
-        available = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        sizes += [1024 * int(available[1])] if available else []
-    with contextlib.suppress(OSError, ValueError):
-        folder = Path("/sys/fs/cgroup")
-        sizes.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
-    if not sizes and hasattr(os, "sysconf"):
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(sizes) if sizes else None

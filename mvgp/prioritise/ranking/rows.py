@@ -7,7 +7,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -76,7 +76,11 @@ def _hint(text: str, ids: Sequence[str], names: Sequence[str]) -> str:
 
 
 ASSESSED = ("model", "auc", "metric", "value", "ahead", "low", "high")
-HEADER = ("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model")
+TRUSTED = ("probability", "low", "high", "class", "why")
+HEADER = (
+    *("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model"),
+    *TRUSTED,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,6 +99,15 @@ class RankedRow:
     :param known: (I,) bool: whether it is a link that was fitted; all False where known links are left out.
     :param k: how many places the top has.
     :param model: what ranked them.
+    :param probability: (I,) that it is a link among the hidden ones, if a fifth of the links were hidden
+        (:mod:`mvgp.prioritise.trust`); NaN for known links; None where nothing was measured or only the order is meant.
+    :param probability_low: (I,) lower end of its 90 % interval.
+    :param probability_high: (I,) upper end.
+    :param classes: I classes, A to D; empty for known links.
+    :param reasons: for each, why it is in the list.
+    :param notes: sentences about this list: warnings.
+    :param num_known: known links of the row.
+    :param lengths: by level: how long a list must be to hold a hidden link with that probability.
 
     Example:
         >>> import torch
@@ -123,6 +136,14 @@ class RankedRow:
     known: Tensor
     k: int
     model: str
+    probability: Tensor | None = None
+    probability_low: Tensor | None = None
+    probability_high: Tensor | None = None
+    classes: tuple[str, ...] | None = None
+    reasons: tuple[Any, ...] | None = None
+    notes: tuple[str, ...] = ()
+    num_known: int | None = None
+    lengths: dict[float, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.cols)
@@ -130,13 +151,31 @@ class RankedRow:
     def entries(self) -> list[dict[str, Any]]:
         """The fields of ``HEADER`` by name for each column; None where nothing is known."""
         unknown = [None] * len(self)
-        std = unknown if self.std is None else self.std.tolist()
-        chance = unknown if self.top_probability is None else self.top_probability.tolist()
-        columns = (self.col_ids, self.col_names, self.score.tolist(), std, chance, self.known.tolist())
-        return [
-            dict(zip(HEADER, (self.row_id, self.row_name, rank, *cells, self.k, known, self.model), strict=True))
-            for rank, (*cells, known) in enumerate(zip(*columns, strict=True), 1)
-        ]
+
+        def listed(values: Tensor | None) -> list[Any]:
+            if values is None:
+                return unknown
+            return [None if math.isnan(value) else value for value in values.tolist()]
+
+        columns: dict[str, Sequence[Any]] = {
+            "row_id": [self.row_id] * len(self),
+            "row_name": [self.row_name] * len(self),
+            "rank": range(1, len(self) + 1),
+            "col_id": self.col_ids,
+            "col_name": self.col_names,
+            "score": self.score.tolist(),
+            "std": listed(self.std),
+            "p_top": listed(self.top_probability),
+            "k": [self.k] * len(self),
+            "known": self.known.tolist(),
+            "model": [self.model] * len(self),
+            "probability": listed(self.probability),
+            "low": listed(self.probability_low),
+            "high": listed(self.probability_high),
+            "class": unknown if self.classes is None else [name or None for name in self.classes],
+            "why": unknown if self.reasons is None else [str(reasons) for reasons in self.reasons],
+        }
+        return [dict(zip(HEADER, line, strict=True)) for line in zip(*(columns[name] for name in HEADER), strict=True)]
 
     def lines(self) -> Iterator[tuple[str, ...]]:
         """A line of the table for each column, its fields those of ``HEADER``; empty where nothing is known.
@@ -158,6 +197,11 @@ class RankedRow:
             columns["std"] = [f"{value:.3g}" for value in self.std.tolist()]
         if self.top_probability is not None:
             columns[f"P(top {self.k})"] = [f"{value:.3f}" for value in self.top_probability.tolist()]
+        if self.probability is not None and self.probability_low is not None and self.probability_high is not None:
+            parts = (self.probability.tolist(), self.probability_low.tolist(), self.probability_high.tolist())
+            columns["probability"] = [percent(*line) for line in zip(*parts, strict=True)]
+        if self.classes is not None:
+            columns["class"] = list(self.classes)
         if bool(self.known.any()):
             columns["known"] = ["yes" if known else "" for known in self.known.tolist()]
         return list(columns), [list(line) for line in zip(*columns.values(), strict=True)]
@@ -168,7 +212,18 @@ class RankedRow:
 
     def __str__(self) -> str:
         headings, lines = self.cells()
-        return "\n".join([self.title(), *aligned([headings, *lines])])
+        return "\n".join([self.title(), *aligned([headings, *lines]), *self.remarks()])
+
+    def remarks(self) -> list[str]:
+        """Sentences below the table: notes, and how long a list must be."""
+        known = "" if self.num_known is None else f" of a row with about so many known links ({self.num_known})"
+        return [
+            *(visible(note) for note in self.notes),
+            *(
+                f"a hidden link{known} is among the first {length:,} with probability {level:g}"
+                for level, length in self.lengths.items()
+            ),
+        ]
 
     def __repr__(self) -> str:
         return f"RankedRow({self.row_id!r}, {len(self)} columns)"
@@ -230,6 +285,18 @@ def judged_rows(assessment: Assessment) -> int:
     return int((~own.isnan()).sum())
 
 
+def doubt(assessment: Assessment) -> str | None:
+    """A sentence, where held-out links do not show that ``auto`` is better than popularity."""
+    test = assessment.comparisons()["popularity"]
+    low, high = test.interval
+    if low > 0:
+        return None
+    return (
+        f"on held-out links auto is not better than popularity in {assessment.metric} (difference "
+        f"{test.difference:+.3f}, 95 % interval {low:+.3f} to {high:+.3f}): take the list with caution"
+    )
+
+
 def write_assessment(assessment: Assessment | None, path: str | os.PathLike[str]) -> None:
     """A tab-separated table of how ``auto`` and the baselines rank held-out links; without any, its header alone.
 
@@ -266,6 +333,14 @@ def aligned(lines: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[
         ).rstrip()
         for cells in lines
     ]
+
+
+def percent(value: float, low: float, high: float) -> str:
+    """A probability and its interval for people: "12 % (8 to 17)"; empty for NaN."""
+    if math.isnan(value):
+        return ""
+    digits = ".0f" if value >= 0.0995 else ".1f" if value >= 0.00095 else ".1g"
+    return f"{100 * value:{digits}} % ({100 * low:{digits}} to {100 * high:{digits}})"
 
 
 def table_cell(value: Any) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 from tqdm import tqdm
 
-from ...checks import check_not_negative, check_positive
+from ...checks import check_not_negative, check_positive, check_share, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import ConvergenceError, InputError
 from ...hyperparameters.records import AveragedRanker, Metric, fitted_sets, resolve_metric
@@ -30,7 +34,7 @@ from ...priors.means import PopularityMean
 from ..auto.fit import Auto
 from ..baselines.candidates import BASELINE_NAMES, candidates
 from ..tables.link_set import LinkSet
-from .settings import DTYPES, FitSettings
+from .settings import DTYPES, MAX_SETS, FitSettings
 
 SAMPLED = "sampled"  # the family of all paths of TraceGP on sampled negatives: those models share fits
 Grid = list[tuple[str, Any]]  # settings in words, and the recipe: something with ``fit(data)``
@@ -294,6 +298,43 @@ def fit(
     path = trace_recipe(settings, link_set, setting.trace_share, setting.family, sets[0])
     strengths = [strength for strength in settings.path if strength >= setting.strength]
     return [list(path.path(data, strengths))[-1].posterior for data in shown]
+
+
+def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> None:
+    """Whether they go together."""
+    if model not in MODELS:
+        raise InputError(f"model: expected one of {', '.join(MODELS)}, got {model!r}")
+    if model not in WITH_PATH and not strength is trace_share is None:
+        raise InputError(f"strength, trace_share: they are for {', '.join(WITH_PATH)}, got model {model!r}")
+    if strength is not None:
+        check_positive(strength, "strength")
+    if trace_share is not None:
+        check_share(trace_share, "trace_share")
+    if REGISTRY[model].data == "whole lists" and trace_share == 0:
+        raise InputError("trace_share: the mean over whole lists needs a trace norm, got 0")
+    if negatives is None:
+        return
+    if not takes_negatives(model):
+        raise InputError(f"negatives: model {model!r} is fitted without sampled negatives, got {negatives!r}")
+    try:
+        check_whole_number(negatives, "negatives", 1, MAX_SETS)
+    except InputError as error:
+        raise InputError(f"{error} (for none, take model 'whole')") from None
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
+    sizes = []
+    with contextlib.suppress(OSError):
+        available = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        sizes += [1024 * int(available[1])] if available else []
+    with contextlib.suppress(OSError, ValueError):
+        folder = Path("/sys/fs/cgroup")
+        sizes.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
+    if not sizes and hasattr(os, "sysconf"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(sizes) if sizes else None
 
 
 # Settings that a user fixes for one model ---------------------------------------------------------

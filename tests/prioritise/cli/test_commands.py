@@ -123,6 +123,44 @@ def enough(tmp_path_factory):
     ]
 
 
+def test_rank_has_probabilities_and_lengths(enough, tmp_path, capsysbinary):
+    kept, ask = tmp_path / "kept.mvgp", ["--row", "D3", "--top", "3", "--coverage", "0.8", "--coverage", "0.5"]
+    found = command(capsysbinary, "rank", *enough, *ask, "--save", kept)
+    assert found.code == 0, found.err
+    assert re.search(r"\d %? ?\(.* to .*\)", found.out) or "order only" in found.out
+    for words in ("is among the first", "with probability 0.8", "with probability 0.5"):
+        assert words in found.out
+    assert "a fifth of the links was hidden, five times" in found.err
+    again = command(capsysbinary, "rank", "--load", kept, *ask)
+    assert again.out == found.out
+    lines = read(command(capsysbinary, "rank", "--load", kept, *ask, "--no-uncertainty", "--quiet", "--out", "-").out)
+    assert all((line["probability"] == "") == (line["class"] == "") for line in lines)
+    plain = command(capsysbinary, "rank", *enough, *ask[:4], "--no-probabilities", "--no-uncertainty", "--save", kept)
+    assert plain.code == 0
+    assert "hidden" not in plain.err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--coverage", "1"], "--coverage: expected"),
+        (["--coverage", "0.9", "--no-probabilities"], "--coverage: expected it without --no-probabilities"),
+    ],
+)
+def test_coverage_that_makes_no_sense(enough, capsysbinary, more, words):
+    found = command(capsysbinary, "rank", *enough, "--row", "D3", *more)
+    assert found.code == 2
+    assert words in found.err
+
+
+def test_a_kept_model_without_probabilities_has_no_coverage(enough, tmp_path, capsysbinary):
+    kept = tmp_path / "kept.mvgp"
+    assert command(capsysbinary, "rank", *enough, "--no-probabilities", "--save", kept, "--quiet").code == 0
+    found = command(capsysbinary, "rank", "--load", kept, "--row", "D3", "--coverage", "0.9")
+    assert found.code == 2
+    assert "saved with probabilities" in found.err
+
+
 def test_auto_says_how_good_it_is(enough, tmp_path, capsysbinary):
     ask = ["rank", *enough, "--row", "D3", "--top", "3"]
     found = command(capsysbinary, *ask, "--out", tmp_path / "list.tsv")
