@@ -61,6 +61,8 @@ def write_lists(record: dict[str, Any], out: str | os.PathLike[str]) -> Path:
     """
     record = check_record(record)
     target = check_target(check_path(out, "out"))
+    if os.path.lexists(target / "study.json"):
+        raise InputError(f"{target}: expected a directory without another report, got that of a study")
     parquet = {"lists.parquet": to_parquet(record)} if has_parquet() else {}
     files = {"lists.tsv": to_tsv(record), "lists.json": to_json(record), **parquet}
     shown = _sections(record, list(files))
@@ -97,15 +99,10 @@ def has_parquet() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def check_parquet() -> None:
-    """For parquet that was asked for by name."""
-    if not has_parquet():
-        raise InputError("expected pyarrow, which writes parquet, got none; pip install pyarrow")
-
-
 def to_parquet(record: Mapping[str, Any]) -> bytes:
     """The same table as :func:`to_tsv`, with types; texts are as they are."""
-    check_parquet()
+    if not has_parquet():
+        raise InputError("parquet: expected pyarrow, which writes it, got none; pip install pyarrow")
     pyarrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
     texts = {name: pyarrow.string() for name in ("row_id", "row_name", "col_id", "col_name", "model", "class", "why")}
     kinds = {**texts, "rank": pyarrow.int32(), "k": pyarrow.int32(), "known": pyarrow.bool_()}

@@ -32,6 +32,8 @@ COLUMNS = (
     *("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model"),
     *("probability", "low", "high", "class", "why"),
 )
+HIDDEN_SHARE = 0.2  # of the links, behind probabilities
+LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of coverage
 NETWORK_CANDIDATES, NETWORK_KNOWN = 20, 20  # nodes of a network
 
 
@@ -77,8 +79,7 @@ def record_of(
     described = [_list(fitted, row, known, graph) for row in lists]
     if not described:
         raise InputError("lists: expected at least one ranked list, got none")
-    trust: Any = getattr(fitted, "trust", None)  # calibration and coverage on cross-fitted links, where measured
-    measured = trust.record() if hasattr(trust, "record") else {}
+    calibration, coverage = _trust(getattr(fitted, "trust", None))
     record = {
         "format": FORMAT,
         "title": title or _title(described, words),
@@ -90,8 +91,8 @@ def record_of(
         "words": {"row": row_word, "col": col_word},
         "data": {"rows": fitted.shape[0], "cols": fitted.shape[1], "links": len(fitted.known)},
         "assessment": _assessment(fitted),
-        "calibration": measured.get("calibration"),
-        "coverage": measured.get("coverage") or [],
+        "calibration": calibration,
+        "coverage": coverage,
         "lists": described,
     }
     return {**record, "summary": _summary(record, words)}
@@ -187,6 +188,28 @@ def network_of(graph: Graph, row: RankedRow, known: Sequence[int], named: Sequen
     return {"nodes": [*candidates, *others], "edges": [[i, j, float(f"{weight:.5g}")] for i, j, weight in edges]}
 
 
+def _trust(trust: Any) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Calibration and coverage on cross-fitted links, where they were measured."""
+    if trust is None:
+        return None, []
+    ends, made = ("low", "high", "mean_probability", "share", "share_low", "share_high"), trust.calibration
+    curve = [{**{name: _number(getattr(at, name)) for name in ends}, "count": round(at.count)} for at in made.curve]
+    classes = [
+        {
+            **{"class": part.name, "at_least": float(part.at_least), "yield": _number(part.share)},
+            **{name: round(getattr(part, name)) for name in ("candidates", "links")},
+            **{name: _number(getattr(part, name)) for name in ("low", "high")},
+        }
+        for part in made.classes
+    ]
+    measured = {"hidden_share": HIDDEN_SHARE, "error": _number(made.error), "curve": curve, "classes": classes}
+    return measured, trust.coverage(LEVELS)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
 def _assessment(fitted: Prioritiser) -> dict[str, Any] | None:
     judged = fitted.assessment
     if judged is None or judged_rows(judged) < 2:
@@ -232,16 +255,16 @@ def _summary(record: Mapping[str, Any], words: Mapping[str, str]) -> list[str]:
     good = "How good the lists are on held-out links is not known for this model; mvgp study measures it."
     if judged is not None:
         good = judged["words"][:1].upper() + judged["words"][1:] + "."
-    return [first, good, _best(lists, words)]
+    return [first, good, _best(lists, words, measured=record["calibration"] is not None)]
 
 
-def _best(lists: Sequence[Mapping[str, Any]], words: Mapping[str, str]) -> str:
+def _best(lists: Sequence[Mapping[str, Any]], words: Mapping[str, str], *, measured: bool) -> str:
     candidates = [candidate for entry in lists for candidate in entry["candidates"] if not candidate["known"]]
     if not candidates:
         return f"There is no {words['col']} that is not known already."
     rated = [candidate for candidate in candidates if candidate["probability"] is not None]
     if not rated:
-        return "Order only: too little to go by for probabilities."
+        return "Order only: " + ("too little to go by." if measured else "no probabilities were measured.")
     if len(lists) > 1:
         counts = {grade: sum(candidate["class"] == grade for candidate in rated) for grade in "ABCD"}
         listed = ", ".join(f"{count:,} in class {grade}" for grade, count in counts.items() if count)
