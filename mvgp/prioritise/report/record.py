@@ -134,7 +134,7 @@ def _candidates(fitted: Prioritiser, row: RankedRow) -> list[dict[str, Any]]:
         candidate |= dict(zip(("probability", "low", "high"), numbers, strict=True))
         listed = [_reason(fitted, part) for part in getattr(parts, "parts", ())]
         text = "" if parts is None else str(parts)
-        candidate |= {"class": grade, "why": text or why(listed), "reasons": listed}
+        candidate |= {"class": grade or None, "why": text or why(listed), "reasons": listed}
         described.append({key: None if _undefined(value) else value for key, value in candidate.items()})
     return described
 
