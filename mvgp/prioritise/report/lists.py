@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,9 +145,19 @@ def _page(record: Mapping[str, Any], shown: Mapping[str, Mapping[str, Any]]) -> 
         missing={},
         files="The same lists lie beside it as JSON and as tables.",
         record=record,
+        created=_date(record["created"]),
         words=words_of(record["words"]["row"], record["words"]["col"]),
         summary=record["summary"],
     )
+
+
+def _date(created: str) -> str:
+    """A date for people; as it is where it is none."""
+    try:
+        moment = datetime.fromisoformat(created)
+    except ValueError:
+        return created
+    return f"{moment:%d %B %Y, %H:%M} {moment.tzname() or ''}".strip()
 
 
 def _sections(record: Mapping[str, Any], files: list[str]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ function candidates(data) {
       parts.push(p);
     } else if (list[5].known) parts.push(make("p", `No ${colWord} of this ${rowWord} is known.`, { className: "elsewhere" }));
     const guarantees = Object.entries(lengths).map(([level, length]) => `the first ${Number(length).toLocaleString("en")} with ${percent(Number(level))}\u202f%`);
-    if (guarantees.length) parts.push(make("p", `A link that is still unknown is among ${guarantees.join(", among ")} probability${group ? ` (${rowWord} with ${group})` : ""}.`, { className: "elsewhere" }));
+    if (guarantees.length) parts.push(make("p", `A link that is still unknown is among ${guarantees.join(", among ")} probability${group ? ` (${rowWord} with ${group.includes("known") ? group : `${group} known links`})` : ""}.`, { className: "elsewhere" }));
     find("#candidates-about").replaceChildren(...parts);
   };
   const show = (index) => {
