@@ -284,20 +284,41 @@ def _network(network: Mapping[str, Any], compact: Compact) -> dict[str, Any]:
 
 def layout(labels: Sequence[str], edges: Sequence[Sequence[float]]) -> tuple[int, int, list[list[int]]]:
     """Width, height and a place (x, y) for each node: springs along edges, repulsion between all nodes (Fruchterman and
-    Reingold 1991), then labels that overlap are pushed apart. Nothing is random.
+    Reingold 1991), then labels that overlap are pushed apart. Nodes without an edge are in lines below. Nothing is
+    random.
 
     :param labels: of the nodes.
     :param edges: of two nodes and a weight each.
     """
-    count = len(labels)
     half = np.array([[max(24.0, LETTER * min(14, len(label)) / 2 + 5), LINE / 2] for label in labels])  # (V, 2)
-    height = int(min(MAX_HEIGHT, max(MIN_HEIGHT, 6 * LINE * half[:, 0].sum() * 2 / WIDTH)))
+    joined = sorted({int(node) for edge in edges for node in edge[:2]})
+    places = np.zeros((len(labels), 2))
+    height = 0
+    if joined:
+        height = int(min(MAX_HEIGHT, max(MIN_HEIGHT, 12 * LINE * half[joined, 0].sum() / WIDTH)))
+        number = {node: at for at, node in enumerate(joined)}
+        inner = [(number[int(i)], number[int(j)], weight) for i, j, weight in edges]
+        places[joined] = _apart(_springs(len(joined), inner), half[joined], np.array([WIDTH, height]))
+    x, below = 0.0, float(height)
+    for node in (node for node in range(len(labels)) if node not in set(joined)):
+        if x + 2 * half[node, 0] > WIDTH:
+            x, below = 0.0, below + LINE
+        places[node] = x + half[node, 0], below + LINE / 2
+        x, height = x + 2 * half[node, 0], int(below + LINE)
+    places[:, 1] -= 7  # the label is below
+    return WIDTH, height, places.round().astype(int).tolist()
+
+
+def _springs(count: int, edges: Sequence[tuple[int, int, float]]) -> np.ndarray:
+    """(V, 2): places where the forces are even. Nodes with many edges have weak springs, dense parts open up."""
     angle = np.arange(count) * math.pi * (3 - math.sqrt(5))  # of a sunflower: no two nodes in one place
     places = np.sqrt(np.arange(count) + 0.5)[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1) / math.sqrt(count)
     springs = np.zeros((count, count))
-    heaviest = max((edge[2] for edge in edges), default=1.0) or 1.0
+    heaviest = max(edge[2] for edge in edges) or 1.0
     for i, j, weight in edges:
-        springs[int(i), int(j)] = springs[int(j), int(i)] = 0.3 + 0.7 * math.sqrt(weight / heaviest)
+        springs[i, j] = springs[j, i] = 0.3 + 0.7 * math.sqrt(max(0.0, weight) / heaviest)
+    degree = np.sqrt(springs.sum(1)).clip(1e-9)
+    springs = 1.5 * springs / degree[:, None] / degree[None]
     room = 1.0 / math.sqrt(count)
     for step in range(STEPS):
         apart = places[:, None] - places[None]  # (V, V, 2)
@@ -307,8 +328,13 @@ def layout(labels: Sequence[str], edges: Sequence[Sequence[float]]) -> tuple[int
         move = (apart * force[..., None]).sum(1) - 0.3 * places
         size = np.sqrt((move**2).sum(-1, keepdims=True)) + 1e-9
         places = places + move / size * np.minimum(size, 0.1 * (1 - step / STEPS))
+    return places
+
+
+def _apart(places: np.ndarray, half: np.ndarray, frame: np.ndarray) -> np.ndarray:
+    """(V, 2): places in a frame (2,), with boxes of sides 2 * half (V, 2) pushed apart where they overlap."""
+    count = len(places)
     low, high = places.min(0), places.max(0)
-    frame = np.array([WIDTH, height])
     places = half + (places - low) / np.maximum(high - low, 1e-9) * (frame - 2 * half)
     before = np.sign(np.arange(count)[:, None] - np.arange(count)[None])  # (V, V) for nodes in one place
     for _ in range(PUSHES):
@@ -321,5 +347,4 @@ def layout(labels: Sequence[str], edges: Sequence[Sequence[float]]) -> tuple[int
         sign = np.where(apart == 0, before[..., None], np.sign(apart))
         places = places + (np.where(axis & touching[..., None], overlap * sign, 0.0)).sum(1) * 0.35
         places = np.clip(places, half, frame - half)
-    places[:, 1] -= 7  # the label is below
-    return WIDTH, height, places.round().astype(int).tolist()
+    return places

@@ -271,7 +271,9 @@ def _best(lists: Sequence[Mapping[str, Any]], words: Mapping[str, str], *, measu
         return f"Of the {len(candidates):,} candidates {listed or f'{len(rated):,} have a probability'}."
     top = rated[0]
     between = (
-        "" if None in (top["low"], top["high"]) else f" (90 % interval {percent(top['low'])} to {percent(top['high'])})"
+        ""
+        if None in (top["low"], top["high"])
+        else f" (90\u202f% interval {percent(top['low'])} to {percent(top['high'])})"
     )
     grade = f", class {top['class']}" if top["class"] else ""
     name = visible(top["col_name"] or top["col_id"])

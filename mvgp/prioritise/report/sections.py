@@ -215,14 +215,14 @@ def summary(tables: Mapping[str, Table], words: Mapping[str, str]) -> list[str]:
             verdict = "is ahead of" if low > 0 else "is behind" if high < 0 else "cannot be told apart from"
             sentences.append(
                 f"Compared on the same {row['tasks']:,} tasks, {best} {verdict} {second}: the difference is "
-                f"{sign * row['difference']:+.3f} (95 % interval {low:+.3f} to {high:+.3f})."
+                f"{sign * row['difference']:+.3f} (95\u202f% interval {low:+.3f} to {high:+.3f})."
             )
     places = [int(name[2:]) for name in shown["names"] if re.fullmatch("R@[0-9]+", name)]
     recall = shown["values"].get((first, f"R@{max(places)}"), {}) if places else {}
     if recall.get("mean") is not None:
         sentences.append(
-            f"With {best}, {recall['mean']:.0%} of the held-out links of a {words['row']} are among its first "
-            f"{max(places)} {words['cols']}, averaged over {words['rows']}."
+            f"With {best}, {100 * recall['mean']:.0f}\u202f% of the held-out links of a {words['row']} are among its "
+            f"first {max(places)} {words['cols']}, averaged over {words['rows']}."
         )
     return sentences
 
