@@ -243,8 +243,10 @@ def _calibration_figure(calibration: Mapping[str, Any] | None) -> Figure | None:
 
 def _coverage_figure(coverage: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Measured against stated coverage, and the length of lists that it takes, a line for each group of rows."""
-    groups = list(dict.fromkeys(row["group"] for row in coverage))
-    rows = sorted(coverage, key=lambda row: row["level"])
+    rows = sorted((row for row in coverage if row["covered"] or row["length"]), key=lambda row: row["level"])
+    groups = [
+        group for group in dict.fromkeys(row["group"] for row in coverage) if any(row["group"] == group for row in rows)
+    ]
 
     def lines(key: str, said: str) -> list[Series]:
         drawn = []

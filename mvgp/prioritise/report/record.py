@@ -267,8 +267,10 @@ def _best(lists: Sequence[Mapping[str, Any]], words: Mapping[str, str], *, measu
         return "Order only: " + ("too little to go by." if measured else "no probabilities were measured.")
     if len(lists) > 1:
         counts = {grade: sum(candidate["class"] == grade for candidate in rated) for grade in "ABCD"}
-        listed = ", ".join(f"{count:,} in class {grade}" for grade, count in counts.items() if count)
-        return f"Of the {len(candidates):,} candidates {listed or f'{len(rated):,} have a probability'}."
+        listed = [f"{count:,} in class {grade}" for grade, count in counts.items() if count]
+        rest = len(candidates) - sum(counts.values())
+        listed += [f"{rest:,} in none"] if rest else []
+        return f"There are {len(candidates):,} candidates that are not known: {', '.join(listed)}."
     top = rated[0]
     between = (
         ""

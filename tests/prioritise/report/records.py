@@ -72,7 +72,8 @@ def make_record(rows=6, top=20, known=4, seed=0, include_known=False, network=Tr
             }
             for at, group in enumerate(GROUPS)
             for level in (0.5, 0.8, 0.9)
-        ],
+        ]
+        + [{"group": "many", "level": 0.9, "length": None, "links": 0, "covered": None}],
         "lists": lists,
     }
 
@@ -112,7 +113,7 @@ def _list(row, names, top, known, generator, include_known, network):
         )
     if include_known:
         for candidate in candidates[1::5]:
-            candidate["known"] = True
+            candidate |= {"known": True, "probability": None, "low": None, "high": None, "class": None}
     nodes = [
         {"id": gene["col_id"], "name": gene["col_name"], "kind": "candidate", "rank": n + 1}
         for n, gene in enumerate(open_)

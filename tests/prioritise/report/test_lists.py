@@ -276,6 +276,8 @@ def test_the_page_and_its_files(tmp_path):
     for href in [attributes["href"] for tag, attributes in outline.elements if tag == "a" and "href" in attributes]:
         assert href.startswith("#") or (page.parent / href).is_file(), href
     assert "order only: too little to go by" in text
+    assert "many" in text.split("Coverage in numbers")[1]
+    assert "many" not in (page.parent / "figures" / "coverage.svg").read_text()
     ids = [attributes["id"] for _, attributes in outline.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for _, attributes in outline.elements:

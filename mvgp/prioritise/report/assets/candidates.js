@@ -57,7 +57,7 @@ function candidates(data) {
     const part = document.createDocumentFragment();
     const [value, low, high] = [item[CHANCE], item[LOW], item[HIGH]];
     if (value === null || value === undefined) {
-      part.append(make("span", "order only", { className: "quiet", title: "too little to go by" }));
+      part.append(item[FLAG] ? "–" : make("span", "order only", { className: "quiet", title: "too little to go by" }));
       return part;
     }
     const at = (probability) => 60 * probability / widest;
