@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ COLUMNS = (
 )
 HIDDEN_SHARE = 0.2  # of the links, behind probabilities
 LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of coverage
+MAX_EXPLAINED = 100  # lists whose reasons are computed here
 NETWORK_CANDIDATES, NETWORK_KNOWN = 20, 20  # nodes of a network
 
 
@@ -76,7 +77,9 @@ def record_of(
     words = words_of(row_word, col_word)
     known = TaskItems(fitted.known, fitted.shape, "known")
     graph = link_set.col_graph if link_set is not None else _graph_of(fitted)
-    described = [_list(fitted, row, known, graph) for row in lists]
+    ranked = list(lists)
+    explain = _explainer(fitted, (row_word, col_word)) if len(ranked) <= MAX_EXPLAINED else None
+    described = [_list(fitted, row, known, graph, explain) for row in ranked]
     if not described:
         raise InputError("lists: expected at least one ranked list, got none")
     calibration, coverage = _trust(getattr(fitted, "trust", None))
@@ -104,7 +107,22 @@ def _graph_of(fitted: Prioritiser) -> Graph | None:
     return ranker.bank.col_graphs[0] if isinstance(ranker, AutoRanker) else None
 
 
-def _list(fitted: Prioritiser, row: RankedRow, known: TaskItems, graph: Graph | None) -> dict[str, Any]:
+def _explainer(fitted: Prioritiser, words: tuple[str, str]) -> Callable[[RankedRow], Any] | None:
+    """What gives the reasons of lists that have none: of ``auto``, which has them at once; None for other models."""
+    reasons = getattr(fitted.mixture, "reasons", None)
+    if reasons is None or not all(isinstance(ranker, AutoRanker) for ranker in fitted.rankers):
+        return None
+    options = {"row_names": fitted.row_names, "col_names": fitted.col_names, "words": words}
+    return lambda row: reasons(row.row, row.cols, **options)
+
+
+def _list(
+    fitted: Prioritiser,
+    row: RankedRow,
+    known: TaskItems,
+    graph: Graph | None,
+    explain: Callable[[RankedRow], Any] | None,
+) -> dict[str, Any]:
     cols = known.of(torch.tensor([row.row]))[1].tolist()
     named = [{"col_id": fitted.col_ids[col], "col_name": fitted.col_names[col]} for col in cols]
     lengths = {f"{level:g}": int(length) for level, length in (getattr(row, "lengths", None) or {}).items()}
@@ -116,20 +134,26 @@ def _list(fitted: Prioritiser, row: RankedRow, known: TaskItems, graph: Graph | 
         "notes": list(getattr(row, "notes", ())),
         "lengths": lengths,
         "known": named,
-        "candidates": _candidates(fitted, row),
+        "candidates": _candidates(fitted, row, explain),
         "network": None if graph is None else network_of(graph, row, cols, named),
     }
 
 
-def _candidates(fitted: Prioritiser, row: RankedRow) -> list[dict[str, Any]]:
+def _candidates(
+    fitted: Prioritiser, row: RankedRow, explain: Callable[[RankedRow], Any] | None
+) -> list[dict[str, Any]]:
     unknown = (None,) * len(row)
     chance, low, high = (
         unknown if (values := getattr(row, name, None)) is None else values.tolist()
         for name in ("probability", "probability_low", "probability_high")
     )
-    classes, reasons = (getattr(row, name, None) or unknown for name in ("classes", "reasons"))
+    classes, reasons = (getattr(row, name, None) for name in ("classes", "reasons"))
+    if reasons is None and explain is not None and len(row):
+        reasons = explain(row)
     described = []
-    for entry, *numbers, grade, parts in zip(row.entries(), chance, low, high, classes, reasons, strict=True):
+    for entry, *numbers, grade, parts in zip(
+        row.entries(), chance, low, high, classes or unknown, reasons or unknown, strict=True
+    ):
         candidate = {key: entry[key] for key in ("rank", "col_id", "col_name", "score", "std", "p_top", "k", "known")}
         candidate |= dict(zip(("probability", "low", "high"), numbers, strict=True))
         listed = [_reason(fitted, part) for part in getattr(parts, "parts", ())]

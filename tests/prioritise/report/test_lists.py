@@ -15,6 +15,7 @@ import torch
 from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.prioritise import fit_prioritiser
+from mvgp.prioritise.ranking.mixture import Mixture
 from mvgp.prioritise.ranking.rows import RankedRow
 from mvgp.prioritise.report import lists, record_of, write_lists
 from mvgp.prioritise.report.candidates import URLS, links_out, why
@@ -243,6 +244,22 @@ def test_probabilities_reasons_and_notes_are_shown_where_they_are(fitted):
     assert made["calibration"]["classes"][0]["yield"] == 0.22
     assert made["coverage"][0]["length"] == 34
     assert re.search("class A.$", made["summary"][2])
+
+
+def test_reasons_of_auto_are_asked_for(fitted, monkeypatch):
+    """Where lists come without any, and the mixture of rankers can give them."""
+    asked = []
+
+    def reasons(mixture, row, cols, **options):
+        asked.append((row, options["words"], options["col_names"][0]))
+        return tuple(Reasons(Reason(1.0, "popularity", f"often, {col}", ())) for col in cols.tolist())
+
+    monkeypatch.setattr(Mixture, "reasons", reasons, raising=False)
+    row = next(fitted.ranked([3], top=3, uncertainty=False))
+    made = record_of(fitted, [row], row_word="user", col_word="film")
+    assert asked in ([], [(3, ("user", "film"), "GENE0")])  # or they were there already
+    whys = [candidate["why"] for candidate in made["lists"][0]["candidates"]]
+    assert not asked or whys == [f"100 %: often, {col}" for col in row.cols.tolist()]
 
 
 def test_reasons_in_one_line():
