@@ -133,11 +133,11 @@ class Compact:
             [
                 self.rows.setdefault((link["row_id"], link["row_name"]), len(self.rows)),
                 self.column(link["col_id"], link["col_name"]),
-                _short(link.get("share")),
+                _short(link.get("share"), 3),
             ]
             for link in part.get("links") or ()
         ]
-        return [_short(part.get("share")), part.get("source", ""), part.get("text", ""), *([ends] if ends else [])]
+        return [_short(part.get("share"), 3), part.get("source", ""), part.get("text", ""), *([ends] if ends else [])]
 
     def shown(self) -> list[str]:
         """Columns of the table."""
@@ -197,6 +197,6 @@ def num_decimals(values: Iterable[float | None], digits: int = 4) -> int:
     return min(10, max(0, digits - 1 - math.floor(math.log10(largest))))
 
 
-def _short(value: Any) -> Any:
-    """Five digits of a number."""
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+def _short(value: Any, digits: int = 5) -> Any:
+    """So many digits of a number."""
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value

@@ -83,7 +83,7 @@ function candidates(data) {
   const reasons = (item) => {
     if (!item[REASONS]) return make("p", why(item));
     const list = make("ul", "", { className: "reasons" });
-    for (const [share, kind, words, ends] of item[REASONS]) {
+    for (const [share, kind, words, ends] of item[REASONS].filter((part) => part[0] >= 0.005)) {
       const entry = make("li");
       entry.append(drawn([["fill", 0, 60 * share]]), make("b", `${(100 * share).toFixed(0)}\u202f%`), " ", bdi(words));
       if (kind) entry.append(" ", make("small", kind));
