@@ -13,7 +13,9 @@ from ..hyperparameters.splits import Split, split_pairs
 from ..storage.files import replacing
 from .ranking.prioritiser import fit_prioritiser
 from .ranking.rows import RankedRow, find_rows
+from .report.lists import write_lists
 from .report.page import write_report
+from .report.record import record_of
 from .studies.run import run_study
 from .studies.settings import Study
 from .studies.tables import COLUMNS, StudyResult, to_text
@@ -39,6 +41,7 @@ class DemoResult:
     held_out: tuple[tuple[str, int], ...]  # symbol and rank among all genes not known, of those that were held out
     sentences: tuple[str, ...]  # what was found, in words
     report: Path
+    page: Path  # of the list
 
 
 def run_demo(
@@ -80,7 +83,8 @@ def run_demo(
     landed = tuple((name, place) for place, name in sorted(hidden))
     sentences = findings(study, split, links.row_names[chosen], [place for _, place in landed])
     symbols = tuple(links.col_names[col] for col in known.tolist())
-    return DemoResult(study, ranked, hits, symbols, landed, sentences, write_report(out))
+    page = write_lists(record_of(fitted, [ranked], link_set=train), out / "list")
+    return DemoResult(study, ranked, hits, symbols, landed, sentences, write_report(out), page)
 
 
 def findings(study: StudyResult, split: Split, disease: str, places: Sequence[int]) -> tuple[str, ...]:

@@ -6,12 +6,10 @@ Nothing of the library is imported before a command needs it: help and mistakes 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from tqdm import tqdm
 from typer import Option
 
 from ...errors import InputError
@@ -24,18 +22,24 @@ from .options import (
     ColNames,
     ColShift,
     ColTime,
+    ColWord,
     Coverage,
     Filters,
+    JsonFile,
+    ListFiles,
     MaxSize,
     Noise,
+    ParquetFile,
     Probabilities,
     Quiet,
     Ratio,
+    ReportDir,
     RowEdges,
     RowFeatures,
     RowNames,
     RowShift,
     RowTime,
+    RowWord,
     Seed,
     Tables,
     WithinRows,
@@ -50,19 +54,19 @@ from .options import (
     file_option,
     find_row_numbers,
     fixed_settings,
+    given_words,
     log_links,
     numbers,
     row_option,
 )
-from .streams import Stopped, can_show, log, log_assessment, show_row, show_table
+from .streams import Stopped, can_show, log, log_assessment, show_or_write, show_row, show_table
 
 if TYPE_CHECKING:
-    from ..ranking.rows import RankedRow
     from ..studies.tables import StudyResult
 
 OWN_MODELS = "auto, hilbert, trace, best, whole, whole-popular, full, factor, prodige"
 BASELINES = "popularity, neighbours, ease, edlae, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
-ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), or rows chosen with --row"
+ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), --report DIR, or rows chosen with --row"
 KEPT = "finished units are kept in {}, the same command does the rest"
 ASSESSED = ".assessment.tsv"  # suffix of the table beside a list
 TOP, MAX_MIB = 20, 1024  # columns of a list, size of a table
@@ -141,6 +145,11 @@ def rank(
     probabilities: Probabilities = None,
     coverage: Coverage = None,
     out: Annotated[Path | None, file_option(help="Write a TSV there instead of showing tables; - for stdout.")] = None,
+    report: ReportDir = None,
+    json: JsonFile = None,
+    parquet: ParquetFile = None,
+    row_word: RowWord = None,
+    col_word: ColWord = None,
     save: Annotated[Path | None, file_option(help="Keep the fitted model.")] = None,
     load: Annotated[Path | None, file_option(help="Rank with a model that was kept; no tables.")] = None,
     seed: Seed = 0,
@@ -154,7 +163,7 @@ def rank(
 
     - `mvgp rank --pairs links.tsv --col-edges genes.tsv --save fitted.mvgp --out all.tsv`
 
-    - `mvgp rank --load fitted.mvgp --row OMIM:154700 --top 50`
+    - `mvgp rank --load fitted.mvgp --row OMIM:154700 --top 50 --report page`
     """
     check_at_least(top, 1, "--top")
     check_at_least(seed, 0, "--seed")
@@ -173,12 +182,15 @@ def rank(
     assessed = out.with_suffix(ASSESSED) if out is not None and str(out) != "-" and load is None else None
     if model == "auto":
         check_output(assessed, "--out", (*tables.paths(), out, save))
-    if not row and out is None and save is None:
+    files = ListFiles(report, json, parquet, row_word, col_word)
+    files.check((*tables.paths(), load, out, save, assessed))
+    if not row and out is None and save is None and not files.wanted:
         raise InputError(ALL_ROWS)
     from ..ranking.prioritiser import fit_prioritiser, load_prioritiser
     from ..ranking.rows import check_top, write_assessment
     from ..tuning.tune import WITH_POSTERIOR, check_fit, takes_negatives
 
+    link_set = None
     if load is not None:
         for name in FITTING:
             source = context.get_parameter_source(name)
@@ -206,7 +218,7 @@ def rank(
             raise InputError(f"--save: model {model!r} cannot be saved; {', '.join(WITH_POSTERIOR)} can")
         if uncertainty and model not in WITH_POSTERIOR:
             raise InputError(f"--uncertainty: model {model!r} has scores and no uncertainty")
-        links = tables.read(filters, max_size)
+        links = link_set = tables.read(filters, max_size)
         check_times(fixed, links)
         rows = find_row_numbers(row, links) if row else None
         top = top and check_top(top, links.shape[1])
@@ -235,7 +247,7 @@ def rank(
         log(line)
     if save is not None:
         fitted.save(save)
-    if not row and out is None:
+    if not row and out is None and not files.wanted:
         return
     if uncertainty is None:  # by default of rows that were chosen
         uncertainty = rows is not None and fitted.mixture.has_uncertainty
@@ -244,30 +256,16 @@ def rank(
     length = top or min(TOP, fitted.shape[1])
     options: dict[str, Any] = {"include_known": known, "coverage": coverage or ()}
     if uncertainty and rows is not None and out is None and not quiet:  # what takes long comes after what is quick
-        _show_or_write(fitted.ranked(rows, length, uncertainty=False, **options), None, quiet)
+        show_or_write(fitted.ranked(rows, length, uncertainty=False, **options), None, quiet)
         sys.stdout.flush()
         seconds = fitted.mixture.expected_seconds(rows[0])
         cost = "seconds to minutes for each row" if seconds is None else f"about {max(1, seconds * len(rows)):.0f} s"
         log(f"next the same with standard deviations and P(top {length}), which takes {cost}")
     lists = fitted.ranked(rows, length, uncertainty=uncertainty, seed=seed, progress=not quiet, **options)
-    _show_or_write(lists, out, quiet)
-
-
-def _show_or_write(lists: Iterator[RankedRow], out: Path | None, quiet: bool) -> None:
-    from ...storage.files import replacing
-    from ..ranking.rows import write_rows
-
-    if out is None:
-        for ranked in lists:
-            with tqdm.external_write_mode():  # the bar is cleared, and shown again below
-                show_row(ranked)
-    elif str(out) == "-":
-        write_rows(lists, sys.stdout.buffer)
-    else:
-        with replacing(str(out)) as file:
-            count = write_rows(lists, file)
-        if not quiet:
-            log(f"{out}: {count:,} rows")
+    if files.wanted:
+        lists = files.write(fitted, lists, link_set, quiet)
+    if row or out is not None:
+        show_or_write(lists, out, quiet)
 
 
 @app.command()
@@ -382,6 +380,8 @@ def _show_metrics(result: StudyResult) -> None:
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Of a study.")],
     out: Annotated[Path | None, directory_option(help="Another directory for the report.")] = None,
+    row_word: RowWord = None,
+    col_word: ColWord = None,
 ) -> None:
     """Make one self-contained HTML page of a study, and figures as PNG and SVG beside it.
 
@@ -394,11 +394,12 @@ def report(
     if not directory.is_dir():
         got = "a file" if directory.exists() else "nothing"
         raise InputError(f"{directory}: expected the directory of a study, got {got}")
+    words = given_words(row_word, col_word)
     if out is not None:
         check_directory(out)
     from ..report.page import write_report
 
-    log(f"wrote {write_report(directory, out)}")
+    log(f"wrote {write_report(directory, out, **words)}")
 
 
 @app.command()
@@ -436,4 +437,5 @@ def demo(
     print(visible(f"Hidden genes, with their ranks among all genes that are not known: {landed}"))
     for sentence in result.sentences:
         print(visible(f"- {sentence}"))
+    print(visible(f"The list as a page: {result.page}"))
     print(visible(f"Report: {result.report}"))

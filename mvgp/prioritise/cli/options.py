@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -15,6 +16,8 @@ from ...errors import InputError
 from .streams import log
 
 if TYPE_CHECKING:
+    from ..ranking.prioritiser import Prioritiser
+    from ..ranking.rows import RankedRow
     from ..tables.link_set import LinkSet
 
 LARGEST = 2**63 - 1  # of an option
@@ -56,6 +59,77 @@ Coverage = Annotated[list[float] | None, Option(metavar="LEVEL", help=COVERAGE)]
 Noise = Annotated[float | None, Option(help=NOISE)]
 RATIO = "Sampled negatives for each known link, above 0. [default: 1]"
 Ratio = Annotated[float | None, Option(help=RATIO)]
+
+
+ReportDir = Annotated[
+    Path | None, directory_option(help="Write a page of the lists there, report.html, with JSON and tables beside it.")
+]
+JsonFile = Annotated[Path | None, file_option(help="Write the lists and all that is known of them as JSON.")]
+ParquetFile = Annotated[Path | None, file_option(help="Write the lists as parquet; needs pyarrow.")]
+CALLED = "What a {} is called in the page. [default: {}]"
+RowWord = Annotated[str | None, Option(metavar="WORD", help=CALLED.format("row", "disease"))]
+ColWord = Annotated[str | None, Option(metavar="WORD", help=CALLED.format("column", "gene"))]
+
+
+class ListFiles:
+    """Where ranked lists go, beside the screen and ``--out``: a page, JSON, parquet."""
+
+    def __init__(
+        self, report: Path | None, json: Path | None, parquet: Path | None, row_word: str | None, col_word: str | None
+    ) -> None:
+        self.report, self.files = report, {"json": json, "parquet": parquet}
+        self.words = given_words(row_word, col_word)
+        if self.words and report is None and json is None:
+            raise InputError(
+                f"{dashed(next(iter(self.words)))}: expected --report or --json, which show it, got neither"
+            )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there are any."""
+        return self.report is not None or any(path is not None for path in self.files.values())
+
+    def check(self, others: Iterable[Path | None]) -> None:
+        """Whether all can be written, and are none of the others."""
+        taken = list(others)
+        for kind, path in self.files.items():
+            check_output(path, f"--{kind}", taken)
+            if path is not None and str(path) == "-":
+                raise InputError(f"--{kind}: expected the path of a file, got -")
+            taken.append(path)
+        if self.report is not None:
+            check_directory(self.report, "--report")
+            if self.report.suffix == ".html" and not self.report.is_dir():
+                raise InputError(f"--report: expected a directory, got {self.report}, the name of a file")
+            if os.path.lexists(self.report / "study.json"):
+                raise InputError(f"--report: expected a directory without another report, got the study {self.report}")
+        if self.files["parquet"] is not None and importlib.util.find_spec("pyarrow") is None:
+            raise InputError("--parquet: expected pyarrow, which writes parquet, got none; pip install pyarrow")
+
+    def write(self, fitted: Prioritiser, lists: Iterable[RankedRow], links: LinkSet | None, quiet: bool) -> Any:
+        """Write them; returns an iterator over the same lists."""
+        from ..report.lists import save_record, write_lists
+        from ..report.record import record_of
+
+        ranked = list(lists)
+        record = record_of(fitted, ranked, link_set=links, **self.words)
+        written = [] if self.report is None else [write_lists(record, self.report)]
+        for kind, path in self.files.items():
+            if path is not None:
+                save_record(record, path, kind)
+                written.append(path)
+        if not quiet:
+            log(f"wrote {', '.join(map(str, written))}")
+        return iter(ranked)
+
+
+def given_words(row_word: str | None, col_word: str | None) -> dict[str, str]:
+    """Those that were given, as arguments of a report."""
+    words = {name: word for name, word in (("row_word", row_word), ("col_word", col_word)) if word is not None}
+    for name, word in words.items():
+        if not word.strip():
+            raise InputError(f"{dashed(name)}: expected a word, got {word!r}")
+    return words
 
 
 class Tables:
@@ -206,12 +280,12 @@ def check_option(before: str, check: Callable[[Any], object], value: object) -> 
         raise InputError(f"{before}{error}") from None
 
 
-def check_directory(path: Path) -> None:
-    """The directory of ``--out``, or a place for one."""
+def check_directory(path: Path, option: str = "--out") -> None:
+    """The directory of an option, or a place for one."""
     from ...storage.files import check_can_write, check_output_directory
 
-    check_option("--out: ", check_output_directory, path)
-    check_option("--out: ", check_can_write, path)
+    check_option(f"{option}: ", check_output_directory, path)
+    check_option(f"{option}: ", check_can_write, path)
 
 
 def check_output(path: Path | None, option: str, others: Iterable[Path | None]) -> None:

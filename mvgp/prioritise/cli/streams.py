@@ -10,7 +10,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,24 @@ def show_table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str
     for line in cells[1:]:
         table.add_row(*(Text(text) for text in line))
     console.print(table)
+
+
+def show_or_write(lists: Iterable[RankedRow], out: Path | None, quiet: bool) -> None:
+    """Ranked lists as they come: on the screen, or as a table in a file, or on standard output (``-``)."""
+    from ...storage.files import replacing
+    from ..ranking.rows import write_rows
+
+    if out is None:
+        for ranked in lists:
+            with tqdm.external_write_mode():  # the bar is cleared, and shown again below
+                show_row(ranked)
+    elif str(out) == "-":
+        write_rows(lists, sys.stdout.buffer)
+    else:
+        with replacing(str(out)) as file:
+            count = write_rows(lists, file)
+        if not quiet:
+            log(f"{out}: {count:,} rows")
 
 
 def log(message: str) -> None:

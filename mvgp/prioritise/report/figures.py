@@ -167,7 +167,8 @@ class Figure:
         axes.xaxis.label.set_verticalalignment("bottom")
         axes.set(xscale="log" if panel.x_log else "linear", yscale="log" if panel.y_log else "linear")
         if panel.diagonal:
-            axes.axline((0, 0), slope=1, color=MUTED, linewidth=1, linestyle=(0, (4, 4)), clip_on=False)
+            through = {"xy1": (1, 1), "xy2": (0.1, 0.1)} if panel.x_log else {"xy1": (0, 0), "slope": 1}
+            axes.axline(**through, color=MUTED, linewidth=1, linestyle=(0, (4, 4)), clip_on=False)
         for series in panel.series:
             self._draw_series(axes, series)
         _set_axes(axes, panel)

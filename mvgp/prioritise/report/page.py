@@ -8,7 +8,7 @@ import hashlib
 import html
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,11 @@ from ...storage.files import check_output_directory, check_output_file, replacin
 from ...version import __version__
 from .contents import TABLES, StudyContents, read_study
 from .figures import DARK, LIGHT, clean, dashes
-from .sections import SECTIONS
+from .sections import SECTIONS, summary
 
 NONE, MINUS = "\u2013", "\u2212"  # a dash where there is no value
+NOT_THERE = "is not in the study directory"
+SCRIPTS = ("page", "candidates", "network")  # parts of the script
 FIGURES = ("curves", "calibration", "path-*")  # names of all figures of sections
 
 
@@ -56,31 +58,66 @@ def write_report(
         True
 
     """
-    for label, word in (("row_word", row_word), ("col_word", col_word)):
-        if not isinstance(word, str) or not word.strip():
-            raise InputError(f"{label}: expected a word, got {word!r}")
+    words = words_of(row_word, col_word)
     study_directory = check_path(directory, "directory")
-    target = study_directory if out is None else check_path(out, "out")
-    if target.is_file() or (target.suffix == ".html" and not target.is_dir()):
-        raise InputError(f"{target}: expected a directory for report.html and its figures, got the path of a file")
-    check_output_directory(target)
+    target = check_target(study_directory if out is None else check_path(out, "out"))
     study = read_study(study_directory)
-    words = {"row": row_word, "rows": plural(row_word), "col": col_word, "cols": plural(col_word)}
     shown = {name: show(study.tables[name]) for name, (_, show) in SECTIONS.items() if study.tables.get(name)}
-    contents = {"report.html": _page(study, words, shown)}
-    for figure in (figure for section in shown.values() for figure in section.get("figures", ())):
-        contents[f"figures/{figure.name}.svg"] = figure.svg()
-        contents[f"figures/{figure.name}.png"] = figure.png()
+    contents = {"report.html": _page(study, words, shown), **figure_files(shown)}
     elsewhere = target.resolve() != study_directory.resolve()
     if elsewhere:
         contents |= {f"tables/{name}.tsv": table.content for name, table in study.tables.items()}
-    _write(target, contents)
-    _remove_old(target, contents, copies=elsewhere)
+    write_files(target, contents)
+    ours = [f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")]
+    remove_old(target, contents, [*ours, *(f"tables/{name}.tsv" for name in TABLES if elsewhere)])
     return target / "report.html"
 
 
+def check_target(target: Path) -> Path:
+    """A directory for a report, or a place for one."""
+    if target.is_file() or (target.suffix == ".html" and not target.is_dir()):
+        raise InputError(f"{target}: expected a directory for report.html and its figures, got the path of a file")
+    check_output_directory(target)
+    return target
+
+
 def _page(study: StudyContents, words: dict[str, str], shown: Mapping[str, Mapping[str, Any]]) -> bytes:
-    """Fill in the template ``page.html``; whatever is not marked as safe there is escaped."""
+    """The page of a study."""
+    titles = {name: title for name, (title, _) in SECTIONS.items()}
+    if "candidates" not in shown:  # what is left out does not come first
+        titles["candidates"] = titles.pop("candidates")
+    missing = {
+        name: (f"tables/{name}.tsv", "has a header and no lines" if name in study.tables else NOT_THERE)
+        for name in titles
+        if name not in shown
+    }
+    return render(
+        masthead="masthead.html",
+        title=study.title or "Study report",
+        titles={**titles, "about": "How it was made"},
+        sections={**shown, "about": {}},
+        missing=missing,
+        files="Its tables and figures lie beside it in tables and figures.",
+        study=study,
+        words=words,
+        summary=summary(study.tables, words),
+    )
+
+
+def words_of(row_word: str, col_word: str) -> dict[str, str]:
+    """What rows and columns are called, one and many."""
+    for label, word in (("row_word", row_word), ("col_word", col_word)):
+        if not isinstance(word, str) or not word.strip():
+            raise InputError(f"{label}: expected a word, got {word!r}")
+    return {"row": row_word, "rows": plural(row_word), "col": col_word, "cols": plural(col_word)}
+
+
+def render(**values: Any) -> bytes:
+    """Fill in the template ``page.html``; whatever is not marked as safe there is escaped.
+
+    :param values: ``masthead``, the template of the top; ``titles`` of sections by the names of their templates,
+        ``sections``, what is shown of each, or ``missing``, why it is not; and what the templates need.
+    """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
@@ -96,19 +133,17 @@ def _page(study: StudyContents, words: dict[str, str], shown: Mapping[str, Mappi
         # autoescape alone would keep forbidden characters
         finalize=lambda value: value if hasattr(value, "__html__") else Markup(html.escape(clean(value))),
     )
-    filters = (decimal, significant, signed, pvalue, plain, grouped, duration, embedded_json)
+    filters = (decimal, significant, signed, pvalue, plain, grouped, duration, percent, embedded_json)
     environment.filters |= {function.__name__: function for function in filters}
     assets = files("mvgp.prioritise.report").joinpath("assets")
-    css, script = (assets.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    css = assets.joinpath("page.css").read_text(encoding="utf-8")
+    parts = (assets.joinpath(f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+    script = '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     light, dark = (
         " ".join(f"--series-{index}: {value};" for index, value in enumerate(colours)) for colours in (LIGHT, DARK)
     )
     page = environment.get_template("page.html").render(
-        study=study,
-        words=words,
-        titles={**{name: title for name, (title, _) in SECTIONS.items()}, "about": "How it was made"},
-        sections={**shown, "about": {}},
         version=__version__,
         css=css,
         script=script,
@@ -116,20 +151,28 @@ def _page(study: StudyContents, words: dict[str, str], shown: Mapping[str, Mappi
         light=light,
         dark=dark,
         dashes=dashes,
+        **values,
     )
     return page.encode()
 
 
-def _remove_old(target: Path, contents: Mapping[str, bytes], *, copies: bool) -> None:
-    """Remove files of an older report that are no part of this one; ``copies``: tables, too."""
-    ours = [f"figures/{name}.{kind}" for name in FIGURES for kind in ("svg", "png")]
-    ours += [f"tables/{name}.tsv" for name in TABLES] if copies else []
+def figure_files(shown: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+    """The figures of all sections as files."""
+    contents = {}
+    for figure in (figure for section in shown.values() for figure in section.get("figures", ())):
+        contents[f"figures/{figure.name}.svg"] = figure.svg()
+        contents[f"figures/{figure.name}.png"] = figure.png()
+    return contents
+
+
+def remove_old(target: Path, contents: Mapping[str, bytes], ours: Iterable[str]) -> None:
+    """Remove files of an older report, which match ``ours``, that are no part of this one."""
     for file in (file for pattern in ours for file in target.glob(pattern)):
         if file.relative_to(target).as_posix() not in contents:
             file.unlink()
 
 
-def _write(target: Path, contents: Mapping[str, bytes]) -> None:
+def write_files(target: Path, contents: Mapping[str, bytes]) -> None:
     """Write all files under temporary names, then rename them; the page, which comes first, is renamed last."""
     for path in (target / name for name in contents):
         check_output_directory(path.parent)
@@ -172,6 +215,15 @@ def signed(value: float) -> str:
 def significant(value: float | None, digits: int = 3) -> str:
     """A number with so many significant digits, zeros at its end included; a dash if there is none."""
     return NONE if value is None else f"{value:#.{digits}g}".removesuffix(".").replace("-", MINUS)
+
+
+def percent(value: float | None) -> str:
+    """A probability as a percentage with two digits; a dash if there is none."""
+    if value is None:
+        return NONE
+    if 0 < value < 0.001:
+        return "< 0.1\u202f%"
+    return f"{100 * value:.{0 if value >= 0.0995 else 1}f}\u202f%"
 
 
 def pvalue(value: float | None) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...text import visible
 from ..tables.typed import TypedTable as Table
+from .candidates import Compact, component
 from .figures import Figure, Panel, Series
 
 Row = dict[str, Any]
@@ -69,10 +71,10 @@ def curves(table: Table) -> dict[str, Any]:
         lines = []
         for index, (model, rows) in enumerate(models.items()):
             y, spread = [row[key] for row in rows], [row[f"{key}_std"] for row in rows]
-            band = () if None in spread else _band(y, spread)
-            lines.append(Series(index, _shortened(model), [row["k"] for row in rows], y, *band))
+            edges = () if None in spread else band(y, spread)
+            lines.append(Series(index, shortened(model), [row["k"] for row in rows], y, *edges))
         panels.append(Panel(title, "k, places at the top of the list", lines, from_zero=True))
-    figure = Figure("curves", "Precision, recall and average precision", panels, [*map(_shortened, models)])
+    figure = Figure("curves", "Precision, recall and average precision", panels, [*map(shortened, models)])
     ks = [k for k in (1, 5, 10, 20, 50, 100) if any(row["k"] == k for row in table)]
     numbers = {}
     for model, rows in models.items():
@@ -82,7 +84,7 @@ def curves(table: Table) -> dict[str, Any]:
     return {"figures": [figure], "bands": bands, "ks": ks, "numbers": numbers}
 
 
-def _band(values: list[float], errors: list[float]) -> tuple[list[float], list[float]]:
+def band(values: list[float], errors: list[float]) -> tuple[list[float], list[float]]:
     """Give the edges of a band around shares, which stays between 0 and 1."""
     pairs = list(zip(values, errors, strict=True))
     return [max(0.0, value - error) for value, error in pairs], [min(1.0, value + error) for value, error in pairs]
@@ -105,7 +107,7 @@ def _path_figure(file: str, model: str, rows: list[Row]) -> Figure | None:
     metric = next((row["metric"] for row in rows), "") or "metric"
     panels = []
     for title, key in (
-        (f"Validation {_shortened(metric)}", "score"),
+        (f"Validation {shortened(metric)}", "score"),
         ("Rank of the mean", "rank"),
         ("Relative duality gap", "relative_gap"),
     ):
@@ -117,7 +119,7 @@ def _path_figure(file: str, model: str, rows: list[Row]) -> Figure | None:
             panels.append(Panel(title, label, lines, x_log=True, y_log=log, from_zero=key == "rank"))
     if not panels:
         return None
-    return Figure(file, f"Regularisation path of {_shortened(model)}", panels, [*map(_share_label, shares)])
+    return Figure(file, f"Regularisation path of {shortened(model)}", panels, [*map(_share_label, shares)])
 
 
 def _share_label(share: float | None) -> str:
@@ -162,73 +164,79 @@ def calibration(table: Table) -> dict[str, Any]:
     models = {model: sorted(rows, key=lambda row: row["low"]) for (model,), rows in table.groups("model").items()}
     shares, counts = [], []
     for index, (model, every) in enumerate(models.items()):
-        label, rows = _shortened(model), [row for row in every if row["count"]]
+        label, rows = shortened(model), [row for row in every if row["count"]]
         if rows:
             x, y = [(row["low"] + row["high"]) / 2 for row in rows], [row["count"] for row in rows]
             tips = [f"{model}: {row['low']:g} to {row['high']:g}, {row['count']:,} candidates" for row in rows]
             counts.append(Series(index, label, x, y, marks="dot", tips=tips))
         rows = [row for row in rows if row["mean_probability"] is not None and row["share"] is not None]
         x, y = [row["mean_probability"] for row in rows], [row["share"] for row in rows]
-        band = _band(y, [2 * math.sqrt(row["share"] * (1 - row["share"]) / row["count"]) for row in rows])
+        edges = band(y, [2 * math.sqrt(row["share"] * (1 - row["share"]) / row["count"]) for row in rows])
         tips = [
             f"{model}: promised {row['mean_probability']:.3f}, in the top k {row['share']:.3f}, "
             f"{row['count']:,} candidates"
             for row in rows
         ]
-        shares.append(Series(index, label, x, y, *band, marks="dot", tips=tips))
+        shares.append(Series(index, label, x, y, *edges, marks="dot", tips=tips))
     unit, label = (0.0, 1.0), "promised P(top k)"
     panels = [Panel("Share in the top k", label, shares, x_range=unit, y_range=unit, diagonal=True)]
     if counts:
         panels.append(Panel("Candidates in each bin", label, counts, x_range=unit, y_log=True))
-    return {"figures": [Figure("calibration", "Calibration of P(top k)", panels, [*map(_shortened, models)])]}
+    return {"figures": [Figure("calibration", "Calibration of P(top k)", panels, [*map(shortened, models)])]}
 
 
 def candidates(table: Table) -> dict[str, Any]:
     """The list of the first row for a page without JavaScript, and all lists as data for the script."""
-    (model, _), rows = next(iter(table.groups("model", "row_id").items()))
-    rows = sorted(rows, key=lambda row: row["rank"])
-    return {
-        "count": len(table),
-        "num_rows": len(table.groups("row_id")),
-        "models": table.distinct("model"),
-        "model": model,
-        "first": rows,
-        "score_digits": _num_decimals(row["score"] for row in rows),
-        "std_digits": _num_decimals(row["std"] for row in rows),
-        "data": _candidate_data(table),
-    }
-
-
-def _num_decimals(values: Iterable[float | None], digits: int = 4) -> int:
-    """Decimals with which the largest of some numbers has so many digits, so that a column of them lines up."""
-    largest = max((abs(value) for value in values if value is not None), default=0) or 1.0
-    return min(10, max(0, digits - 1 - math.floor(math.log10(largest))))
-
-
-def _candidate_data(table: Table) -> dict[str, Any]:
-    """Give each id and name once; a candidate is [column, rank, score, std, P(top k), held out]."""
-    columns: dict[tuple[str, str], int] = {}
-    models = table.distinct("model")
-    lists = []
+    compact, models, first = Compact("held out"), table.distinct("model"), None
     for (model, row_id), rows in table.groups("model", "row_id").items():
-        items = []
-        for row in sorted(rows, key=lambda row: row["rank"]):
-            column = columns.setdefault((row["col_id"], row["col_name"]), len(columns))
-            numbers = [None if row[key] is None else float(f"{row[key]:.5g}") for key in ("score", "std", "p_top")]
-            items.append([column, row["rank"], *numbers, row["held_out"]])
-        lists.append([models.index(model), row_id, rows[0]["row_name"], rows[0]["k"], items])
-    return {"models": models, "columns": list(columns), "lists": lists}
+        ranked = [{**row, "flag": row["held_out"]} for row in sorted(rows, key=lambda row: row["rank"])]
+        first = first or ranked
+        compact.add(models.index(model), (row_id, rows[0]["row_name"]), rows[0]["k"], ranked)
+    return component(compact, models, first or ())
 
 
-def _shortened(name: str) -> str:
+def summary(tables: Mapping[str, Table], words: Mapping[str, str]) -> list[str]:
+    """Up to three sentences: which model is best, how far ahead, and what share of held-out links is at the top."""
+    table = tables.get("metrics")
+    shown = metrics(table) if table else {"leaders": [], "values": {}}
+    if not table or not shown["leaders"]:
+        return ["There are no metrics of two models yet, so that nothing can be said about which is better."]
+    (metric, (value, first), (next_value, other)), folds = shown["leaders"][0], max(row["folds"] for row in table)
+    best, second = (visible(shortened(name)) for name in (first, other))
+    over = f" on average over {folds} folds" if folds > 1 else " on one fold"
+    sentences = [
+        f"Of {len(shown['models'])} models {best} ranks held-out links best: {metric} is {value:.3f}{over}, "
+        f"and {next_value:.3f} with {second}, the next best."
+    ]
+    for row in tables.get("comparisons", ()):
+        if row["metric"] == metric and {row["model_a"], row["model_b"]} == {first, other} and row["low"] is not None:
+            sign = 1 if row["model_a"] == first else -1
+            low, high = sorted((sign * row["low"], sign * row["high"]))
+            verdict = "is ahead of" if low > 0 else "is behind" if high < 0 else "cannot be told apart from"
+            sentences.append(
+                f"Compared on the same {row['tasks']:,} tasks, {best} {verdict} {second}: the difference is "
+                f"{sign * row['difference']:+.3f} (95\u202f% interval {low:+.3f} to {high:+.3f})."
+            )
+    places = [int(name[2:]) for name in shown["names"] if re.fullmatch("R@[0-9]+", name)]
+    recall = shown["values"].get((first, f"R@{max(places)}"), {}) if places else {}
+    if recall.get("mean") is not None:
+        sentences.append(
+            f"With {best}, {100 * recall['mean']:.0f}\u202f% of the held-out links of a {words['row']} are among its "
+            f"first {max(places)} {words['cols']}, averaged over {words['rows']}."
+        )
+    return sentences
+
+
+def shortened(name: str) -> str:
+    """A name of a figure or a sentence, cut off where it is very long."""
     return name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Table], dict[str, Any]]]] = {
+    "candidates": ("Candidates", candidates),
     "metrics": ("Metrics", metrics),
     "comparisons": ("Paired comparisons", comparisons),
     "curves": ("Precision and recall", curves),
     "path": ("Regularisation path", path),
     "calibration": ("Calibration of P(top k)", calibration),
-    "candidates": ("Candidates", candidates),
 }

@@ -17,7 +17,7 @@ from mvgp.prioritise.tables import LinkSet
 from tests import randomness
 from tests.prioritise.report.studies import NASTY, write_candidates, write_description, write_study, write_table
 
-SECTIONS = ("metrics", "comparisons", "curves", "path", "calibration", "candidates", "about")
+SECTIONS = ("candidates", "metrics", "comparisons", "curves", "path", "calibration", "about")
 VOID = {"meta", "link", "input", "br", "path", "rect", "circle"}
 
 
