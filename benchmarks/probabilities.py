@@ -40,8 +40,8 @@ def measure(name):
     links = hpo_links() if data == "hpo" else load(NAMES[data])
     split = (split_pairs if kind == "known" else split_rows)(links.links(), folds=5, seed=0)[0]
     recipe, began = Auto(links, assess=False), time.perf_counter()
-    found = cross_fit(recipe.fit, split.train, seed=0)
     ranker = recipe.fit(split.train)
+    found = cross_fit(lambda visible: recipe.refit(ranker, visible), split.train, seed=0)
     rows = (links.rows if kind == "known" else split.held_out.rows).unique()
     lists = observed(ranker, split.train, split.held_out, rows)
     seconds = time.perf_counter() - began

@@ -16,10 +16,10 @@ from ..errors import InputError
 from ..linalg.chebyshev import ChebyshevLinearOperator
 from ..linalg.spectra import spectral_bounds
 from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values, refuse_where
-from .contenders import Contenders, narrow
 from .covariance import ConditionalCovariance, WholeListCovariance, unscaled
 from .joint import Joint
 from .query import Query
+from .row_samples import Contenders, narrow
 from .tables import RowSamples, TestPlan, TopTable, plan_tests
 from .whole_rows import row_sampler
 
@@ -38,7 +38,7 @@ class RankQueries:
                      some 10,000
     ``row``          :mod:`~mvgp.posteriors.row_samples`: products with the root of the column kernel, which has to be
                      that of a graph or of low rank
-    ``contenders``   a dense covariance of those who can reach the top k, :mod:`~mvgp.posteriors.contenders`
+    ``contenders``   a dense covariance of those who can reach the top k, :mod:`~mvgp.posteriors.row_samples`
     ``auto``         ``joint`` for up to 512 candidates; for more ``row`` where it is offered, ``contenders`` (or
                      ``joint``, if all ranks are asked for) elsewhere
     ===============  ==============================================================================================

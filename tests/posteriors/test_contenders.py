@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import PrecomputedKernel
-from mvgp.posteriors.contenders import find_contenders, narrow
 from mvgp.posteriors.ranks import top_probability
+from mvgp.posteriors.row_samples import find_contenders, narrow
 from tests import randomness
 from tests.chance import share_limit
 

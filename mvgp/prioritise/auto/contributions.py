@@ -23,9 +23,8 @@ from scipy import sparse
 from torch import Tensor
 
 from ..baselines.base import BlockRanker
-from ..baselines.bipartite import GFCF
 from ..baselines.graphs import Propagation
-from ..baselines.linear import LinearAutoencoder
+from ..baselines.linear import GFCF, LinearAutoencoder
 from .terms import (
     BOTH,
     COLS,
@@ -240,7 +239,7 @@ def _autoencoder(ranker: BlockRanker, own: np.ndarray, wanted: np.ndarray) -> np
 
 
 def _low_pass(ranker: BlockRanker, own: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """(K, C) entries of the matrix that X is multiplied by in :class:`~mvgp.prioritise.baselines.bipartite.GFCF`."""
+    """(K, C) entries of the matrix that X is multiplied by in :class:`~mvgp.prioritise.baselines.linear.GFCF`."""
     recipe, known = ranker.recipe, ranker.arrays["links"]
     assert isinstance(recipe, GFCF)
     columns = ranker.arrays["backward"].astype(np.float64).tocsc()

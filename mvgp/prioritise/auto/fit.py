@@ -301,6 +301,10 @@ class Auto:
             bar.update()
         return AutoRanker(bank, blend, assessment)
 
+    def refit(self, ranker: AutoRanker, links: PositiveUnlabelled) -> AutoRanker:
+        """The terms of other links with the weights that a ranker has: what it would say if it knew these."""
+        return AutoRanker(TermBank(self.link_set, links, self.seed, [*ranker.bank.terms.values()]), ranker.blend)
+
     def _choose(self, links: PositiveUnlabelled, step: Callable[[], object]) -> tuple[Blend, Assessment | None]:
         began = time.perf_counter()
         first, judges = hold_out(links, self.seed), judging_rows(links.shape[0], self.seed)

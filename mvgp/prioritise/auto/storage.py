@@ -19,9 +19,8 @@ from ...errors import InputError
 from ...kernels.graph import Graph
 from ...storage.fields import Fields, Spending
 from ..baselines.base import BlockRanker, symmetrically_normalised
-from ..baselines.bipartite import GFCF
-from ..baselines.graph_als import GraphALS
-from ..baselines.linear import EDLAE
+from ..baselines.factors import GraphALS
+from ..baselines.linear import EDLAE, GFCF
 from ..tables.link_set import LinkSet
 from .blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of
 from .fit import AutoRanker

@@ -26,10 +26,9 @@ from torch import Tensor
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...kernels.graph import Graph
 from ..baselines.base import BLOCK, BlockRanker, row_normalised, symmetrically_normalised
-from ..baselines.bipartite import GFCF
-from ..baselines.graph_als import GraphALS
+from ..baselines.factors import GraphALS
 from ..baselines.graphs import Propagation
-from ..baselines.linear import EDLAE
+from ..baselines.linear import EDLAE, GFCF
 from ..tables.link_set import LinkSet
 
 ROWS, COLS, BOTH, TOGETHER, LOW_RANK, POPULAR = (
@@ -107,12 +106,16 @@ class TermBank:
     :param link_set: its graphs are used, its links are not.
     :param links: what is known; a held-out link counts as unlabelled.
     :param seed: of singular vectors.
+    :param terms: those that the data can carry when left out.
     """
 
-    def __init__(self, link_set: LinkSet, links: PositiveUnlabelled, seed: int = 0) -> None:
+    def __init__(
+        self, link_set: LinkSet, links: PositiveUnlabelled, seed: int = 0, terms: Sequence[Term] | None = None
+    ) -> None:
         self.links, self.shape, self.seed = links, links.shape, seed
         self.row_graphs, self.col_graphs = graphs_of(link_set)
-        self.terms = {term.name: term for term in all_terms(self.row_graphs[1], self.col_graphs[1], links)}
+        chosen = all_terms(self.row_graphs[1], self.col_graphs[1], links) if terms is None else terms
+        self.terms = {term.name: term for term in chosen}
         ends = (links.rows.cpu().numpy(), links.cols.cpu().numpy())
         known = sparse.csr_array((np.ones(len(links), dtype=np.float32), ends), shape=links.shape)
         self.known = known  # X, (M, N)

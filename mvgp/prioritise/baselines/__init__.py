@@ -1,13 +1,11 @@
 """Baselines to compare a Gaussian process with: recipes with the same ``fit``."""
 
 from .base import Baseline
-from .bipartite import GFCF, RP3beta
 from .candidates import BASELINE_NAMES, candidates
-from .factors import BPR, ImplicitALS, PureSVD
-from .graph_als import GraphALS
+from .factors import BPR, GraphALS, ImplicitALS, PureSVD
 from .graphs import Katz, NeighbourVoting, Popularity, Propagation
 from .ials import IALS, GraphIALS
-from .linear import EASE, EDLAE
+from .linear import EASE, EDLAE, GFCF, RP3beta
 
 __all__ = [
     "BASELINE_NAMES",

@@ -11,11 +11,10 @@ from ...checks import check_dtype, check_instance, check_seed, shown
 from ...errors import InputError
 from ..tables.link_set import LinkSet
 from .base import Baseline
-from .bipartite import GFCF, RP3beta
 from .factors import BPR, ImplicitALS, PureSVD
 from .graphs import Katz, NeighbourVoting, Popularity, Propagation
 from .ials import IALS, GraphIALS
-from .linear import EASE, EDLAE
+from .linear import EASE, EDLAE, GFCF, RP3beta
 
 BASELINE_NAMES = (
     "popularity",

@@ -1,4 +1,4 @@
-"""Linear autoencoders of the links alone: each column is predicted from the others (EASE, EDLAE)."""
+"""Scores linear in the links of a row: autoencoders (EASE, EDLAE), walks and filters along links (RP3beta, GF-CF)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,23 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from scipy import sparse
+from scipy.linalg import eigh
+from scipy.sparse.linalg import svds
 
 from ... import checks
-from .base import BLOCK, Positive, Precision, Recipe
+from ...errors import InputError
+from .base import (
+    BLOCK,
+    Count,
+    NotNegative,
+    Positive,
+    Precision,
+    Recipe,
+    Seed,
+    power_of_sums,
+    row_normalised,
+    symmetrically_normalised,
+)
 
 
 def _check_dropout(dropout: Any, name: str) -> None:
@@ -129,3 +143,125 @@ class EDLAE(LinearAutoencoder):
     def penalties(self, counts: np.ndarray) -> np.ndarray:
         """(N,) larger for columns with more links."""
         return self.regularisation + self.dropout / (1 - self.dropout) * counts
+
+
+@dataclass(frozen=True)
+class RP3beta(Recipe):
+    r"""A random walk of three steps along links, from a row to a column, with a penalty on popular columns.
+
+    With :math:`P = D^{-1} X` (from rows to columns) and :math:`Q = E^{-1} X^T` (back), where D and E are the sums of
+    the rows and the columns of X, and powers of single entries,
+
+    .. math:: F = P^{\circ\alpha}\, Q^{\circ\alpha}\, P^{\circ\alpha}\, E^{-\beta}.
+
+    Paudel, Christoffel, Newell and Bernstein, *Updatable, Accurate, Diverse, and Scalable Recommendations for
+    Interactive Applications*, 2017.
+
+    A row without a link has score 0 for each column: it is not ranked, and all its columns tie.
+
+    :param alpha: exponent of the probability of a step; 1 is the random walk, 0 counts paths.
+    :param beta: exponent of the penalty; 0 is without.
+    :param dtype: of the computation and the scores.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.prioritise.baselines.linear import RP3beta
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], shape=(3, 4))
+        >>> RP3beta(alpha=1.0, beta=0.0).fit(links).scores([2]).round(decimals=3).tolist()
+        [[0.667, 0.333, 0.0, 0.0]]
+
+    """
+
+    alpha: NotNegative = 1.0
+    beta: NotNegative = 0.5
+    dtype: Precision = field(default=torch.float64, repr=False)
+
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        forth, back = row_normalised(links), row_normalised(links.T.tocsr())
+        for steps in (forth, back):
+            steps.data **= self.alpha
+        last = forth @ power_of_sums(links, 0, -self.beta)
+        # (M, N), (M, N), (N, M): a block of rows walks as columns of a dense matrix
+        return {"first": forth, "second": back.T.tocsr(), "third": last.T.tocsr()}
+
+    def _block(self, rows: np.ndarray, *, first: Any, second: Any, third: Any) -> np.ndarray:
+        return np.asarray((third @ (second @ first[rows].toarray().T)).T)
+
+
+@dataclass(frozen=True)
+class GFCF(Recipe):
+    r"""Graph filters in closed form: a linear one, and an ideal low-pass on the leading singular vectors.
+
+    With the normalised links :math:`\tilde X = D^{-1/2} X E^{-1/2}`, where D and E are the sums of the rows and the
+    columns of X, and the leading right singular vectors V (N, factors) of :math:`\tilde X`,
+
+    .. math:: F = X \left( \tilde X^T \tilde X + \alpha\, E^{-1/2} V V^T E^{1/2} \right).
+
+    Shen et al., *How Powerful is Graph Convolution for Recommendation?*, 2021.
+
+    A row without a link has score 0 for each column: it is not ranked, and all its columns tie.
+
+    :param factors: number of singular vectors, less than M and N.
+    :param alpha: weight of the low-pass filter against the linear one.
+    :param seed: of the start of the iteration for singular vectors.
+    :param dtype: of the computation and the scores.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.prioritise.baselines.linear import GFCF
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], shape=(3, 4))
+        >>> GFCF(factors=1, alpha=1.0).fit(links).scores([2]).round(decimals=3).tolist()
+        [[1.267, 0.808, 0.0, 0.0]]
+
+    """
+
+    factors: Count = 256
+    alpha: NotNegative = 0.3
+    seed: Seed = field(default=0, repr=False)
+    dtype: Precision = field(default=torch.float64, repr=False)
+
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        if self.factors >= min(links.shape):
+            raise InputError(f"factors: expected less than {min(links.shape)}, the smaller side, got {self.factors}")
+        normalised = symmetrically_normalised(links)
+        if links.shape[0] < links.shape[1]:  # X E^-1/2 V V^T E^1/2 = D^1/2 U U^T D^-1/2 X
+            basis = self._leading(normalised)  # (M, F) U, the left singular vectors
+            row_factors = power_of_sums(links, 1, 0.5) @ basis
+            col_factors = ((power_of_sums(links, 1, -0.5) @ links).T @ basis).T
+        else:
+            basis = self._leading(normalised.T.tocsr())  # (N, F) V
+            row_factors = links @ (power_of_sums(links, 0, -0.5) @ basis)
+            col_factors = (power_of_sums(links, 0, 0.5) @ basis).T
+        return {
+            "links": links,
+            "backward": normalised,  # (M, N)
+            "forward": normalised.T.tocsr(),  # (N, M)
+            "row_factors": row_factors,  # (M, F)
+            "col_factors": self.alpha * col_factors,  # (F, N)
+        }
+
+    def _leading(self, matrix: Any) -> np.ndarray:
+        """(S, F): the leading left singular vectors of a matrix whose rows are its smaller side S.
+
+        Few of them come from an iteration, more than a twentieth of all from a dense matrix (S, S), which is then
+        quicker, and does not mind that singular values are equal, as they are where links are few.
+        """
+        side = matrix.shape[0]
+        if 20 * self.factors <= side:
+            start = np.random.default_rng(self.seed).standard_normal(side).astype(matrix.dtype)
+            return np.asarray(svds(matrix, k=self.factors, v0=start, return_singular_vectors="u")[0])
+        gram = (matrix @ matrix.T).toarray()
+        return np.asarray(eigh(gram, subset_by_index=[side - self.factors, side - 1], overwrite_a=True)[1])
+
+    def _block(
+        self,
+        rows: np.ndarray,
+        *,
+        links: Any,
+        backward: Any,
+        forward: Any,
+        row_factors: np.ndarray,
+        col_factors: np.ndarray,
+    ) -> np.ndarray:
+        linear = forward @ (backward @ links[rows].toarray().T)  # (N, R)
+        return np.asarray(linear.T + row_factors[rows] @ col_factors)

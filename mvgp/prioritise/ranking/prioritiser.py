@@ -197,10 +197,6 @@ class Prioritiser:
         """The lists of :meth:`ranked`, all at once; the same arguments."""
         return Prioritisation(tuple(self.ranked(rows, top, **options)), self.model, self.setting)
 
-    def network(self, row: int, cols: Any) -> dict[str, Any] | None:
-        """The data of a picture: some columns, known ones of the row, and edges; None where no graph is kept."""
-        return network(self.mixture, row, cols, self.col_ids, self.col_names)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to one file, whole or not at all: the posteriors, the ids and the known links.
 
@@ -362,11 +358,11 @@ def fit_prioritiser(
     rankers = fit(fit_settings, link_set, tuned.setting, draw(links), seed, progress)
     trust = None
     if measured:
-        recipe = Auto(link_set, fit_settings.metric, seed=seed, assess=False)  # all its choices are made again
+        recipe = Auto(link_set, fit_settings.metric, seed=seed)
 
         def again(some: PositiveUnlabelled) -> Ranker:
-            if model == "auto":
-                return recipe.fit(some)
+            if isinstance(rankers[0], AutoRanker):
+                return recipe.refit(rankers[0], some)
             return Mixture(fit(fit_settings, link_set, tuned.setting, draw(some), seed))
 
         found = cross_fit(again, links, seed=seed, progress=progress)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from ...checks import check_whole_number
@@ -339,41 +338,3 @@ def _text(source: str, links: Sequence[Link], total: float, names: _Names) -> st
         UNLABELLED: f"{col}s that are not linked",
         KNOWN: "a known link itself",
     }.get(source, source)
-
-
-def network(
-    ranker: Any, row: int, cols: Any, col_ids: Sequence[str], col_names: Sequence[str]
-) -> dict[str, Any] | None:
-    """The known columns of a row and some others, with the edges among them: the data of a small picture.
-
-    :param ranker: ``auto``, alone or averaged; None for others, which do not keep a graph.
-    :param row: its number.
-    :param cols: (C,) columns, such as those of its list.
-    :param col_ids: of all N columns.
-    :param col_names: of all N columns.
-
-    Example:
-        >>> from mvgp.kernels import Graph
-        >>> from mvgp.prioritise.auto import Auto
-        >>> from mvgp.prioritise.ranking.reasons import network
-        >>> from mvgp.prioritise.tables import LinkSet
-        >>> links = LinkSet("ab", "wxyz", [0, 1], [1, 3], Graph([], 2), Graph([(1, 2), (0, 3)], 4))
-        >>> found = network(Auto(links).fit(links.links()), 0, [2, 0], "wxyz", "wxyz")
-        >>> [(node["id"], node["kind"]) for node in found["nodes"]], found["edges"]
-        ([('x', 'known'), ('y', 'candidate'), ('w', 'candidate')], [[0, 1, 1.0]])
-
-    """
-    parts = getattr(ranker, "posteriors", (ranker,))
-    if len(parts) != 1 or not isinstance(parts[0], AutoRanker):
-        return None
-    bank = parts[0].bank
-    number = int(check_index([row], bank.shape[0], "row")[0])
-    chosen = check_index(cols, bank.shape[1], "cols").tolist()
-    known = bank.links.cols[bank.links.rows == number].tolist()
-    nodes = list(dict.fromkeys([*known, *chosen]))
-    among = sparse.triu(bank.col_graphs[0].adjacency()[nodes][:, nodes], k=1).tocoo()
-    kinds = {col: "known" for col in known}
-    return {
-        "nodes": [{"id": col_ids[col], "name": col_names[col], "kind": kinds.get(col, "candidate")} for col in nodes],
-        "edges": [[int(i), int(j), float(w)] for i, j, w in zip(among.row, among.col, among.data, strict=True)],
-    }

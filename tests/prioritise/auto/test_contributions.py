@@ -14,7 +14,7 @@ from mvgp.prioritise.auto.contributions import Contributions, own_links
 from mvgp.prioritise.auto.fit import AutoRanker, candidates
 from mvgp.prioritise.auto.scale import ContenderSamples, calibration_error, fit_scale, spread, top_shares
 from mvgp.prioritise.auto.terms import LOW_RANK, POPULAR, TermBank
-from mvgp.prioritise.baselines.bipartite import GFCF
+from mvgp.prioritise.baselines.linear import GFCF
 from tests import randomness
 from tests.prioritise.auto import oracle, planted
 

@@ -8,7 +8,7 @@ import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.prioritise.baselines import GraphALS
-from mvgp.prioritise.baselines.graph_als import leading
+from mvgp.prioritise.baselines.factors import leading
 from tests import randomness
 from tests.prioritise.baselines.problems import dense_links, random_graph, random_links
 

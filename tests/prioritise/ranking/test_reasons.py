@@ -13,7 +13,7 @@ from mvgp.prioritise.auto.fit import AutoRanker, candidates
 from mvgp.prioritise.auto.terms import BOTH, COLS, LOW_RANK, POPULAR, ROWS, TOGETHER, TermBank
 from mvgp.prioritise.baselines import Popularity
 from mvgp.prioritise.ranking.mixture import Mixture
-from mvgp.prioritise.ranking.reasons import ANY, KNOWN, OTHERS, PRIOR, REST, Reason, Reasons, network, reasons
+from mvgp.prioritise.ranking.reasons import ANY, KNOWN, OTHERS, PRIOR, REST, Reason, Reasons, reasons
 from tests import randomness
 from tests.prioritise.auto import oracle, planted
 
@@ -182,23 +182,6 @@ class TestPosteriors:
     def test_nothing_speaks_for_it(self):
         (found,) = reasons(posterior([-2.0, -1.0, -1.0, -1.0]), 0, [3])
         assert str(found) == "100 %: nothing speaks for it" or set(shares(found)) <= {PRIOR}
-
-
-class TestNetwork:
-    def test_nodes_and_edges(self):
-        graph = Graph([(0, 1), (1, 2), (3, 0)], 4)
-        link_set = planted.link_set([(0, 1), (1, 2)], (2, 4), None, graph)
-        ranker = mixture_of(TermBank(link_set, link_set.links()), any=1.0)
-        found = network(Mixture([ranker]), 0, [3, 0], "abcd", ["A", "B", "C", "<i>D</i>"])
-        assert found["nodes"] == [
-            {"id": "b", "name": "B", "kind": "known"},
-            {"id": "d", "name": "<i>D</i>", "kind": "candidate"},
-            {"id": "a", "name": "A", "kind": "candidate"},
-        ]
-        assert sorted(found["edges"]) == [[0, 2, 1.0], [1, 2, 1.0]]
-
-    def test_posteriors_keep_no_graph(self):
-        assert network(posterior([1.0, 1.0, 1.0, 1.0]), 0, [1], "abcd", "abcd") is None
 
 
 def test_refusals(bank):
