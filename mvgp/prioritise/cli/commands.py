@@ -261,6 +261,7 @@ def rank(
         seconds = fitted.mixture.expected_seconds(rows[0])
         cost = "seconds to minutes for each row" if seconds is None else f"about {max(1, seconds * len(rows)):.0f} s"
         log(f"next the same with standard deviations and P(top {length}), which takes {cost}")
+    options["words"] = files.called if uncertainty or files.wanted else None
     lists = fitted.ranked(rows, length, uncertainty=uncertainty, seed=seed, progress=not quiet, **options)
     if files.wanted:
         lists = files.write(fitted, lists, link_set, quiet)

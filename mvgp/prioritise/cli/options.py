@@ -85,6 +85,11 @@ class ListFiles:
             )
 
     @property
+    def called(self) -> tuple[str, str]:
+        """What a row and a column are."""
+        return self.words.get("row_word", "disease"), self.words.get("col_word", "gene")
+
+    @property
     def wanted(self) -> bool:
         """Whether there are any."""
         return self.report is not None or any(path is not None for path in self.files.values())

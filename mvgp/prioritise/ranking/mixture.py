@@ -66,6 +66,12 @@ class Mixture(AveragedRanker):
         """Why each of some columns (C,) is in the list of a row: :func:`~mvgp.prioritise.ranking.reasons.reasons`."""
         return reasons(self, row, cols, **options)
 
+    def why(self, row: int, cols: Any, **options: Any) -> tuple[Reasons, ...] | None:
+        """:meth:`reasons` of ``auto``, which has them at once; None for other models."""
+        if not all(isinstance(part, AutoRanker) for part in self.posteriors):
+            return None
+        return self.reasons(row, cols, **options)
+
     def std(self, row: int, cols: Any) -> Tensor:
         """(Q,): standard deviations of a row's scores."""
         parts, cols = self._gaussian(), torch.as_tensor(cols)

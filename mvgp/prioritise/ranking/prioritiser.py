@@ -104,6 +104,7 @@ class Prioritiser:
         seed: int = 0,
         progress: bool = False,
         coverage: Any = (),
+        words: tuple[str, str] | None = None,
     ) -> Iterator[RankedRow]:
         """The best columns of each row, one row at a time, in bounded memory; arguments as for :func:`prioritise`.
 
@@ -112,6 +113,7 @@ class Prioritiser:
         :param num_samples: joint samples behind P(in the top k).
         :param coverage: levels between 0 and 1: how long a list must be to hold a hidden link with that probability.
             For a prioritiser with :attr:`trust`.
+        :param words: what a row and a column are called: lists of ``auto`` then say why, see :class:`Reasons`.
         """
         m, n = self.shape
         top = check_top(top, n)
@@ -124,7 +126,7 @@ class Prioritiser:
         levels = tuple(check_between(level, "coverage") for level in check_list(coverage, "coverage", "levels"))
         if levels and self.trust is None:
             raise InputError("coverage: expected a prioritiser that was fitted with calibrate=True, got one without")
-        return self._ranked(chosen, top, include_known, samples if uncertainty else None, progress, levels)
+        return self._ranked(chosen, top, include_known, samples if uncertainty else None, progress, levels, words)
 
     def _ranked(
         self,
@@ -134,9 +136,11 @@ class Prioritiser:
         samples: dict[str, int] | None,
         progress: bool,
         levels: tuple[float, ...],
+        words: tuple[str, str] | None,
     ) -> Iterator[RankedRow]:
         """The lists of checked arguments; without ``samples`` there are no uncertainties."""
         links, num_cols = TaskItems(self.known, self.shape, "known"), self.shape[1]
+        names: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names}
         chunk = 1 if samples else max(1, CHUNK_CELLS // num_cols)
         steps = len(self.rankers) if samples else 1  # of each row
         with tqdm(total=steps * len(rows), desc="rank", unit="list", disable=not progress) as bar:
@@ -168,6 +172,7 @@ class Prioritiser:
                         k=top,
                         model=self.model,
                         num_known=int(known.sum()),
+                        reasons=self.mixture.why(row, order, words=words, **names) if words else None,
                         **self._trusted(row, line[order], known[order], int((~known).sum()), levels),
                     )
                     bar.update(steps if chance is None else 0)
@@ -183,12 +188,9 @@ class Prioritiser:
         said: RowTrust = self.trust.judge(row, scores[~known], places, num_known, candidates, levels)
         found: dict[str, Any] = {"notes": said.notes, "lengths": said.lengths}
         if said.probability is not None and said.classes is not None:
-            for name, values in (
-                ("probability", said.probability.value),
-                ("probability_low", said.probability.low),
-                ("probability_high", said.probability.high),
-            ):
-                found[name] = torch.full((len(scores),), torch.nan, dtype=torch.float64).masked_scatter_(~known, values)
+            for name, end in (("probability", "value"), ("probability_low", "low"), ("probability_high", "high")):
+                values, nothing = getattr(said.probability, end), torch.full((len(scores),), torch.nan).double()
+                found[name] = nothing.masked_scatter_(~known, values)
             classes = iter(said.classes)
             found["classes"] = tuple("" if own else next(classes) for own in known.tolist())
         return found

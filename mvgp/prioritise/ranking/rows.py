@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..auto.fit import Assessment
 
 SUGGESTIONS = 4
+EXPLAINED = 3  # columns whose reasons are below a list
 SHOWN = 5  # ids of rows with the same name
 
 
@@ -215,9 +216,11 @@ class RankedRow:
         return "\n".join([self.title(), *aligned([headings, *lines]), *self.remarks()])
 
     def remarks(self) -> list[str]:
-        """Sentences below the table: notes, and how long a list must be."""
+        """Sentences below the table: why the first are there, notes, and how long a list must be."""
+        first = list(zip(self.col_names, self.reasons or (), strict=False))[:EXPLAINED]
         known = "" if self.num_known is None else f" of a row with about so many known links ({self.num_known})"
         return [
+            *(f"why {visible(name)}: {reasons}" for name, reasons in first),
             *(visible(note) for note in self.notes),
             *(
                 f"a hidden link{known} is among the first {length:,} with probability {level:g}"

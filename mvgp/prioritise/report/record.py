@@ -107,13 +107,10 @@ def _graph_of(fitted: Prioritiser) -> Graph | None:
     return ranker.bank.col_graphs[0] if isinstance(ranker, AutoRanker) else None
 
 
-def _explainer(fitted: Prioritiser, words: tuple[str, str]) -> Callable[[RankedRow], Any] | None:
-    """What gives the reasons of lists that have none: of ``auto``, which has them at once; None for other models."""
-    reasons = getattr(fitted.mixture, "reasons", None)
-    if reasons is None or not all(isinstance(ranker, AutoRanker) for ranker in fitted.rankers):
-        return None
+def _explainer(fitted: Prioritiser, words: tuple[str, str]) -> Callable[[RankedRow], Any]:
+    """What gives the reasons of lists that have none; None for models other than ``auto``."""
     options = {"row_names": fitted.row_names, "col_names": fitted.col_names, "words": words}
-    return lambda row: reasons(row.row, row.cols, **options)
+    return lambda row: fitted.mixture.why(row.row, row.cols, **options)
 
 
 def _list(
