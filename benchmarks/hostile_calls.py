@@ -864,6 +864,13 @@ def metric_cases() -> Iterator[Case]:
         metrics.coverage,
         lambda: {"predicted": fitted("full"), "held_out": observed(), "noise": 0.1, "levels": [0.5, 0.9]},
     )
+    events = {"probabilities": [0.1, 0.4, 0.8, 0.9], "outcomes": [0, 0, 1, 1]}
+    yield case(metrics.calibration_error, lambda: {**events, "bins": 2})
+    grouped = {"groups": ["a", "a", "b", "b"], "bins": 2, "num_draws": 5, "seed": 0}
+    yield case(metrics.group_calibration, lambda: {**events, **grouped})
+    random_groups = {"shares": [0.5, 1.0], "bins": 2, "num_groups": 2, "trials": 2, "seed": 0}
+    yield case(metrics.adversarial_calibration, lambda: {**events, **random_groups})
+    yield case(metrics.uniformity, lambda: {"values": [0.1, 0.5, 0.7], "bins": 4, "level": 0.9})
     yield method(comparison, "per_task", nan=True, metric="AUC")
     yield method(comparison, "summary", at=[1, 2])
     yield method(lambda: metrics.coverage(fitted("full"), observed(), noise=0.1), "at", level=0.5)
@@ -933,6 +940,7 @@ def selection_cases() -> Iterator[Case]:
             "strengths": [0.5],
             "progress": False,
         },
+        nan=True,  # one fold has no standard deviation
     )
     yield method(choice, "refit", data=known())
 

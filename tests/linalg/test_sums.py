@@ -17,13 +17,12 @@ from mvgp.linalg import complete_sums
 from mvgp.linalg.complete_sums import RowsSumSystem, SharedRowsSystem, make_rows_system
 from mvgp.linalg.cost import Limits
 from mvgp.linalg.kronecker import CovarianceSumLinearOperator
-from mvgp.linalg.pair_operator import PairLinearOperator
+from mvgp.linalg.pair_operator import PairLinearOperator, as_terms
 from mvgp.linalg.pairs import PairIndex
 from mvgp.linalg.spectra import SpectralLinearOperator, spectral_bounds
 from mvgp.linalg.stacked import Features, GramLinearOperator
 from mvgp.linalg.sum_solvers import StackedPreconditioner, make_sum_solver
 from mvgp.linalg.sums import (
-    as_terms,
     grid_covariance,
     pair_covariance,
     pair_terms,
@@ -32,7 +31,7 @@ from mvgp.linalg.sums import (
     sum_bounds,
 )
 from mvgp.posteriors.covariance import ConditionalCovariance, PosteriorCovarianceLinearOperator
-from mvgp.posteriors.sums import make_query
+from mvgp.posteriors.sums import sum_query
 from tests import randomness
 
 SIZES = (5, 7)
@@ -319,7 +318,7 @@ class TestPosteriorOfASum(LinearOperatorTestCase, unittest.TestCase):
         terms = tuple((term.row_axis.covariance(), term.col_axis.covariance()) for term in prior.terms)
         pairs = PairIndex(torch.tensor([0, 1, 3]), torch.tensor([2, 1, 1]), (4, 3))
         conditional = ConditionalCovariance(terms, pairs, torch.tensor(0.5), tolerance=1e-5)
-        query = make_query(prior, terms, *self.queried)
+        query = sum_query(prior, terms, *self.queried)
         return PosteriorCovarianceLinearOperator(query.covariance(), conditional.cross(query), conditional, query)
 
     def evaluate_linear_op(self, op):

@@ -6,7 +6,7 @@ from pathlib import Path
 import mvgp.prioritise
 
 ROOT = Path(mvgp.prioritise.__file__).parent
-ORDER = ["tables", "baselines", "auto", "tuning", "ranking", "studies", "report", "demo", "cli"]
+ORDER = ["tables", "baselines", "auto", "trust", "tuning", "ranking", "studies", "report", "demo", "cli"]
 
 
 def imported(path):

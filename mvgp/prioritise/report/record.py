@@ -69,8 +69,8 @@ def record_of(
         >>> record = record_of(fitted, fitted.ranked([1], top=2, uncertainty=False))
         >>> record["lists"][0]["known"]
         [{'col_id': 'x', 'col_name': 'x'}]
-        >>> [candidate["col_id"] for candidate in record["lists"][0]["candidates"]]
-        ['w', 'z']
+        >>> record["lists"][0]["candidates"][0]["col_id"]
+        'w'
 
     """
     check_instance(fitted, "fitted", Prioritiser, "mvgp.prioritise.Prioritiser")

@@ -149,7 +149,10 @@ def test_the_record_of_today(record, fitted):
     assert [candidate["rank"] for candidate in first["candidates"]] == list(range(1, 8))
     assert not {candidate["col_id"] for candidate in first["candidates"]} & set(map(str, known))
     assert all(0 <= candidate["p_top"] <= 1 and candidate["k"] == 7 for candidate in first["candidates"])
-    assert all(candidate["probability"] is None and candidate["reasons"] == [] for candidate in first["candidates"])
+    assert all(candidate["probability"] is None for candidate in first["candidates"])
+    for candidate in first["candidates"]:
+        assert candidate["why"]
+        assert sum(reason["share"] for reason in candidate["reasons"]) == pytest.approx(1.0)
     names = [model["name"] for model in record["assessment"]["models"]]
     assert names[0] == "auto"
     assert "popularity" in names
