@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ HIDDEN_SHARE = 1 / FOLDS
 NEW_ROWS = 0.05  # share of the rows with links that lose all of them in a fold
 KEPT = 100  # candidates of a row that are looked at one by one
 ROW_LIMIT = 200  # rows of each group and fold that are ranked
+MANY_LINKS, FEW_FOLDS = 50_000, 2  # links from which so many folds are enough
 MIN_LINKS = 20  # below which nothing can be said
 TAILS = torch.logspace(0, -4, 64, dtype=torch.float64)  # shares of scores above a quantile
 NORMAL = torch.special.ndtri((1 - TAILS).clamp(0.01, 1 - 1e-4))  # what becomes of them
@@ -151,7 +153,7 @@ def cross_fit(
     row_limit: int = ROW_LIMIT,
     progress: bool = False,
 ) -> CrossFit:
-    """Fit to the visible links of each of five folds, and rank the candidates of rows with links.
+    """Fit to the visible links of each fold, five or two of many links, and rank the candidates of rows with links.
 
     Rows whose links all stayed visible are ranked, too: without them hidden links would seem more common than they are.
     Rows that have no link in ``links`` are not: nothing says whether they have one. Of rows without a visible link only
@@ -181,8 +183,11 @@ def cross_fit(
     kept = min(check_whole_number(kept, "kept"), links.shape[1])
     row_limit = check_whole_number(row_limit, "row_limit")
     linked, began, parts = links.rows.unique(), time.perf_counter(), []
-    with tqdm(total=FOLDS, desc="hide and fit again", unit="fold", disable=not check_flag(progress, "progress")) as bar:
-        for at, (visible, hidden, new) in enumerate(hidden_folds(links, seed)):
+    number = FOLDS if len(links) < MANY_LINKS else FEW_FOLDS
+    with tqdm(
+        total=number, desc="hide and fit again", unit="fold", disable=not check_flag(progress, "progress")
+    ) as bar:
+        for at, (visible, hidden, new) in enumerate(islice(hidden_folds(links, seed), number)):
             groups = group_of(torch.bincount(visible.rows, minlength=links.shape[0])[linked])
             has_hidden = torch.bincount(hidden.rows, minlength=links.shape[0]) > 0
             chosen, weights = [], []

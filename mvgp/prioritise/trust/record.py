@@ -128,7 +128,7 @@ class Trust:
     def in_words(self) -> list[str]:
         """What was measured, in sentences."""
         return [
-            f"a fifth of the links was hidden, five times: {self.links:,} hidden links of {self.rows:,} rows in "
+            f"a fifth of the links was hidden at a time: {self.links:,} hidden links of {self.rows:,} rows in "
             f"{self.lists:,} lists",
             *self.calibration.in_words(),
             *self.remarks,
