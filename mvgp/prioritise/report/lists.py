@@ -256,7 +256,7 @@ def _coverage_figure(coverage: Sequence[Mapping[str, Any]]) -> Figure | None:
             drawn += [Series(index, shortened(group), x, y, marks="dot", tips=tips)] if own else []
         return drawn
 
-    covered = lines("covered", "{group}: stated {level:.0%}, measured {covered:.1%}, {links:,} links")
+    covered = lines("covered", "{group}: stated {level:.0%}, held {covered:.1%} of {links:,} links")
     lengths = lines("length", "{group}: {level:.0%} with a list of {length:,}")
     label, panels = "stated coverage", []
     if covered:
