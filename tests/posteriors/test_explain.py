@@ -47,9 +47,15 @@ def links(lists="linked"):
 
 MODELS = {
     "full": lambda likelihood: mvgp.FullGP(make_prior(), likelihood, tolerance=1e-9, max_iterations=10_000),
-    "trace": lambda likelihood: mvgp.TraceGP(make_prior(), likelihood, strength=0.1, trace_share=1.0, tolerance=1e-9),
-    "net": lambda likelihood: mvgp.TraceGP(make_prior(), likelihood, strength=0.1, trace_share=0.5, tolerance=1e-9),
-    "ball": lambda likelihood: mvgp.TraceGP(make_prior(), likelihood, penalty=mvgp.TraceBall(0.5), tolerance=1e-9),
+    "trace": lambda likelihood: mvgp.TraceGP(
+        make_prior(), likelihood, strength=0.1, trace_share=1.0, tolerance=1e-9, max_iterations=50_000
+    ),
+    "net": lambda likelihood: mvgp.TraceGP(
+        make_prior(), likelihood, strength=0.1, trace_share=0.5, tolerance=1e-9, max_iterations=50_000
+    ),
+    "ball": lambda likelihood: mvgp.TraceGP(
+        make_prior(), likelihood, penalty=mvgp.TraceBall(0.5), tolerance=1e-9, max_iterations=50_000
+    ),
     "factor": lambda likelihood: mvgp.FactorGP(make_prior(), likelihood, rank=4, max_iterations=5000),
 }
 
