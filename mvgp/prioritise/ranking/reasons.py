@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_whole_number
+from ...checks import check_whole_number, shown
 from ...errors import InputError
 from ...posteriors.gaussian import GaussianPosterior
 from ...tensor_checks import check_index
@@ -123,6 +123,8 @@ def reasons(
     number = int(check_index([row], parts[0].shape[0], "row")[0])
     chosen = check_index(cols, parts[0].shape[1], "cols").cpu()
     check_whole_number(links, "links", 0)
+    if not isinstance(words, tuple) or len(words) != 2 or not all(isinstance(word, str) and word for word in words):
+        raise InputError(f"words: expected two words, for a row and for a column, got {shown(words)}")
     for part in parts:
         if not isinstance(part, AutoRanker | GaussianPosterior):
             raise InputError(f"ranker: expected auto or a posterior that explains its mean, got {type(part).__name__}")

@@ -190,6 +190,9 @@ def test_refusals(bank):
         reasons(ranker, 13, [0])
     with pytest.raises(InputError, match="cols"):
         reasons(ranker, 0, [15])
+    for words in ("disease", ("disease",), ("disease", ""), None):
+        with pytest.raises(InputError, match="words: expected two words"):
+            reasons(ranker, 0, [1], words=words)
     with pytest.raises(InputError, match="links: expected"):
         reasons(ranker, 0, [1], links=-1)
     with pytest.raises(InputError, match="ranker: expected auto or a posterior"):
