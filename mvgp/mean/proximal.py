@@ -77,8 +77,8 @@ def solve_proximal(
     1. Within the span of the current and the gradient's leading singular vectors the problem is small, and
        solved by accelerated proximal gradient on its core; the rank follows by itself.
     2. A pass of block subspace iteration for the leading singular values of the gradient: the certificate.
-    3. A few steps in the whole space: conjugate gradients on the factors, or, for a trace-norm ball,
-       accelerated proximal gradient. On whole lists there are no others.
+    3. A few steps in the whole space: conjugate gradients on the factors; or accelerated proximal gradient, for a
+       trace-norm ball and where conjugate gradients do not lower the objective. On whole lists there are no others.
 
     The objective is :math:`f(G_M B G_N^T) + h(B)`: equation (5) with the elastic net as h, (6) with the ball.
 
@@ -157,15 +157,25 @@ class _Rounds:
             if not self._goes_on(certificate, iteration):
                 break
             steps = min(WHOLE_STEPS, self.max_iterations - iteration - 1)
-            if isinstance(penalty, SpectralElasticNet):
-                now = conjugate_steps(problem, penalty, now, triplets, steps=steps, watch=watch)
-            else:
-                now = proximal_steps(problem, penalty, now, steps=steps, watch=watch)
+            now = self._whole_steps(now, triplets, steps)
             iteration += steps
             triplets = _triplets(problem, now, iteration)
         if self.confirm and certificate.failure_probability is None:  # out of iterations, and yet it is to be true
             _, certificate = self._confirmed(now, _triplets(problem, now, iteration), iteration)
         return now, certificate, iteration
+
+    def _whole_steps(self, now: Iterate, triplets: LowRank, steps: int) -> Iterate:
+        """Steps in the whole space that do not raise the objective.
+
+        A direction below the threshold joins the factors with a small weight, which raises the objective. Near the
+        optimum conjugate gradients do not make up for that, and rounds would repeat themselves for ever: then their
+        steps are dropped for those of proximal gradient.
+        """
+        if isinstance(self.penalty, SpectralElasticNet):
+            moved = conjugate_steps(self.problem, self.penalty, now, triplets, steps=steps, watch=self.watch)
+            if moved.objective(self.penalty) < now.objective(self.penalty):
+                return moved
+        return proximal_steps(self.problem, self.penalty, now, steps=steps, watch=self.watch)
 
     def _goes_on(self, certificate: Certificate, iteration: int) -> bool:
         return not certificate.converged and iteration < self.max_iterations and self.stalled < MAX_STALLED
