@@ -6,12 +6,11 @@ import importlib.util
 import pathlib
 import pkgutil
 import re
-import subprocess
-import sys
 
 import pytest
 
 import mvgp
+from tests import fresh_process
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -90,8 +89,18 @@ def test_code_blocks_run(page, number, code, tmp_path):
     """In a process of their own, as a reader would."""
     if "botorch" in code and importlib.util.find_spec("botorch") is None:  # our extra "bench", not "test"
         pytest.skip("needs BoTorch")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = fresh_process.run(code, tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_tells_what_went_wrong(tmp_path):
+    done = fresh_process.run("import sys; print(sys.argv[0], 'mvgp' in sys.modules)\nraise OSError('here')", tmp_path)
+    assert done.returncode == 1
+    assert "False" in done.stdout
+    assert "OSError: here" in done.stderr
+    assert fresh_process.run("import os, sys; print(os.getcwd()); sys.exit(3)", tmp_path).returncode == 3
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_readme_example_is_short_and_the_commands_are_shown():
