@@ -51,7 +51,7 @@ from mvgp.hyperparameters.probes import Reference, log_determinant
 from mvgp.hyperparameters.records import AveragedRanker
 from mvgp.linalg.chebyshev import ChebyshevLinearOperator
 from mvgp.linalg.conjugate_gradients import conjugate_gradients
-from mvgp.linalg.kronecker import SpectralKroneckerLinearOperator
+from mvgp.linalg.pair_operator import SpectralKroneckerLinearOperator
 from mvgp.linalg.spectra import SpectralLinearOperator
 from mvgp.linalg.stacked import Features, GramLinearOperator
 from mvgp.prioritise import baselines, studies

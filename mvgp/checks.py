@@ -251,3 +251,18 @@ def check_path(value: Any, name: str = "path") -> Path:
     fits = isinstance(value, str | os.PathLike) and str(value) and "\0" not in str(value)
     require(fits, value, name, "a path")
     return Path(value)
+
+
+def overridden(instance: Any, base: type, *names: str) -> list[str]:
+    """Those of the methods ``names`` that ``instance`` does not take from ``base``, in the order of the names."""
+    own = vars(instance) if hasattr(instance, "__dict__") else {}
+    return [name for name in names if name in own or getattr(type(instance), name, None) is not getattr(base, name)]
+
+
+def most_derived(instance: Any, *names: str) -> str:
+    """The attribute among ``names`` that is defined furthest down among the classes; the first of equals."""
+    own = vars(instance) if hasattr(instance, "__dict__") else {}
+    for members in (own, *(vars(cls) for cls in type(instance).__mro__)):
+        if found := [name for name in names if name in members]:
+            return found[0]
+    return names[0]

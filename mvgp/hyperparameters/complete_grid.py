@@ -22,7 +22,7 @@ from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels.graph import Graph, GraphKernel
-from ..likelihoods.losses import check_gaussian
+from ..likelihoods.axis_noise import check_gaussian
 from ..priors.matrix_gp import MatrixGP
 from .learning import LearningResult, Objective, ParameterVector
 from .probes import with_gradients

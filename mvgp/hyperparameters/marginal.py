@@ -17,15 +17,14 @@ from torch import Tensor
 from ..checks import check_choice, check_instance, check_iterations, check_seed, check_tolerance, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..errors import ConvergenceError, InputError, NotPositiveSemidefiniteError
-from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood, entry_noise
-from ..likelihoods.losses import check_gaussian
+from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood, check_gaussian, entry_noise
 from ..linalg.conjugate_gradients import Solution, SolveReport, conjugate_gradients
 from ..linalg.cost import DEFAULT_LIMITS
-from ..linalg.pair_operator import Terms
 from ..linalg.pairs import PairIndex
-from ..linalg.sum_solvers import make_sum_solver
+from ..linalg.spectra import Terms
 from ..linalg.sums import (
     is_pair_covariance,
+    make_sum_solver,
     operators,
     pair_covariance,
     pair_terms,

@@ -27,8 +27,7 @@ from ..linalg.conjugate_gradients import Solution, SolveReport
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import BLOCK, PairIndex
 from ..linalg.solvers import Preconditioner
-from ..linalg.sum_solvers import make_sum_solver
-from ..linalg.sums import operators, pair_terms
+from ..linalg.sums import make_sum_solver, operators, pair_terms
 from ..tensor_checks import check_float_tensor, refuse_where
 
 DROP = 1e-9  # directions of a gradient with a smaller share than this are left out

@@ -3,8 +3,7 @@
 from .axis_noise import AxisNoiseGaussianLikelihood
 from .distribution import RankedLabels, RankedLevels
 from .lists import RankingLists
-from .loss import ConvexValue, Loss, LossValue
-from .losses import BiasedSquaredLoss, RetargetedLoss, SquaredLoss
+from .losses import BiasedSquaredLoss, ConvexValue, Loss, LossValue, RetargetedLoss, SquaredLoss
 from .pointwise import LogisticLikelihood, LogPoissonLikelihood, PointwiseLoss
 from .projections import (
     GradedOrder,

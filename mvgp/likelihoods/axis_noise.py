@@ -7,15 +7,18 @@ from typing import Any
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.priors import Prior
 from linear_operator import LinearOperator
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from ..checks import check_instance, check_positive, check_whole_number
+from ..checks import check_instance, check_positive, check_whole_number, overridden
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
 from ..tensor_checks import check_cells
+
+GAUSSIAN_METHODS = ("forward", "marginal", "expected_log_prob", "log_marginal", "_shaped_noise_covar", "__call__")
 
 
 class AxisNoiseGaussianLikelihood(GaussianLikelihood):
@@ -172,3 +175,24 @@ def entry_noise(likelihood: Any, like: Tensor, rows: Any, cols: Any, weights: Te
     if isinstance(likelihood, AxisNoiseGaussianLikelihood):
         each = each * likelihood.factors(rows, cols).to(like)
     return each if weights is None else each / weights.to(like)
+
+
+def check_gaussian(likelihood: Any, user: str, *, axis_noise: bool = False) -> None:
+    """Refuse all but Gaussian noise of one variance, or of each row and column where the ``user`` honours that."""
+    if not isinstance(likelihood, GaussianLikelihood):
+        raise InputError(
+            f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
+            "(for known noise of each entry, give the data weights; for Bernoulli, Poisson and the like there is "
+            "mvgp.hyperparameters.learn_evidence)"
+        )
+    by_axis = axis_noise and isinstance(likelihood, AxisNoiseGaussianLikelihood)
+    base, more = (AxisNoiseGaussianLikelihood, ("factors", "noise_at")) if by_axis else (GaussianLikelihood, ())
+    changed = overridden(likelihood, base, *GAUSSIAN_METHODS, *more)
+    noise_model = type(likelihood.noise_covar)
+    if changed or noise_model is not HomoskedasticNoise:
+        reason = f"overrides {', '.join(changed)}" if changed else f"has the noise model {noise_model.__name__}"
+        raise InputError(
+            f"likelihood: {user} uses one noise variance, likelihood.noise, and nothing else of a GaussianLikelihood; "
+            f"{type(likelihood).__name__} {reason}, which would be ignored. Override the property noise, or give the "
+            "data weights for noise that differs between entries"
+        )

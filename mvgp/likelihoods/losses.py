@@ -3,13 +3,17 @@ r"""Losses: functions of psi (less the prior mean) at the observed pairs, which 
 Every loss here is :math:`f(\psi) = \tfrac12 \sum_t w_t (\psi_t - r_t(\psi))^2 + \text{extra}`: a squared distance to
 targets that may themselves depend on :math:`\psi`, because something (a bias, a ranking) has been optimised out. By the
 envelope theorem its gradient is :math:`\theta = w (\psi - r(\psi))`, and :math:`w`-Lipschitz.
+
+A loss of one's own inherits :class:`Loss`, says how curved it is, and returns a :class:`ConvexValue`: value and
+gradient are enough for a certificate. Its conjugate :math:`f^*` is convex along the ray through the gradient theta. It
+is :math:`\langle\theta, \psi\rangle - f(\psi)` at theta and :math:`-\inf f` at 0, so the chord between them is a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from gpytorch.likelihoods import (
@@ -20,8 +24,8 @@ from gpytorch.likelihoods import (
     SoftmaxLikelihood,
     _GaussianLikelihoodBase,
 )
-from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from torch import Tensor
+from typing_extensions import override
 
 from ..checks import check_callable, check_not_negative, check_positive
 from ..data.observed import ObservedMatrix
@@ -30,18 +34,110 @@ from ..errors import InputError
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..priors.means import MatrixMean, ZeroMean
 from ..tensor_checks import check_float_tensor, check_positions, check_shape, refuse_where
-from .axis_noise import AxisNoiseGaussianLikelihood
 from .lists import check_targets
-from .loss import Loss as Loss
-from .loss import LossValue as LossValue
-from .loss import check_psi
-from .loss import long_dot as long_dot
 
+PIECE = 1 << 16  # entries summed at a time
 CHUNK_CELLS = 1 << 20  # cells of whole lists worked on at a time
-GAUSSIAN_METHODS = ("forward", "marginal", "expected_log_prob", "log_marginal", "_shaped_noise_covar", "__call__")
 
 Data = ObservedMatrix | PositiveUnlabelled
 Retargeting = Callable[[Tensor], Tensor]  # psi (T,) -> r (T,)
+
+
+def check_psi(psi: Tensor, length: int | None, name: str = "psi") -> Tensor:
+    """(T,) finite numbers at the observed pairs."""
+    return check_float_tensor(psi, name, (length,), finite=True)
+
+
+def long_dot(a: Tensor, b: Tensor) -> float:
+    """<a, b> in double precision, in pieces that stay in cache."""
+    return sum(float(x.double() @ y.double()) for x, y in zip(a.split(PIECE), b.split(PIECE), strict=True))
+
+
+@dataclass(frozen=True)
+class LossValue:
+    """A loss at one psi; the conjugate is quadratic along the ray through theta, as that of a squared distance.
+
+    :param value: f(psi).
+    :param gradient: (T,) theta.
+    :param linear: <theta, r(psi)>, the part of f*(c theta) that is linear in c.
+    :param quadratic: twice the part that is quadratic in c: sum theta^2 / w, and what a penalised bias adds.
+    """
+
+    value: float
+    gradient: Tensor
+    linear: float = float("nan")
+    quadratic: float = float("nan")
+
+    def conjugate(self, scale: float) -> float:
+        """f*(scale theta), for scale in [0, 1]; at least that where it is not known exactly."""
+        return scale**2 / 2 * self.quadratic + scale * self.linear
+
+    def conjugate_bound(self, scale: float) -> float:
+        """At least f*(scale theta), and cheap: what the best scale is searched with."""
+        return self.conjugate(scale)
+
+
+@dataclass(frozen=True)
+class ConvexValue(LossValue):
+    """Any convex loss at one psi.
+
+    :param value: f(psi).
+    :param gradient: (T,) theta.
+    :param psi: (T,).
+    :param lowest: a number that f is never below; minus infinity if there is none.
+    :param exact: f*, a function of (T,) numbers, if it is known: the certificate is sharper by it.
+    """
+
+    psi: Tensor | None = None
+    lowest: float = 0.0
+    exact: Callable[[Tensor], float] | None = None
+
+    @override
+    def conjugate(self, scale: float) -> float:
+        """f*(scale theta) if f* is known, or the bound."""
+        if scale == 1.0 or self.exact is None:
+            return self.conjugate_bound(scale)
+        return self.exact(scale * self.gradient)
+
+    @override
+    def conjugate_bound(self, scale: float) -> float:
+        """The chord between f* at 0 and at theta."""
+        assert self.psi is not None
+        at_theta = long_dot(self.gradient, self.psi) - self.value
+        return at_theta if scale == 1.0 else scale * at_theta - (1 - scale) * self.lowest
+
+
+class Loss(Protocol):
+    r"""A convex differentiable function of psi at the T observed pairs.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import ConvexValue, Loss
+        >>> class HuberLoss(Loss):
+        ...     curvature = 1.0
+        ...     def __init__(self, targets):
+        ...         self.targets = targets
+        ...     def __call__(self, psi):
+        ...         off = psi - self.targets
+        ...         value = torch.where(off.abs() < 1, off.square() / 2, off.abs() - 0.5).sum()
+        ...         return ConvexValue(float(value), off.clamp(-1, 1), psi=psi)
+        >>> HuberLoss(torch.zeros(2))(torch.tensor([0.5, 3.0])).value
+        2.625
+
+    """
+
+    @property
+    def curvature(self) -> float:
+        """Lipschitz constant of the gradient: the largest second derivative along any direction of length 1."""
+        ...
+
+    def quadratic_bound(self, step: Tensor) -> float:
+        """A bound on the second derivative along ``step`` (T,), times its squared length: sum of w step^2."""
+        return self.curvature * long_dot(step, step)
+
+    def __call__(self, psi: Tensor) -> LossValue:
+        """Value, gradient and conjugate at ``psi`` (T,)."""
+        ...
 
 
 class WeightedLoss:
@@ -271,67 +367,6 @@ class WholeListSquaredLoss(WholeListLoss):
         return self._value(square, gradient, float(off.sum()))
 
 
-class WholeListRetargetedLoss(WholeListLoss):
-    """Equation (9) over whole lists for any target set, by its own projection, some rows at a time.
-
-    The lists are spelled out for that, with a label, a task and a weight for each cell. They are kept up to
-    ``keep_cells`` cells, and made anew in every call beyond that.
-
-    :param num_cols: N.
-    :param num_cells: A N.
-    :param retargeting_of: from positive (C,) bool, task (C,) and weight (C,), or None where all are 1, the map
-        psi (C,) -> r (C,) of equation (8).
-    """
-
-    def __init__(
-        self,
-        positions: Tensor,
-        num_cols: int,
-        num_cells: int,
-        weight: float,
-        retargeting_of: Callable[[Tensor, Tensor, Tensor | None], Retargeting],
-        offset: Tensor | None = None,
-        keep_cells: int = 1 << 23,
-    ) -> None:
-        super().__init__(positions, weight, offset)
-        self.num_cols, self.num_cells, self.retargeting_of = num_cols, num_cells, retargeting_of
-        self._kept: dict[int, Retargeting] | None = {} if num_cells <= keep_cells else None
-
-    def _chunks(self) -> Iterator[tuple[slice, Tensor | None, Retargeting]]:
-        """Cells of some rows, their weights (C,), and their retargeting."""
-        device = self.positions.device
-        size = max(1, CHUNK_CELLS // self.num_cols) * self.num_cols
-        for first in range(0, self.num_cells, size):
-            last = min(first + size, self.num_cells)
-            start, stop = torch.searchsorted(self.positions, torch.tensor([first, last], device=device)).tolist()
-            positive = torch.zeros(last - first, dtype=torch.bool, device=device)
-            positive[self.positions[start:stop] - first] = True
-            weight = None
-            if self.weight != 1:
-                weight = torch.ones(last - first, dtype=torch.float64, device=device)
-                weight[~positive] = self.weight  # torch.where of two numbers would round it to single precision
-            retarget = self._kept.get(first) if self._kept is not None else None
-            if retarget is None:
-                task = torch.arange(first, last, device=device) // self.num_cols
-                retarget = self.retargeting_of(positive, task, weight)
-                if self._kept is not None:
-                    self._kept[first] = retarget
-            yield slice(first, last), weight, retarget
-
-    def __call__(self, psi: Tensor) -> LossValue:
-        """At ``psi`` (T,)."""
-        gradient = torch.empty_like(psi)
-        square, linear = 0.0, 0.0
-        for cells, weight, retarget in self._chunks():
-            part = psi[cells] if self.offset is None else psi[cells] + self.offset[cells]
-            target = check_targets(retarget(part.detach()), part)
-            off = part - target
-            gradient[cells] = pull = off if weight is None else weight.to(off) * off
-            square += long_dot(pull, off)
-            linear += long_dot(pull, target)
-        return self._value(square, gradient, linear)
-
-
 # The loss of a likelihood -----------------------------------------------------------------------
 
 
@@ -378,21 +413,6 @@ def whole_list_offset(data: PositiveUnlabelled, mean: MatrixMean) -> Tensor | No
     return block.expand(len(chosen), len(cols)).reshape(-1).contiguous()
 
 
-def overridden(instance: Any, base: type, *names: str) -> list[str]:
-    """Those of the methods ``names`` that ``instance`` does not take from ``base``, in the order of the names."""
-    own = vars(instance) if hasattr(instance, "__dict__") else {}
-    return [name for name in names if name in own or getattr(type(instance), name, None) is not getattr(base, name)]
-
-
-def most_derived(instance: Any, *names: str) -> str:
-    """The attribute among ``names`` that is defined furthest down among the classes; the first of equals."""
-    own = vars(instance) if hasattr(instance, "__dict__") else {}
-    for members in (own, *(vars(cls) for cls in type(instance).__mro__)):
-        if found := [name for name in names if name in members]:
-            return found[0]
-    return names[0]
-
-
 def is_pointwise(likelihood: Any) -> bool:
     """Whether :mod:`mvgp.likelihoods.pointwise` serves it: a gpytorch likelihood of one latent value, not Gaussian."""
     others = (_GaussianLikelihoodBase, SoftmaxLikelihood, LikelihoodList)
@@ -401,24 +421,3 @@ def is_pointwise(likelihood: Any) -> bool:
         and not isinstance(likelihood, others)
         and not hasattr(likelihood, "data_loss")
     )
-
-
-def check_gaussian(likelihood: Any, user: str, *, axis_noise: bool = False) -> None:
-    """Refuse all but Gaussian noise of one variance, or of each row and column where the ``user`` honours that."""
-    if not isinstance(likelihood, GaussianLikelihood):
-        raise InputError(
-            f"likelihood: expected gpytorch's GaussianLikelihood, got {type(likelihood).__name__} "
-            "(for known noise of each entry, give the data weights; for Bernoulli, Poisson and the like there is "
-            "mvgp.hyperparameters.learn_evidence)"
-        )
-    by_axis = axis_noise and isinstance(likelihood, AxisNoiseGaussianLikelihood)
-    base, more = (AxisNoiseGaussianLikelihood, ("factors", "noise_at")) if by_axis else (GaussianLikelihood, ())
-    changed = overridden(likelihood, base, *GAUSSIAN_METHODS, *more)
-    noise_model = type(likelihood.noise_covar)
-    if changed or noise_model is not HomoskedasticNoise:
-        reason = f"overrides {', '.join(changed)}" if changed else f"has the noise model {noise_model.__name__}"
-        raise InputError(
-            f"likelihood: {user} uses one noise variance, likelihood.noise, and nothing else of a GaussianLikelihood; "
-            f"{type(likelihood).__name__} {reason}, which would be ignored. Override the property noise, or give the "
-            "data weights for noise that differs between entries"
-        )

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Poisson
 from typing_extensions import override
 
-from ..checks import check_instance
+from ..checks import check_instance, most_derived, overridden
 from ..errors import InputError
 from ..tensor_checks import refuse_where
 from .densities import (
@@ -40,8 +40,7 @@ from .densities import (
     ProbitDensity,
     StudentDensity,
 )
-from .loss import ConvexValue, Loss, check_psi, long_dot
-from .losses import most_derived, overridden
+from .losses import ConvexValue, Loss, check_psi, long_dot
 
 CAP = 4.0  # by how much the curvature inside the interval may exceed that at the centre
 SAFETY = 1.2  # on a largest curvature that is read off a grid

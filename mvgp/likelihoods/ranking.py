@@ -16,7 +16,16 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.settings import num_likelihood_samples
 from torch import Tensor
 
-from ..checks import check_flag, check_instance, check_not_negative, check_positive, check_whole_number, refuse_gradient
+from ..checks import (
+    check_flag,
+    check_instance,
+    check_not_negative,
+    check_positive,
+    check_whole_number,
+    most_derived,
+    overridden,
+    refuse_gradient,
+)
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
@@ -30,14 +39,11 @@ from .losses import (
     Loss,
     RetargetedLoss,
     Retargeting,
-    WholeListRetargetedLoss,
-    most_derived,
     observed_parts,
-    overridden,
     whole_list_offset,
 )
 from .projections import GradedOrder, OrderCone, TargetSet
-from .thresholds import WholeListRankingLoss
+from .thresholds import WholeListRankingLoss, WholeListRetargetedLoss
 
 
 class _Loss(torch.autograd.Function):

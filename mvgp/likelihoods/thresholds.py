@@ -12,7 +12,7 @@ is exact up to rounding: there is no tolerance. :class:`ThresholdSearch` applies
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..tensor_checks import refuse_where
-from .lists import SEGMENT, RankingLists, Side, segments
-from .losses import CHUNK_CELLS, LossValue, WholeListLoss
+from .lists import SEGMENT, RankingLists, Side, check_targets, segments
+from .losses import CHUNK_CELLS, LossValue, Retargeting, WholeListLoss, long_dot
 
 PATIENCE = 4  # passes in which a bracket must have halved, or it is halved by force
 MAX_LENGTH_RATIO = 1.5  # of the longest to the shortest row of a padded group
@@ -359,3 +359,64 @@ class WholeListRankingLoss(WholeListLoss):
         low = torch.where(torch.isinf(low), largest, low)  # a list without a positive has nothing to say
         high = torch.maximum(low, largest)
         return bracketed_newton(evaluate, low, high, warm, block.dtype)
+
+
+class WholeListRetargetedLoss(WholeListLoss):
+    """Equation (9) over whole lists for any target set, by its own projection, some rows at a time.
+
+    The lists are spelled out for that, with a label, a task and a weight for each cell. They are kept up to
+    ``keep_cells`` cells, and made anew in every call beyond that.
+
+    :param num_cols: N.
+    :param num_cells: A N.
+    :param retargeting_of: from positive (C,) bool, task (C,) and weight (C,), or None where all are 1, the map
+        psi (C,) -> r (C,) of equation (8).
+    """
+
+    def __init__(
+        self,
+        positions: Tensor,
+        num_cols: int,
+        num_cells: int,
+        weight: float,
+        retargeting_of: Callable[[Tensor, Tensor, Tensor | None], Retargeting],
+        offset: Tensor | None = None,
+        keep_cells: int = 1 << 23,
+    ) -> None:
+        super().__init__(positions, weight, offset)
+        self.num_cols, self.num_cells, self.retargeting_of = num_cols, num_cells, retargeting_of
+        self._kept: dict[int, Retargeting] | None = {} if num_cells <= keep_cells else None
+
+    def _chunks(self) -> Iterator[tuple[slice, Tensor | None, Retargeting]]:
+        """Cells of some rows, their weights (C,), and their retargeting."""
+        device = self.positions.device
+        size = max(1, CHUNK_CELLS // self.num_cols) * self.num_cols
+        for first in range(0, self.num_cells, size):
+            last = min(first + size, self.num_cells)
+            start, stop = torch.searchsorted(self.positions, torch.tensor([first, last], device=device)).tolist()
+            positive = torch.zeros(last - first, dtype=torch.bool, device=device)
+            positive[self.positions[start:stop] - first] = True
+            weight = None
+            if self.weight != 1:
+                weight = torch.ones(last - first, dtype=torch.float64, device=device)
+                weight[~positive] = self.weight  # torch.where of two numbers would round it to single precision
+            retarget = self._kept.get(first) if self._kept is not None else None
+            if retarget is None:
+                task = torch.arange(first, last, device=device) // self.num_cols
+                retarget = self.retargeting_of(positive, task, weight)
+                if self._kept is not None:
+                    self._kept[first] = retarget
+            yield slice(first, last), weight, retarget
+
+    def __call__(self, psi: Tensor) -> LossValue:
+        """At ``psi`` (T,)."""
+        gradient = torch.empty_like(psi)
+        square, linear = 0.0, 0.0
+        for cells, weight, retarget in self._chunks():
+            part = psi[cells] if self.offset is None else psi[cells] + self.offset[cells]
+            target = check_targets(retarget(part.detach()), part)
+            off = part - target
+            gradient[cells] = pull = off if weight is None else weight.to(off) * off
+            square += long_dot(pull, off)
+            linear += long_dot(pull, target)
+        return self._value(square, gradient, linear)

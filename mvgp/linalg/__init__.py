@@ -1,8 +1,7 @@
 """Lazy linear algebra: operators, roots and solvers, without a notion of priors or data."""
 
 from .conjugate_gradients import SolveReport
-from .kronecker import KroneckerLinearOperator
-from .pair_operator import PairLinearOperator
+from .pair_operator import KroneckerLinearOperator, PairLinearOperator
 from .pairs import PairIndex
 from .spectra import root
 

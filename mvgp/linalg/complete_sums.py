@@ -22,14 +22,11 @@ from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
 from torch import Tensor
 
 from . import chebyshev, cost
-from .chebyshev import ChebyshevLinearOperator
-from .complete_rows import CompleteRowsSystem, columns_product, inverse_series
+from .chebyshev import ChebyshevLinearOperator, TwoSidedSeries, sum_inverse_series
+from .complete_rows import CompleteRowsSystem, MainEffects, columns_product, inverse_series
 from .conjugate_gradients import Solution, SolveReport, conjugate_gradients
-from .main_effects import MainEffects
-from .pair_operator import Terms
-from .spectra import SpectralLinearOperator, block, diagonal_at, spectral_bounds
+from .spectra import SpectralLinearOperator, Terms, block, diagonal_at, spectral_bounds
 from .sums import shared_basis, shared_source
-from .two_sided import TwoSidedSeries, sum_inverse_series
 
 FLAT_CONDITION = 300.0  # condition number up to which the diagonal is preconditioner enough
 ROUNDS = 5  # times that conjugate gradients begin anew from the true residual

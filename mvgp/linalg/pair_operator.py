@@ -25,27 +25,18 @@ from typing import Any, Literal
 
 import torch
 from linear_operator import LinearOperator, to_linear_operator
-from linear_operator.operators import DenseLinearOperator
+from linear_operator.operators import KroneckerProductLinearOperator, SumLinearOperator
 from torch import Tensor
 
 from ..checks import check_instance
 from ..errors import InputError
-from ..tensor_checks import check_operator, check_right, check_samples
+from ..tensor_checks import check_float_tensor, check_operator, check_right, check_samples
 from . import cost
-from .pairs import BLOCK, PairIndex
-from .spectra import SpectralLinearOperator, block, diagonal_at, product_seconds, root
+from .pairs import BLOCK, PairIndex, SymmetricLinearOperator
+from .spectra import Factor, block, diagonal_at, root
 
-Operators = tuple[LinearOperator, LinearOperator]  # K_M (M, M) and K_N (N, N)
-Terms = tuple[Operators, ...]  # of a sum of Kronecker terms
 First = Literal["dense", "lazy", "sparse"]
 Second = Literal["dense", "lazy", "sampled"]
-
-
-def as_terms(ops: Operators | Terms) -> Terms:
-    """One pair (K_M, K_N) for each term, from such a tuple or from a single pair."""
-    if isinstance(ops[0], LinearOperator):
-        return (ops,)  # type: ignore[return-value]
-    return ops
 
 
 class PairLinearOperator(LinearOperator):
@@ -263,72 +254,6 @@ class Plan:
     second: Second = "dense"
 
 
-class Factor:
-    """The block of ``op`` (R, C) at ``out`` (A,) x ``into`` (B,), applied densely or lazily."""
-
-    def __init__(self, op: LinearOperator, out: Tensor, into: Tensor) -> None:
-        self.out_size, self.into_size = len(out), len(into)
-        self._symmetric = out is into  # factors are covariances
-        if isinstance(op, SpectralLinearOperator) and out is into and len(out) < op.shape[-1]:
-            op = SpectralLinearOperator(op.spectrum, op.vectors[out])
-            self._out: Tensor | None = None
-            self._into: Tensor | None = None
-        else:
-            self._out = None if len(out) == op.shape[-2] else out
-            self._into = None if len(into) == op.shape[-1] else into
-        self.op, self._rows, self._cols = op, out, into
-
-    @cached_property
-    def dense(self) -> Tensor:
-        """(A, B), kept once computed."""
-        if self._out is None and self._into is None:
-            return self.op.to_dense()
-        return block(self.op, self._rows, self._cols)
-
-    @cached_property
-    def dense_t(self) -> Tensor:
-        """(B, A): its transpose, row-major; the block itself when that is symmetric."""
-        return self.dense if self._symmetric and not self.dense.requires_grad else self.dense.mT.contiguous()
-
-    @property
-    def dense_fits(self) -> bool:
-        """Whether the dense block stays within the memory meant for one operator."""
-        return self.out_size * self.into_size * self.op.dtype.itemsize <= cost.MEMORY
-
-    @property
-    def setup_seconds(self) -> float:
-        """Estimated time to compute the dense block."""
-        if "dense" in self.__dict__:
-            return 0.0
-        if isinstance(self.op, DenseLinearOperator):
-            return self.out_size * self.into_size / cost.MOVE
-        return product_seconds(self.op, min(self.out_size, self.into_size))
-
-    def dense_seconds(self, columns: int) -> float:
-        """Estimated time of a product by the dense block, its set-up spread over many products."""
-        if not self.dense_fits:
-            return float("inf")
-        rate = cost.GEMM if columns > 8 else cost.GEMV
-        return self.out_size * self.into_size * columns / rate + self.setup_seconds / cost.REUSE
-
-    def lazy_seconds(self, columns: int) -> float:
-        """Estimated time of a product by the operator itself."""
-        if isinstance(self.op, DenseLinearOperator):
-            return float("inf")
-        return product_seconds(self.op, columns)
-
-    def apply(self, rhs: Tensor, lazily: bool) -> Tensor:
-        """(A, C): the block times ``rhs`` (B, C)."""
-        if not lazily:
-            return self.dense @ rhs
-        if self._into is not None:
-            padded = rhs.new_zeros(self.op.shape[-1], rhs.shape[1])
-            padded[self._into] = rhs
-            rhs = padded
-        out = self.op._matmul(rhs)
-        return out if self._out is None else out[self._out]
-
-
 def _first_stage(inner: Factor, right: PairIndex, rhs: Tensor, how: First) -> Tensor:
     """(C, M2', N1'): V K_N^T for each right-hand side."""
     height = right.active_shape[0]
@@ -388,3 +313,113 @@ def _pad(grids: Tensor, active: Tensor, size: int) -> Tensor:
     out = flat.new_zeros(size, flat.shape[1])
     out[active] = flat
     return out
+
+
+# Whole grids -----------------------------------------------------------------------------------
+
+
+class KroneckerLinearOperator(KroneckerProductLinearOperator):
+    r""":math:`K_M \otimes K_N` that stays a Kronecker product under scaling.
+
+    The stock operator turns into a generic one when multiplied by a number, clamps small eigenvalues in its log
+    determinant, and samples by Lanczos on large grids; this one does not, and samples through roots of its factors.
+    """
+
+    def __init__(self, *linear_ops: Tensor | LinearOperator) -> None:
+        checked = [check_operator(op, f"linear_ops[{at}]") for at, op in enumerate(linear_ops)]
+        for at, op in enumerate(checked):
+            if op.dtype != checked[0].dtype:
+                raise InputError(f"linear_ops[{at}]: expected {checked[0].dtype} as in the first, got {op.dtype}")
+        super().__init__(*checked)
+
+    def _mul_constant(self, other: Any) -> LinearOperator:
+        first, *rest = self.linear_ops
+        return KroneckerLinearOperator(first * other, *rest)
+
+    def _transpose_nonbatch(self) -> KroneckerLinearOperator:
+        return KroneckerLinearOperator(*[op.mT for op in self.linear_ops])
+
+    def _logdet(self) -> Tensor:
+        spectra = [torch.linalg.eigvalsh(op.to_dense()) for op in self.linear_ops]
+        size = self.shape[-1]
+        # ln |A (x) B| = n_B ln|A| + n_A ln|B|; a singular factor gives -inf, as it should
+        return sum(s.clamp_min(0).log().sum(-1) * (size // s.shape[-1]) for s in spectra)
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """(num_samples, M N) exact samples: G_M E G_N^T for a standard normal matrix E."""
+        factor = root(self)
+        count = check_samples(num_samples, factor.shape[-1])
+        noise = torch.randn(factor.shape[-1], count, dtype=self.dtype, device=self.device)
+        return factor._matmul(noise).mT
+
+
+class SpectralKroneckerLinearOperator(SymmetricLinearOperator):
+    r""":math:`(U \otimes V) \operatorname{diag}(\operatorname{vec} s) (U \otimes V)^T`: U (M, R), V (N, S), s (R, S).
+
+    Any function of a Kronecker product of two covariances with known eigenpairs has this form.
+
+    :param spectrum: (..., R, S).
+    :param row_vectors: (M, R).
+    :param col_vectors: (N, S).
+    """
+
+    def __init__(self, spectrum: Tensor, row_vectors: Tensor, col_vectors: Tensor) -> None:
+        check_float_tensor(row_vectors, "row_vectors", (None, None), half=True)
+        check_float_tensor(col_vectors, "col_vectors", (None, None), like=row_vectors, half=True)
+        check_operator(spectrum, "spectrum")
+        if tuple(spectrum.shape[-2:]) != (row_vectors.shape[1], col_vectors.shape[1]):
+            shape = (row_vectors.shape[1], col_vectors.shape[1])
+            raise InputError(f"spectrum: expected shape {shape} as in the vectors, got {tuple(spectrum.shape)}")
+        super().__init__(spectrum, row_vectors=row_vectors, col_vectors=col_vectors)
+        self.spectrum, self.row_vectors, self.col_vectors = spectrum, row_vectors, col_vectors
+
+    def _size(self) -> torch.Size:
+        count = self.row_vectors.shape[0] * self.col_vectors.shape[0]
+        return torch.Size((*self.spectrum.shape[:-2], count, count))
+
+    def _to_spectrum(self, dense: Tensor) -> Tensor:
+        """(..., M N, C) to its coordinates (..., C, R, S)."""
+        grid = dense.mT.unflatten(-1, (self.row_vectors.shape[0], self.col_vectors.shape[0]))
+        return self.row_vectors.mT @ grid @ self.col_vectors
+
+    def _times(self, rhs: Tensor) -> Tensor:
+        inner = self.spectrum.unsqueeze(-3) * self._to_spectrum(rhs)  # (..., C, R, S)
+        return (self.row_vectors @ inner @ self.col_vectors.mT).flatten(-2).mT
+
+    def _diagonal(self) -> Tensor:
+        return (self.row_vectors.square() @ self.spectrum @ self.col_vectors.square().mT).flatten(-2)
+
+    def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
+        width = self.col_vectors.shape[0]
+        spectrum = self.spectrum[batch_indices] if batch_indices else self.spectrum
+        rows = self.row_vectors[row_index // width] * self.row_vectors[col_index // width]  # (..., R)
+        cols = self.col_vectors[row_index % width] * self.col_vectors[col_index % width]  # (..., S)
+        return ((rows.unsqueeze(-2) @ spectrum).squeeze(-2) * cols).sum(-1)
+
+    def _expand_batch(self, batch_shape: Any) -> SpectralKroneckerLinearOperator:
+        spectrum = self.spectrum.expand(*batch_shape, *self.spectrum.shape[-2:])
+        return SpectralKroneckerLinearOperator(spectrum, self.row_vectors, self.col_vectors)
+
+    def _mul_constant(self, other: Any) -> LinearOperator:
+        factor = torch.as_tensor(other, dtype=self.dtype, device=self.device)
+        spectrum = self.spectrum * factor.unsqueeze(-1).unsqueeze(-1)
+        return SpectralKroneckerLinearOperator(spectrum, self.row_vectors, self.col_vectors)
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """(num_samples, M N) exact samples; the spectrum must not be negative."""
+        count = check_samples(num_samples, self.shape[-1])
+        noise = torch.randn(count, *self.spectrum.shape[-2:], dtype=self.dtype, device=self.device)
+        return (self.row_vectors @ (noise * self.spectrum.sqrt()) @ self.col_vectors.mT).flatten(-2)
+
+
+class CovarianceSumLinearOperator(SumLinearOperator):
+    """The covariance of a sum of independent terms, which samples each term by itself.
+
+    The stock operator samples through a root of the whole, dense or by Lanczos; here the samples of the terms, which
+    know their roots, are added up.
+    """
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """(num_samples, ..., N): as exact as those of the terms."""
+        samples: list[Tensor] = [term.zero_mean_mvn_samples(num_samples) for term in self.linear_ops]
+        return torch.stack(samples).sum(0)

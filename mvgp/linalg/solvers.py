@@ -12,9 +12,9 @@ from torch import Tensor
 from ..errors import InputError, NotPositiveSemidefiniteError
 from . import cost
 from .conjugate_gradients import Map, Solution, SolveReport, conjugate_gradients
-from .pair_operator import Factor, PairLinearOperator
+from .pair_operator import PairLinearOperator
 from .pairs import PairIndex
-from .spectra import SpectralLinearOperator, eigenpairs, product_seconds, spectral_bounds
+from .spectra import Factor, SpectralLinearOperator, eigenpairs, product_seconds, spectral_bounds
 
 Method = Literal["auto", "cholesky", "spectral", "cg"]
 Eigenpairs = tuple[Tensor, Tensor]  # values (R,) and vectors (N, R)

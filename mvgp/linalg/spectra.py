@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -25,6 +26,16 @@ from . import chebyshev, cost
 from .chebyshev import ChebyshevLinearOperator
 from .pairs import SymmetricLinearOperator
 from .stacked import GramLinearOperator, StackedLinearOperator
+
+Operators = tuple[LinearOperator, LinearOperator]  # K_M (M, M) and K_N (N, N)
+Terms = tuple[Operators, ...]  # of a sum of Kronecker terms
+
+
+def as_terms(ops: Operators | Terms) -> Terms:
+    """One pair (K_M, K_N) for each term, from such a tuple or from a single pair."""
+    if isinstance(ops[0], LinearOperator):
+        return (ops,)  # type: ignore[return-value]
+    return ops
 
 
 class SpectralLinearOperator(SymmetricLinearOperator):
@@ -262,3 +273,69 @@ def product_seconds(op: LinearOperator, columns: int) -> float:
     if isinstance(op, InterpolatedLinearOperator):
         return product_seconds(op.base_linear_op, columns) + 2 * (rows + cols) * columns / cost.MOVE
     return rows * cols * columns / (cost.GEMM if columns > 8 else cost.GEMV) + cost.CALL
+
+
+class Factor:
+    """The block of ``op`` (R, C) at ``out`` (A,) x ``into`` (B,), applied densely or lazily."""
+
+    def __init__(self, op: LinearOperator, out: Tensor, into: Tensor) -> None:
+        self.out_size, self.into_size = len(out), len(into)
+        self._symmetric = out is into  # factors are covariances
+        if isinstance(op, SpectralLinearOperator) and out is into and len(out) < op.shape[-1]:
+            op = SpectralLinearOperator(op.spectrum, op.vectors[out])
+            self._out: Tensor | None = None
+            self._into: Tensor | None = None
+        else:
+            self._out = None if len(out) == op.shape[-2] else out
+            self._into = None if len(into) == op.shape[-1] else into
+        self.op, self._rows, self._cols = op, out, into
+
+    @cached_property
+    def dense(self) -> Tensor:
+        """(A, B), kept once computed."""
+        if self._out is None and self._into is None:
+            return self.op.to_dense()
+        return block(self.op, self._rows, self._cols)
+
+    @cached_property
+    def dense_t(self) -> Tensor:
+        """(B, A): its transpose, row-major; the block itself when that is symmetric."""
+        return self.dense if self._symmetric and not self.dense.requires_grad else self.dense.mT.contiguous()
+
+    @property
+    def dense_fits(self) -> bool:
+        """Whether the dense block stays within the memory meant for one operator."""
+        return self.out_size * self.into_size * self.op.dtype.itemsize <= cost.MEMORY
+
+    @property
+    def setup_seconds(self) -> float:
+        """Estimated time to compute the dense block."""
+        if "dense" in self.__dict__:
+            return 0.0
+        if isinstance(self.op, DenseLinearOperator):
+            return self.out_size * self.into_size / cost.MOVE
+        return product_seconds(self.op, min(self.out_size, self.into_size))
+
+    def dense_seconds(self, columns: int) -> float:
+        """Estimated time of a product by the dense block, its set-up spread over many products."""
+        if not self.dense_fits:
+            return float("inf")
+        rate = cost.GEMM if columns > 8 else cost.GEMV
+        return self.out_size * self.into_size * columns / rate + self.setup_seconds / cost.REUSE
+
+    def lazy_seconds(self, columns: int) -> float:
+        """Estimated time of a product by the operator itself."""
+        if isinstance(self.op, DenseLinearOperator):
+            return float("inf")
+        return product_seconds(self.op, columns)
+
+    def apply(self, rhs: Tensor, lazily: bool) -> Tensor:
+        """(A, C): the block times ``rhs`` (B, C)."""
+        if not lazily:
+            return self.dense @ rhs
+        if self._into is not None:
+            padded = rhs.new_zeros(self.op.shape[-1], rhs.shape[1])
+            padded[self._into] = rhs
+            rhs = padded
+        out = self.op._matmul(rhs)
+        return out if self._out is None else out[self._out]

@@ -1,8 +1,7 @@
 """Solvers of the posterior mean: a loss on the observed pairs plus a penalty on singular values."""
 
 from .additive import AdditivePart, AdditiveSolution, solve_additive
-from .alternating import AlternatingSolution, solve_alternating
-from .factored import solve_dense, solve_hybrid
+from .factored import AlternatingSolution, solve_alternating, solve_dense, solve_hybrid
 from .low_rank import LowRank, MeanSolution
 from .problem import Certificate, MeanProblem, Penalty, SpectralElasticNet, TraceBall
 from .proximal import solve_proximal

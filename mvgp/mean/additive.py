@@ -8,7 +8,7 @@ of the loss, a step minimises the quadratic model
 .. math:: \langle \theta, \delta \rangle + \tfrac12 \|\delta\|_W^2 + \tfrac12 \alpha^T K_R \alpha + \sum_q h_q(B_q),
           \qquad \delta = \sum_q \Delta \psi_q + K_R \Delta\alpha
 
-over the ridge terms (:math:`\alpha`, :mod:`~mvgp.mean.ridge_terms`) exactly, whatever the spectrum of their kernels.
+over the ridge terms (:math:`\alpha`, :mod:`~mvgp.mean.ridge`) exactly, whatever the spectrum of their kernels.
 What it leaves for the terms with a trace norm has the curvature :math:`(W^{-1} + K_R)^{-1}`, which is bounded by a
 number for each, scaled on the way to the curvature met. So a ridge term that can stand in for another term does not
 slow the steps down; for the squared loss the ridge terms are optimal after every step.
@@ -37,7 +37,7 @@ from .problem import (
     check_solve,
     check_terms,
 )
-from .ridge_terms import DENSE_CELLS, RidgeTerms
+from .ridge import DENSE_CELLS, RidgeTerms
 from .spectrum_bound import EXACT_LIMIT
 from .traced_terms import traced_term
 

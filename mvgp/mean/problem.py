@@ -28,9 +28,8 @@ from ..checks import (
 )
 from ..errors import ConvergenceError, InputError
 from ..likelihoods.losses import Loss, LossValue, SinglePrecisionLoss
-from ..linalg.pair_operator import Factor
 from ..linalg.pairs import BLOCK, CompleteRows, Pattern, RowBlock
-from ..linalg.spectra import spectral_bounds
+from ..linalg.spectra import Factor, spectral_bounds
 from ..tensor_checks import check_float_tensor, check_list, check_operator
 
 SCALES = 65  # values of c that are tried; any of them gives a valid bound

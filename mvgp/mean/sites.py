@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConvergenceError
-from ..likelihoods.loss import long_dot
+from ..likelihoods.losses import long_dot
 from ..likelihoods.pointwise import PointwiseLoss
 from .problem import Certificate
 from .ridge import RidgeSolution

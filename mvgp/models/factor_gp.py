@@ -22,13 +22,12 @@ from ..posteriors.covariance import (
     condition,
     kernel_operators,
 )
-from ..posteriors.explain import known_links, low_rank_duals
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..posteriors.updates import Fit
 from ..priors.matrix_gp import MatrixGP
 from .pointwise import MAX_ROUNDS, spelled_out
-from .recipe import Recipe, constant_copy, remembered
+from .recipe import Recipe, constant_copy, known_links, low_rank_duals, remembered
 
 TOO_LONG = (
     f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "

@@ -19,14 +19,14 @@ from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
-from ..linalg.pair_operator import Terms
 from ..linalg.pairs import CompleteRows, cell_slots
 from ..linalg.solvers import CholeskySolver, Method, SpectralSolver
+from ..linalg.spectra import Terms
 from ..linalg.updates import UpdatedSolver
 from ..mean.problem import Certificate, MeanProblem, SpectralElasticNet, warn_or_raise
 from ..mean.ridge import RidgeSolution, kernel_product, solve_ridge
 from ..posteriors.covariance import ConditionalCovariance, PosteriorCovariance, condition, prior_terms, unscaled
-from ..posteriors.explain import Duals, known_links
+from ..posteriors.explain import Duals
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fantasies, Fit, moved_coefficients, updated_covariance
@@ -34,7 +34,7 @@ from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import check_cells, check_matrix
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit, own_covariance
-from .recipe import Recipe, moved_solution, remembered
+from .recipe import Recipe, known_links, moved_solution, remembered
 from .trace_gp import trace_posterior, trace_problem
 
 MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists

@@ -29,13 +29,13 @@ from ..linalg.pairs import PairIndex
 from ..mean.problem import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
 from ..posteriors.covariance import NoCovariance, kernel_operators
-from ..posteriors.explain import Duals, known_links
+from ..posteriors.explain import Duals
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fantasies, Fit, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
-from .recipe import remembered
+from .recipe import known_links, remembered
 
 SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (

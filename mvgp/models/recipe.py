@@ -16,12 +16,13 @@ from ..checks import check_instance, refuse_gradient, shown
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
-from ..likelihoods.losses import check_gaussian, is_pointwise
+from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood, check_gaussian
+from ..likelihoods.losses import Data, is_pointwise
 from ..likelihoods.ranking import RankingLikelihood
-from ..mean.low_rank import MeanSolution
-from ..mean.problem import Certificate, MeanProblem
+from ..mean.low_rank import LowRank, MeanSolution
+from ..mean.problem import Certificate, MeanProblem, Penalty, SpectralElasticNet, times
 from ..mean.ridge import RidgeSolution, kernel_product
+from ..posteriors.explain import Duals
 from ..posteriors.gaussian import GaussianPosterior, TracePosterior
 from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fantasies, moved_coefficients
@@ -156,3 +157,25 @@ def moved_solution(posterior: GaussianPosterior, problem: MeanProblem) -> MeanSo
         return None
     psi = solution.mean.psi(problem)
     return replace(solution, psi=psi, loss=problem.loss(psi))
+
+
+def known_links(data: Data) -> Tensor | None:
+    """(P,): which of the cells of whole lists are links; None for observed pairs, all of which are known."""
+    return data.positions if isinstance(data, PositiveUnlabelled) else None
+
+
+def low_rank_duals(
+    problem: MeanProblem, mean: LowRank, values: Tensor, penalty: Penalty, known: Tensor | None
+) -> Duals:
+    """What the observed pairs carry of a mean of low rank, equation (14).
+
+    :param values: (T,) minus the gradient of the loss at the mean.
+    """
+    if isinstance(penalty, SpectralElasticNet):
+        slopes = penalty.trace + penalty.ridge * mean.values
+    else:  # the ball's multiplier takes the place of l1: the gradient's singular values along the mean are equal to it
+        theta, _ = problem.sparse(values)
+        slopes = (mean.left_image * times(theta, mean.right_image)).sum(0).mean().expand(mean.rank)
+    factors = mean.left * mean.values, mean.right, mean.left_image * mean.values, mean.right_image
+    gains = torch.where(mean.values > 0, 1 / (mean.values * slopes), 0.0)
+    return Duals(problem.pattern, values, known, factors, gains)

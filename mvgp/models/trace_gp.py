@@ -46,7 +46,7 @@ from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.sites import newton_mean
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
-from ..posteriors.explain import Duals, known_links, low_rank_duals
+from ..posteriors.explain import Duals
 from ..posteriors.gaussian import GaussianPosterior, TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
 from ..posteriors.updates import Fit, updated_covariance
@@ -55,7 +55,7 @@ from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
 from ..tensor_checks import check_list
 from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
-from .recipe import Recipe, constant_copy, moved_solution, remembered
+from .recipe import Recipe, constant_copy, known_links, low_rank_duals, moved_solution, remembered
 from .trace_sum import SumProblem, TermPenalties, pointwise_sum, sum_posterior, sum_problem
 
 Solver = Literal["proximal", "dense", "hybrid"]

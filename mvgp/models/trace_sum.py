@@ -19,12 +19,13 @@ from ..mean.additive import AdditivePart, AdditiveSolution, solve_additive
 from ..mean.problem import MeanProblem, SpectralElasticNet, warn_or_raise
 from ..mean.spectrum_bound import largest_value
 from ..posteriors.covariance import PosteriorCovariance, condition, prior_terms
-from ..posteriors.explain import Duals, known_links, low_rank_duals
+from ..posteriors.explain import Duals
 from ..posteriors.gaussian import TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
 from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.sums import SumGP
 from .pointwise import PenalisedFit, PointwiseFit, own_covariance
+from .recipe import known_links, low_rank_duals
 
 BLIND = 1e-10  # share of the largest possible gradient below which a loss does not see a term
 

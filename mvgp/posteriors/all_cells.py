@@ -20,9 +20,8 @@ from tqdm import tqdm
 from ..checks import check_choice, check_flag, check_positive, check_seed, check_whole_number
 from ..errors import InputError
 from ..linalg import cost
-from ..linalg.pair_operator import Factor, Terms
 from ..linalg.pairs import PairIndex
-from ..linalg.spectra import columns, diagonal_at
+from ..linalg.spectra import Factor, Terms, columns, diagonal_at
 from ..linalg.sums import product_seconds
 from .covariance import ConditionalCovariance, PosteriorCovariance, unscaled
 from .query import Query

@@ -20,9 +20,8 @@ from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError, SizeError
 from ..linalg.cost import DEFAULT_LIMITS, Limits
-from ..linalg.pair_operator import Operators, Terms, as_terms
 from ..linalg.pairs import PairIndex
-from ..linalg.spectra import columns, diagonal_at
+from ..linalg.spectra import Operators, Terms, as_terms, columns, diagonal_at
 from ..linalg.sums import grid_covariance, sum_bounds
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP

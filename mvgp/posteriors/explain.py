@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
-from ..likelihoods.losses import Data, long_dot
+from ..likelihoods.losses import long_dot
 from ..linalg.pairs import CompleteRows, Pattern
-from ..mean.low_rank import LowRank
-from ..mean.problem import MeanProblem, Penalty, SpectralElasticNet, times
+from ..mean.problem import times
 from .query import Query
 
 if TYPE_CHECKING:
@@ -178,25 +176,3 @@ def _grouped(index: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
     sums = shares.new_zeros(len(distinct)).index_add(0, back, shares)
     order = sums.abs().argsort(descending=True, stable=True)
     return distinct[order], sums[order]
-
-
-def known_links(data: Data) -> Tensor | None:
-    """(P,): which of the cells of whole lists are links; None for observed pairs, all of which are known."""
-    return data.positions if isinstance(data, PositiveUnlabelled) else None
-
-
-def low_rank_duals(
-    problem: MeanProblem, mean: LowRank, values: Tensor, penalty: Penalty, known: Tensor | None
-) -> Duals:
-    """What the observed pairs carry of a mean of low rank, equation (14).
-
-    :param values: (T,) minus the gradient of the loss at the mean.
-    """
-    if isinstance(penalty, SpectralElasticNet):
-        slopes = penalty.trace + penalty.ridge * mean.values
-    else:  # the ball's multiplier takes the place of l1: the gradient's singular values along the mean are equal to it
-        theta, _ = problem.sparse(values)
-        slopes = (mean.left_image * times(theta, mean.right_image)).sum(0).mean().expand(mean.rank)
-    factors = mean.left * mean.values, mean.right, mean.left_image * mean.values, mean.right_image
-    gains = torch.where(mean.values > 0, 1 / (mean.values * slopes), 0.0)
-    return Duals(problem.pattern, values, known, factors, gains)

@@ -31,8 +31,8 @@ from .. import hooks
 from ..checks import check_between, check_generator, check_positive, gradient_of, without_gradient
 from ..errors import InputError
 from ..linalg.conjugate_gradients import SolveReport
-from ..linalg.pair_operator import Operators, Terms, as_terms
 from ..linalg.pairs import PairIndex
+from ..linalg.spectra import Operators, Terms, as_terms
 from ..mean.low_rank import LowRank, MeanSolution
 from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution

@@ -12,9 +12,9 @@ from linear_operator import LinearOperator
 from torch import Tensor
 
 from ..errors import InputError
-from ..linalg.pair_operator import PairLinearOperator, Terms
+from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
-from ..linalg.spectra import columns, diagonal_at, product_seconds, root
+from ..linalg.spectra import Terms, columns, diagonal_at, product_seconds, root
 from ..priors.matrix_gp import Axis, MatrixGP
 from ..tensor_checks import as_tensor, check_index
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ..checks import without_gradient
 from ..errors import InputError
-from ..linalg.kronecker import CovarianceSumLinearOperator
-from ..linalg.pair_operator import Operators, Terms
+from ..linalg.pair_operator import CovarianceSumLinearOperator
 from ..linalg.pairs import PairIndex
+from ..linalg.spectra import Operators, Terms
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..tensor_checks import check_index

@@ -30,12 +30,11 @@ from ..errors import ConvergenceError, InputError, SizeError
 from ..linalg import cost
 from ..linalg.conjugate_gradients import quadratic_form
 from ..linalg.cost import DEFAULT_LIMITS, Limits
-from ..linalg.kronecker import SpectralKroneckerLinearOperator
-from ..linalg.pair_operator import Operators, Terms, as_terms
+from ..linalg.pair_operator import SpectralKroneckerLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.solvers import CholeskySolver, Method, Solver, SpectralSolver, make_solver
-from ..linalg.sum_solvers import make_sum_solver
-from ..linalg.sums import pair_covariance, product_seconds, shared_source, sum_bounds
+from ..linalg.spectra import Operators, Terms, as_terms
+from ..linalg.sums import make_sum_solver, pair_covariance, product_seconds, shared_source, sum_bounds
 from ..linalg.updates import UpdatedSolver
 from .query import Query
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from ..checks import FLOATS, check_dtype, check_generator, refuse_gradient
 from ..errors import InputError
-from ..linalg.kronecker import KroneckerLinearOperator
-from ..linalg.pair_operator import PairLinearOperator
+from ..linalg.pair_operator import KroneckerLinearOperator, PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.spectra import root
 from ..tensor_checks import as_tensor, check_cells, refuse_where

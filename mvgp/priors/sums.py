@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ..checks import check_generator, check_instance, refuse_gradient
 from ..errors import InputError
-from ..linalg.kronecker import CovarianceSumLinearOperator
-from ..linalg.pair_operator import PairLinearOperator
+from ..linalg.pair_operator import CovarianceSumLinearOperator, PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..tensor_checks import check_cells, check_shape
 from .matrix_gp import MatrixGP, given_name

@@ -24,8 +24,8 @@ from gpytorch.likelihoods import (
 from torch import Tensor
 
 from ..likelihoods.pointwise import LogisticLikelihood, LogPoissonLikelihood
-from ..linalg.pair_operator import Terms
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern, cell_slots
+from ..linalg.spectra import Terms
 from ..mean.low_rank import LowRank
 from ..posteriors.covariance import unscaled
 from ..posteriors.explain import Duals

@@ -17,10 +17,9 @@ from ..checks import check_flag, check_instance, check_path
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError, StorageError
 from ..linalg.conjugate_gradients import SolveReport
-from ..linalg.pair_operator import Terms
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.solvers import Method
-from ..linalg.spectra import root
+from ..linalg.spectra import Terms, root
 from ..mean.low_rank import LowRank
 from ..mean.problem import Certificate, SpectralElasticNet, TraceBall
 from ..posteriors.covariance import ConditionalCovariance, NoCovariance, ScaledCovariance, WholeListCovariance

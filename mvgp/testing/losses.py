@@ -7,7 +7,7 @@ import unittest
 import torch
 from torch import Tensor
 
-from ..likelihoods.loss import Loss
+from ..likelihoods.losses import Loss
 from .contract import Contract, slopes
 
 SCALES = (0.0, 0.25, 0.5, 0.9, 1.0)

@@ -10,7 +10,7 @@ from linear_operator import to_linear_operator
 from mvgp.likelihoods import BipartiteRankingLikelihood, OrderCone, OrderedSimplex, RetargetedLoss, SquaredLoss
 from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, solve_proximal
-from mvgp.mean.alternating import solve_alternating
+from mvgp.mean.factored import solve_alternating
 from tests import randomness
 from tests.mean.rankings import fixed_ranking, rate_limit, watch_means
 

@@ -12,8 +12,7 @@ from scipy import sparse
 from mvgp.kernels import Graph
 from mvgp.linalg import KroneckerLinearOperator, PairIndex, PairLinearOperator, chebyshev
 from mvgp.linalg.chebyshev import ChebyshevLinearOperator
-from mvgp.linalg.kronecker import SpectralKroneckerLinearOperator
-from mvgp.linalg.pair_operator import PairProduct, Plan
+from mvgp.linalg.pair_operator import PairProduct, Plan, SpectralKroneckerLinearOperator
 from mvgp.linalg.spectra import SpectralLinearOperator
 from mvgp.linalg.stacked import Features, GramLinearOperator, StackedLinearOperator
 from tests import randomness

@@ -11,9 +11,8 @@ from mvgp.kernels import PrecomputedKernel
 from mvgp.linalg import PairIndex, PairLinearOperator, SolveReport
 from mvgp.linalg.conjugate_gradients import Solution, conjugate_gradients
 from mvgp.linalg.cost import Limits
-from mvgp.linalg.pair_operator import Factor
 from mvgp.linalg.solvers import CholeskySolver, WoodburyPreconditioner, leading_eigenpairs, make_solver
-from mvgp.linalg.spectra import SpectralLinearOperator, eigenpairs, spectral_bounds
+from mvgp.linalg.spectra import Factor, SpectralLinearOperator, eigenpairs, spectral_bounds
 from tests import randomness
 
 

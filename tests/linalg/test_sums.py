@@ -16,14 +16,14 @@ from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel
 from mvgp.linalg import complete_sums
 from mvgp.linalg.complete_sums import RowsSumSystem, SharedRowsSystem, make_rows_system
 from mvgp.linalg.cost import Limits
-from mvgp.linalg.kronecker import CovarianceSumLinearOperator
-from mvgp.linalg.pair_operator import PairLinearOperator, as_terms
+from mvgp.linalg.pair_operator import CovarianceSumLinearOperator, PairLinearOperator
 from mvgp.linalg.pairs import PairIndex
-from mvgp.linalg.spectra import SpectralLinearOperator, spectral_bounds
+from mvgp.linalg.spectra import SpectralLinearOperator, as_terms, spectral_bounds
 from mvgp.linalg.stacked import Features, GramLinearOperator
-from mvgp.linalg.sum_solvers import StackedPreconditioner, make_sum_solver
 from mvgp.linalg.sums import (
+    StackedPreconditioner,
     grid_covariance,
+    make_sum_solver,
     pair_covariance,
     pair_terms,
     shared_basis,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mvgp.kernels import DiffusionKernel, Graph, RegularizedLaplacianKernel
-from mvgp.linalg.two_sided import inverse_series
+from mvgp.linalg.chebyshev import inverse_series
 from tests import randomness
 
 

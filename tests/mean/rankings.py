@@ -5,7 +5,7 @@ from linear_operator import to_linear_operator
 
 from mvgp.likelihoods import SquaredLoss
 from mvgp.linalg.pairs import Pattern
-from mvgp.mean import MeanProblem, alternating
+from mvgp.mean import MeanProblem, factored
 
 SHAPE = 5, 8
 
@@ -21,7 +21,7 @@ def fixed_ranking():
 
 def watch_means(monkeypatch):
     """A list that gets the duality gap of every mean that Algorithm 1 solves for."""
-    gaps, real = [], alternating.solve_proximal
+    gaps, real = [], factored.solve_proximal
 
     def solve(*problem, max_iterations, **options):
         found = real(*problem, max_iterations=max_iterations, **options)
@@ -29,7 +29,7 @@ def watch_means(monkeypatch):
             gaps.append(found.certificate.gap)
         return found
 
-    monkeypatch.setattr(alternating, "solve_proximal", solve)
+    monkeypatch.setattr(factored, "solve_proximal", solve)
     return gaps
 
 

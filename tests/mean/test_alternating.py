@@ -11,7 +11,7 @@ from mvgp.errors import InputError
 from mvgp.likelihoods import OrderCone, OrderedSimplex, RankingLists, RetargetedLoss, SquaredLoss
 from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, solve_proximal
-from mvgp.mean.alternating import solve_alternating
+from mvgp.mean.factored import solve_alternating
 from tests import randomness
 from tests.likelihoods.instances import pairs_in_order
 from tests.mean.rankings import SHAPE, fixed_ranking, rate_limit, watch_means

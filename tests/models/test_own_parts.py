@@ -17,8 +17,7 @@ from mvgp.likelihoods import (
     RankingLikelihood,
     RankingLists,
 )
-from mvgp.likelihoods.losses import WholeListRetargetedLoss
-from mvgp.likelihoods.thresholds import WholeListRankingLoss
+from mvgp.likelihoods.thresholds import WholeListRankingLoss, WholeListRetargetedLoss
 from mvgp.priors import ZeroMean
 from tests import randomness
 from tests.oracles import assert_same_optimum, certified_distance

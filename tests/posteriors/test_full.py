@@ -15,7 +15,7 @@ from linear_operator.operators import LinearOperator
 import mvgp
 from mvgp.errors import ConvergenceError, InputError
 from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, PrecomputedKernel, RegularizedLaplacianKernel
-from mvgp.linalg.kronecker import SpectralKroneckerLinearOperator
+from mvgp.linalg.pair_operator import SpectralKroneckerLinearOperator
 from mvgp.posteriors.covariance import PosteriorCovarianceLinearOperator
 from mvgp.priors import ConstantMean, RowBiasMean
 from tests import randomness

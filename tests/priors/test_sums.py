@@ -13,7 +13,7 @@ import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import ConstantKernel, DiffusionKernel, Graph
 from mvgp.linalg import KroneckerLinearOperator, PairIndex, PairLinearOperator
-from mvgp.linalg.kronecker import CovarianceSumLinearOperator
+from mvgp.linalg.pair_operator import CovarianceSumLinearOperator
 from mvgp.priors import ConstantMean, MatrixMean, PopularityMean, RowBiasMean, SumGP, SumMean, ZeroMean
 from tests import randomness
 from tests.linalg.test_operators import OperatorTestCase, covariance
