@@ -69,8 +69,8 @@ def choose_kernels(
         >>> links = mvgp.PositiveUnlabelled([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3], shape=(4, 4))
         >>> model = mvgp.TraceGP(mvgp.MatrixGP(*kernels), BipartiteRankingLikelihood())
         >>> path = {"trace_shares": [0.8], "strengths": [0.5, 0.1], "metric": "AUC", "progress": False}
-        >>> found = choose_kernels(model, links, {"row_axis.kernel.time": [0.5, 2.0]}, sweeps=1, **path)
-        >>> len(found.candidates), found.refit(links).shape
+        >>> outcome = choose_kernels(model, links, {"row_axis.kernel.time": [0.5, 2.0]}, sweeps=1, **path)
+        >>> len(outcome.candidates), outcome.refit(links).shape
         (3, (4, 4))
 
     """
@@ -82,22 +82,22 @@ def choose_kernels(
     if resume is not None:
         check_instance(resume, "resume", KernelChoice, "a KernelChoice")
         earlier = [candidate for candidate in (*resume.candidates, resume.unfinished) if candidate is not None]
-    found = KernelChoice(())
+    outcome = KernelChoice(())
 
     def judge(parameters: Parameters) -> bool:
         """Try one; whether the search goes there."""
-        nonlocal found
+        nonlocal outcome
         recipe = with_parameters(model, parameters, keep_variance=keep_variance)
         before = next((one.choice for one in earlier if one.parameters == parameters), None)
         try:
             choice = choose(recipe, data, progress=False, resume=before, **options)
         except ChoiceInterrupted as stopped:
             cut = KernelCandidate(parameters, stopped.partial, math.nan, math.nan, taken=False)
-            raise KernelChoiceInterrupted(KernelChoice(found.candidates, cut)) from None
-        more, error = gain(choice, found.best.choice) if found.candidates else (math.nan, math.nan)
-        taken = not found.candidates or more > (0.0 if math.isnan(error) else errors * error)
-        found = KernelChoice((*found.candidates, KernelCandidate(parameters, choice, more, error, taken)))
-        bar.set_postfix_str(repr(found)[:80], refresh=False)
+            raise KernelChoiceInterrupted(KernelChoice(outcome.candidates, cut)) from None
+        more, error = gain(choice, outcome.best.choice) if outcome.candidates else (math.nan, math.nan)
+        taken = not outcome.candidates or more > (0.0 if math.isnan(error) else errors * error)
+        outcome = KernelChoice((*outcome.candidates, KernelCandidate(parameters, choice, more, error, taken)))
+        bar.set_postfix_str(repr(outcome)[:80], refresh=False)
         bar.update()
         return taken
 
@@ -107,12 +107,12 @@ def choose_kernels(
         for _ in range(sweeps):
             moved = False
             for name, value in grid:
-                trial = {**found.best.parameters, name: value}
-                if all(candidate.parameters != trial for candidate in found.candidates):
+                trial = {**outcome.best.parameters, name: value}
+                if all(candidate.parameters != trial for candidate in outcome.candidates):
                     moved = judge(trial) or moved
             if not moved:
                 break
-    return found
+    return outcome
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -236,8 +236,8 @@ class MatrixMarginalLogLikelihood(MarginalLogLikelihood):
 
     def log_parameter_prior(self) -> Tensor:
         """(): the log densities of the gpytorch priors that are registered on parameters."""
-        found = [named for part in (self.model, self.likelihood) for named in part.named_priors()]
-        once = {(id(module), id(prior)): (module, prior, closure) for _, module, prior, closure, _ in found}
+        named_priors = [named for part in (self.model, self.likelihood) for named in part.named_priors()]
+        once = {(id(module), id(prior)): (module, prior, closure) for _, module, prior, closure, _ in named_priors}
         logs = [prior.log_prob(closure(module)).sum() for module, prior, closure in once.values()]
         return sum(logs, self.model.mean_module.zero)  # a kernel that serves both axes counts once
 

@@ -255,8 +255,8 @@ def log_quadrature(run: Krylov) -> tuple[Tensor, Tensor, Tensor]:
     Gauss quadrature: with eigenvalues t_j (C, J) and eigenvectors q_j (C, J, J) of the tridiagonal matrices it is
     :math:`z^T M^{-1} z \sum_j q_{1j}^2 \log t_j`.
     """
-    beside = torch.diag_embed(run.beside, 1)
-    values, vectors = torch.linalg.eigh(torch.diag_embed(run.diagonal) + beside + beside.mT)
+    off_diagonal = torch.diag_embed(run.beside, 1)
+    values, vectors = torch.linalg.eigh(torch.diag_embed(run.diagonal) + off_diagonal + off_diagonal.mT)
     return run.scale * (vectors[:, 0].square() * values.log()).sum(-1), values, vectors
 
 

@@ -93,10 +93,10 @@ def choose(
 
     """
     check_model(model)
-    given = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
-    shares = tuple(check_share(entry, f"trace_shares[{at}]") for at, entry in enumerate(given))
+    listed = check_list(trace_shares, "trace_shares", "different numbers from 0 to 1, at least one")
+    shares = tuple(check_share(entry, f"trace_shares[{at}]") for at, entry in enumerate(listed))
     if not shares or len(set(shares)) < len(shares):
-        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(given)}")
+        raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(listed)}")
     seed, progress = check_seed(seed), check_flag(progress, "progress")
     one_standard_error = check_flag(one_standard_error, "one_standard_error")
     splits = make_splits(data, by, folds, share, seed)

@@ -66,8 +66,8 @@ class Density(ABC):
             (first,) = torch.autograd.grad(value.sum(), z, create_graph=True)
             second = torch.zeros_like(z)
             if first.requires_grad:
-                (found,) = torch.autograd.grad(first.sum(), z, allow_unused=True)
-                second = second if found is None else found
+                (slope,) = torch.autograd.grad(first.sum(), z, allow_unused=True)
+                second = second if slope is None else slope
         return first.detach(), second.detach()
 
     def curvature_limit(self, variance: Tensor | None) -> Tensor | None:

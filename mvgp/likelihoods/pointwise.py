@@ -277,21 +277,21 @@ class PointwiseLoss(Loss):
         here = self._curved(centre)
         usual = here[here.isfinite()].mean() if bool(here.isfinite().any()) else here.new_ones(())
         unit = here.clamp(min=float(usual) * 1e-3, max=1e12).clamp_min(1e-12).rsqrt()
-        best, found = self._minimisers(centre, unit)
+        best, is_minimum = self._minimisers(centre, unit)
         value = self.density.slopes(best, self.variance)[0]
-        self.smallest = torch.where(found, -self._weighted(value), 0.0)
-        self.is_nonnegative |= bool(found.all())
+        self.smallest = torch.where(is_minimum, -self._weighted(value), 0.0)
+        self.is_nonnegative |= bool(is_minimum.all())
         if limit is not None:
             return limit
         cap = CAP * torch.maximum(here, usual)
-        self.low, self.high, limit = self._interval(centre, unit, best, found, cap)
+        self.low, self.high, limit = self._interval(centre, unit, best, is_minimum, cap)
         return limit
 
     def _curved(self, at: Tensor) -> Tensor:
         return (-self.density.slopes(at, self.variance)[2]).nan_to_num(nan=torch.inf)
 
     def _interval(
-        self, centre: Tensor, unit: Tensor, best: Tensor, found: Tensor, cap: Tensor
+        self, centre: Tensor, unit: Tensor, best: Tensor, is_minimum: Tensor, cap: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(T,) each: ends of the interval, and the largest second derivative of -E ln p inside.
 
@@ -299,15 +299,15 @@ class PointwiseLoss(Loss):
         conjugate is finite along every ray that certificates ask about.
 
         :param unit: (T,) distance in which the grid is measured.
-        :param best: (T,) where the loss of each observation is smallest, if ``found`` (T,).
+        :param best: (T,) where the loss of each observation is smallest, if ``is_minimum`` (T,).
         :param cap: (T,) on the second derivative.
         """
-        cap = torch.where(found, torch.maximum(cap, CAP * self._curved(best)), cap)
+        cap = torch.where(is_minimum, torch.maximum(cap, CAP * self._curved(best)), cap)
         lowest = self.density.slopes(centre, self.variance)[0] - FAR  # of E ln p
         ends, largest = [], self._curved(centre)
         for sign in (-1.0, 1.0):
-            needed = torch.where(found, (sign * (best - centre)).clamp_min(0), 0.0)
-            is_open, reach = torch.ones_like(found), torch.zeros_like(centre)
+            needed = torch.where(is_minimum, (sign * (best - centre)).clamp_min(0), 0.0)
+            is_open, reach = torch.ones_like(is_minimum), torch.zeros_like(centre)
             for step in STEPS:
                 distance = step * unit
                 value, _, second = self.density.slopes(centre + sign * distance, self.variance)
@@ -326,18 +326,18 @@ class PointwiseLoss(Loss):
         slope = -self.density.slopes(centre, self.variance)[1]
         sign = torch.where(slope > 0, -1.0, 1.0).to(centre)  # downhill
         low = high = centre
-        found = slope == 0
+        is_minimum = slope == 0
         for step in STEPS:
             far = centre + sign * step * unit
-            turned = (sign * -self.density.slopes(far, self.variance)[1] >= 0) & ~found
+            turned = (sign * -self.density.slopes(far, self.variance)[1] >= 0) & ~is_minimum
             high = torch.where(turned, far, high)
-            found = found | turned
-            low = torch.where(found, low, far)
+            is_minimum = is_minimum | turned
+            low = torch.where(is_minimum, low, far)
         for _ in range(40):  # bisection is enough: the place need not be exact
             middle = low + (high - low) / 2
             past = sign * -self.density.slopes(middle, self.variance)[1] >= 0
-            high, low = torch.where(found & past, middle, high), torch.where(found & ~past, middle, low)
-        return torch.where(found, high, centre), found
+            high, low = torch.where(is_minimum & past, middle, high), torch.where(is_minimum & ~past, middle, low)
+        return torch.where(is_minimum, high, centre), is_minimum
 
     # The conjugate -------------------------------------------------------------------------------
 

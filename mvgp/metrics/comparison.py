@@ -37,8 +37,8 @@ def compare(
 
     Example:
         >>> import mvgp.metrics
-        >>> found = mvgp.metrics.compare([0.5, 0.7, 0.9, 0.4], [0.4, 0.5, 0.6, 0.4], "AUC")
-        >>> found.wins, found.losses, found.ties, round(found.t_pvalue, 3)
+        >>> comparison = mvgp.metrics.compare([0.5, 0.7, 0.9, 0.4], [0.4, 0.5, 0.6, 0.4], "AUC")
+        >>> comparison.wins, comparison.losses, comparison.ties, round(comparison.t_pvalue, 3)
         (3, 0, 1, 0.103)
 
     """

@@ -218,9 +218,9 @@ def conformal(
     checked = tuple(check_whole_number(edge, "edges") for edge in check_list(edges, "edges", "whole numbers"))
     if list(checked) != sorted(set(checked)):
         raise InputError(f"edges: expected ascending numbers, got {checked}")
-    found = link_ranks(scores, held_out, known=known)
-    drawn = found.one_per_row(seed)
-    groups = torch.bucketize(found.known[drawn], torch.tensor(checked, dtype=torch.long), right=True)
-    each = [found.ranks[drawn][groups == group] for group in range(len(checked) + 1)]
+    ranked = link_ranks(scores, held_out, known=known)
+    drawn = ranked.one_per_row(seed)
+    groups = torch.bucketize(ranked.known[drawn], torch.tensor(checked, dtype=torch.long), right=True)
+    each = [ranked.ranks[drawn][groups == group] for group in range(len(checked) + 1)]
     lengths = tuple(conformal_length(ranks, level) for ranks in each)
     return ConformalLengths(level, checked, lengths, tuple(len(ranks) for ranks in each))

@@ -50,9 +50,9 @@ def uniformity(values: Any, bins: int = 100, level: float = 0.95) -> Uniformity:
     p_value = (
         1 - _inside(size, edges, smallest * (1 + 1e-9)) if smallest < 1 else 1.0
     )  # ties are symmetric, but rounded
-    least, most = _band(size, number, share)
-    inside = bool(((least <= below) & (below <= most)).all())
-    edge, ecdf, low, high = (torch.from_numpy(part) for part in (edges, below / size, least / size, most / size))
+    lower, upper = _band(size, number, share)
+    inside = bool(((lower <= below) & (below <= upper)).all())
+    edge, ecdf, low, high = (torch.from_numpy(part) for part in (edges, below / size, lower / size, upper / size))
     return Uniformity(edge, ecdf, low, high, size, max(p_value, 0.0), inside)
 
 

@@ -80,8 +80,8 @@ def ranking_scores(
         block = _block(ranker, tasks[part], num_items)
         task, item = excluded.of(tasks[part])
         block[task.numpy(), item.numpy()] = -torch.inf
-        found = _block_metrics(block, *held_out.of(tasks[part]), excluded.counts[tasks[part]], k)
-        for name, value in found.items():
+        of_block = _block_metrics(block, *held_out.of(tasks[part]), excluded.counts[tasks[part]], k)
+        for name, value in of_block.items():
             metrics[name][part] = value
     return RankingScores(tasks, count, num_items - excluded.counts[tasks], **metrics)
 

@@ -222,13 +222,13 @@ class FullGP(Recipe):
         def make(number: int) -> FullPosterior:
             other, changed = copy.copy(first), data.values.clone()
             changed[new.to(changed.device)] += off[number].to(changed)
-            given = data.with_values(changed)
-            target = given.values.to(off) - first.prior.mean_module(
-                given.rows.to(off.device), given.cols.to(off.device)
+            replaced = data.with_values(changed)
+            target = replaced.values.to(off) - first.prior.mean_module(
+                replaced.rows.to(off.device), replaced.cols.to(off.device)
             )
             alpha = alphas[:, number].contiguous()
             other.coefficients, other._duals = SparseCoefficients(pattern, alpha), Duals(pattern, alpha)
-            other._evidence_scale, other._fit = long_dot(target, alpha) / len(given), Fit(given, self)
+            other._evidence_scale, other._fit = long_dot(target, alpha) / len(replaced), Fit(replaced, self)
             return other
 
         return Fantasies(first, conditional, alphas, make)

@@ -33,10 +33,12 @@ class AxisQuery:
 
     def __init__(self, axis: Axis, op: LinearOperator, inputs: Any = None) -> None:
         self.axis, self.op = axis, op
-        given = None if inputs is None else axis.new_inputs(inputs)
-        self.batch_shape = torch.Size() if given is None else given.shape[:-2]
-        self.size = len(axis) if given is None else int(given.shape[-2])  # q: how many positions there are to name
-        self.inputs = None if given is None else given.reshape(-1, given.shape[-1])  # all batches, one after the other
+        points = None if inputs is None else axis.new_inputs(inputs)
+        self.batch_shape = torch.Size() if points is None else points.shape[:-2]
+        self.size = len(axis) if points is None else int(points.shape[-2])  # q: how many positions there are to name
+        self.inputs = (
+            None if points is None else points.reshape(-1, points.shape[-1])
+        )  # all batches, one after the other
         self._cross = None if self.inputs is None else axis.cross(self.inputs)
 
     @property

@@ -376,12 +376,12 @@ def top_probability(samples: Any, k: int) -> Tensor:
     drawn, places = _samples(samples), check_whole_number(k, "k")
     if places >= drawn.shape[1]:
         return torch.ones(drawn.shape[1], dtype=torch.float64, device=drawn.device)
-    found = drawn.topk(places + 1, dim=1)
-    tied = found.values[:, -2] == found.values[:, -1]  # (S,) whether the last place is shared with somebody outside
-    total = torch.bincount(found.indices[~tied, :places].flatten(), minlength=drawn.shape[1]).double()
+    leading = drawn.topk(places + 1, dim=1)
+    tied = leading.values[:, -2] == leading.values[:, -1]  # (S,) whether the last place is shared with somebody outside
+    total = torch.bincount(leading.indices[~tied, :places].flatten(), minlength=drawn.shape[1]).double()
     if tied.any():
         some = drawn[tied]
-        last = found.values[tied, -1:]  # (S', 1) the score on place k
+        last = leading.values[tied, -1:]  # (S', 1) the score on place k
         above, level = some > last, some == last
         share = (places - above.sum(1, keepdim=True)).double() / level.sum(1, keepdim=True)  # (S', 1) in (0, 1]
         total += above.sum(0) + (share * level).sum(0)

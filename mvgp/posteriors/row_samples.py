@@ -345,6 +345,6 @@ def narrow(mean: Tensor, k: int, epsilon: float, bounds: Sequence[Callable[[Tens
             break
         std[kept] = torch.minimum(std[kept], bound(kept).double())
         share = epsilon if number + 1 == len(bounds) else epsilon / 2
-        found = find_contenders(mean[kept], std[kept], k, share - spent)
-        kept, spent = kept[found.items], spent + found.dropped
+        contenders = find_contenders(mean[kept], std[kept], k, share - spent)
+        kept, spent = kept[contenders.items], spent + contenders.dropped
     return Contenders(kept, spent)

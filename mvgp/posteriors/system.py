@@ -196,10 +196,10 @@ class ObservedSystem:
                 border = pair_covariance(self.terms, self.pairs, new).to_dense()  # (T, k)
                 corner = pair_covariance(self.terms, new).to_dense()
                 corner.diagonal().add_(noise[is_new] if noise.dim() else noise)
-            found = UpdatedSolver(base, border, corner, slots, max_iterations=self.max_iterations)
-            other.__dict__[name] = found
-            if found.is_dense:
-                other.__dict__["dense"] = found
+            solver = UpdatedSolver(base, border, corner, slots, max_iterations=self.max_iterations)
+            other.__dict__[name] = solver
+            if solver.is_dense:
+                other.__dict__["dense"] = solver
         return other
 
     @cached_property

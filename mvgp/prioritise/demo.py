@@ -88,18 +88,20 @@ def run_demo(
 
 
 def findings(study: StudyResult, split: Split, disease: str, places: Sequence[int]) -> tuple[str, ...]:
-    """Three sentences: how many hidden genes are found, which model is ahead, where those of one disease are.
+    """Three sentences: how many hidden genes are recovered, which model is ahead, where those of one disease are.
 
     :param places: of its hidden genes, ascending.
     """
     num_genes, k = split.train.shape[1], study.study.k
     diseases = len(split.held_out.rows.unique())
     # precision is hits over k, so that the mean over diseases tells how many hits there are
-    found = {model: study.mean(model, f"P@{k}") * k * diseases / len(split.held_out) for model in study.study.models}
-    others = sorted(BASELINES, key=lambda name: -found[name])
+    recovered = {
+        model: study.mean(model, f"P@{k}") * k * diseases / len(split.held_out) for model in study.study.models
+    }
+    others = sorted(BASELINES, key=lambda name: -recovered[name])
     first = (
-        f"{MODEL} has {found[MODEL]:.0%} of the {len(split.held_out):,} hidden genes among the first {k} of "
-        f"{num_genes:,}; {', '.join(f'{name} {found[name]:.0%}' for name in others)}"
+        f"{MODEL} has {recovered[MODEL]:.0%} of the {len(split.held_out):,} hidden genes among the first {k} of "
+        f"{num_genes:,}; {', '.join(f'{name} {recovered[name]:.0%}' for name in others)}"
     )
     metric = f"MAP@{k}"
     best = max(BASELINES, key=lambda name: study.mean(name, metric))

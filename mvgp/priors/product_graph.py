@@ -152,11 +152,11 @@ def diffusion_mixture(
                     continue
                 off = float(np.abs(diffusions @ weights - target).max())
                 if off < best:
-                    best, found = off, (times[weights > 0], weights[weights > 0])
+                    best, quadrature = off, (times[weights > 0], weights[weights > 0])
         if best <= tolerance:
-            error = mixture_error(*found, a, p)
+            error = mixture_error(*quadrature, a, p)
             if error <= tolerance:
-                return *found, error
+                return *quadrature, error
     raise InputError(
         f"tolerance: {max_terms} terms come within {best:.1e} of the kernel, {tolerance:.1e} was asked for; "
         "allow more terms or a larger tolerance"

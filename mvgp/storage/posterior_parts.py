@@ -109,15 +109,15 @@ def restore_explanations(
     inside = parts.each("terms", Fields.optional_fields)
     each = coefficients if isinstance(coefficients, list) else [coefficients]
     parts.require(len(inside) == len(each), "terms", f"{len(each)} as there are coefficients", len(inside))
-    known, found = Pattern(rows, cols, pairs.shape), []
+    known, restored = Pattern(rows, cols, pairs.shape), []
     for at, (held, inner) in enumerate(zip(each, inside, strict=True)):
         is_low_rank = isinstance(held, LowRankCoefficients)
         parts.require(is_low_rank == (inner is not None), f"terms[{at}]", "parts just for a mean of low rank")
         if inner is None:
-            found.append(_restore_sparse(parts, held, known, are_lists=are_lists))
+            restored.append(_restore_sparse(parts, held, known, are_lists=are_lists))
         else:
-            found.append(_restore_low_rank(inner, held, terms[at], means[at], known, are_lists=are_lists))
-    return found
+            restored.append(_restore_low_rank(inner, held, terms[at], means[at], known, are_lists=are_lists))
+    return restored
 
 
 def _restore_sparse(parts: Fields, held: SparseCoefficients, known: Pattern, *, are_lists: bool) -> Duals:

@@ -367,16 +367,16 @@ def fit_prioritiser(
                 return recipe.refit(rankers[0], some)
             return Mixture(fit(fit_settings, link_set, tuned.setting, draw(some), seed))
 
-        found = cross_fit(again, links, seed=seed, progress=progress)
-        if calibrate is None and not bool(found.labels.any()):
-            warnings.warn(f"probabilities are not known: {found.nothing()}", RuntimeWarning, stacklevel=2)
+        folds = cross_fit(again, links, seed=seed, progress=progress)
+        if calibrate is None and not bool(folds.labels.any()):
+            warnings.warn(f"probabilities are not known: {folds.nothing()}", RuntimeWarning, stacklevel=2)
         else:
             alone = torch.from_numpy(np.flatnonzero(np.diff(link_set.row_graph.adjacency().indptr) == 0))
             judged = rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None
             warning = None if judged is None else doubt(judged)
             remarks = () if warning is None else (warning,)
-            calibration = calibrated_on(found, some_lists(Mixture(rankers), links, seed), seed=seed)
-            trust = make_trust(found, calibration, isolated=alone, remarks=remarks, seed=seed)
+            calibration = calibrated_on(folds, some_lists(Mixture(rankers), links, seed), seed=seed)
+            trust = make_trust(folds, calibration, isolated=alone, remarks=remarks, seed=seed)
     return Prioritiser(
         # with the covariance rescaled to the maximum marginal likelihood, where there is one
         rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),

@@ -128,12 +128,12 @@ def reasons(
     for part in parts:
         if not isinstance(part, AutoRanker | GaussianPosterior):
             raise InputError(f"ranker: expected auto or a posterior that explains its mean, got {type(part).__name__}")
-    found = [
+    by_cell = [
         _of_auto(part, number, chosen) if isinstance(part, AutoRanker) else _of_posterior(part, number, chosen)
         for part in parts
     ]
     names = _Names(row_names, col_names, words)
-    averaged = [_average([each[at] for each in found]) for at in range(len(chosen))]
+    averaged = [_average([each[at] for each in by_cell]) for at in range(len(chosen))]
     return tuple(_in_words(shares, col, names, links) for shares, col in zip(averaged, chosen.tolist(), strict=True))
 
 
@@ -163,7 +163,7 @@ def _of_auto(ranker: AutoRanker, row: int, cols: Tensor) -> list[Links]:
     supporting = contributions.supporting()
     rows, targets = bank.links.rows.cpu()[supporting], bank.links.cols.cpu()[supporting]
     graph, together = (torch.zeros(len(supporting), len(cols)) for _ in range(2))
-    found: list[Links] = [defaultdict(lambda: defaultdict(float)) for _ in range(len(cols))]
+    by_cell: list[Links] = [defaultdict(lambda: defaultdict(float)) for _ in range(len(cols))]
     for name, weight in weights.items():
         share = weight / total  # (C,)
         if name in contributions.pairs:
@@ -175,13 +175,13 @@ def _of_auto(ranker: AutoRanker, row: int, cols: Tensor) -> list[Links]:
         own = own_links(bank, name, row, cols) if name in contributions.others else None
         for at, part in enumerate(share.tolist()):
             if own is None:
-                found[at][source][NOBODY] += part
+                by_cell[at][source][NOBODY] += part
             elif part > 0:
-                _spread(found[at][source], bank.links.cols.cpu()[own[0]], row, own[1][:, at].double(), part)
+                _spread(by_cell[at][source], bank.links.cols.cpu()[own[0]], row, own[1][:, at].double(), part)
     for at, col in enumerate(cols.tolist()):
-        _add(found[at], rows, targets, graph[:, at], (row, col), (COLS, ROWS, BOTH))
-        _add(found[at], rows, targets, together[:, at], (row, col), (TOGETHER, OTHERS, OTHERS))
-    return found
+        _add(by_cell[at], rows, targets, graph[:, at], (row, col), (COLS, ROWS, BOTH))
+        _add(by_cell[at], rows, targets, together[:, at], (row, col), (TOGETHER, OTHERS, OTHERS))
+    return by_cell
 
 
 def _add(
@@ -227,24 +227,24 @@ def elasticities(
     even = torch.full((len(cols),), float(blend.mixture[group, -1]) / max(size, 1), dtype=torch.float64)
     mixed = torch.stack([*shares.values(), even]).sum(0)
     slope = weights.get(MIXTURE, 0.0) * size / (mixed * size + FLOOR)
-    found = {name: slope * share for name, share in shares.items()}
+    slopes = {name: slope * share for name, share in shares.items()}
     deviations = moments(values, open_)[1][:, 0].double()
     for at, name in enumerate(values):
         if name == POPULARITY:
             continue
         log = max(0.0, weights.get(f"log {name}", 0.0))
         plain = max(0.0, weights.get(name, 0.0))
-        found[name] = found[name] + log * chances[name] * size / (chances[name] * size + FLOOR)
-        found[name] = found[name] + plain * values[name][0, cols].clamp(min=0).double() / deviations[at]
+        slopes[name] = slopes[name] + log * chances[name] * size / (chances[name] * size + FLOOR)
+        slopes[name] = slopes[name] + plain * values[name][0, cols].clamp(min=0).double() / deviations[at]
     counts = ranker.bank.counts[cols].double()
     extra = max(0.0, weights.get(POPULARITY, 0.0)) * counts / (1 + counts)
-    found[POPULARITY] = found.get(POPULARITY, torch.zeros_like(extra)) + extra
-    return found | {ANY: slope * even}
+    slopes[POPULARITY] = slopes.get(POPULARITY, torch.zeros_like(extra)) + extra
+    return slopes | {ANY: slope * even}
 
 
 def _of_posterior(posterior: GaussianPosterior, row: int, cols: Tensor) -> list[Links]:
     """For each column: the positive shares by source and link, adding up to 1."""
-    found = []
+    shares_of_cells = []
     for col in cols.tolist():
         why = posterior.explain(row, col)
         shares: Links = defaultdict(lambda: defaultdict(float))
@@ -257,8 +257,8 @@ def _of_posterior(posterior: GaussianPosterior, row: int, cols: Tensor) -> list[
         for part in shares.values():
             for link in part:
                 part[link] /= total
-        found.append(shares)
-    return found
+        shares_of_cells.append(shares)
+    return shares_of_cells
 
 
 class _Names:

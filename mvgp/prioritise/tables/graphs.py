@@ -44,7 +44,7 @@ def neighbour_graph(vectors: Any, neighbours: int = NEIGHBOURS, *, block: int | 
 
     """
     unit, count = _unit_rows(vectors)
-    wanted = min(check_whole_number(neighbours, "neighbours"), count)
+    nearest = min(check_whole_number(neighbours, "neighbours"), count)
     size = max(1, BLOCK_CELLS // count) if block is None else check_whole_number(block, "block")
     transposed = unit.T.tocsr() if _is_sparse(unit) else unit.T
     chosen = []  # (row, column, similarity) of each block
@@ -53,7 +53,7 @@ def neighbour_graph(vectors: Any, neighbours: int = NEIGHBOURS, *, block: int | 
         product = unit[start:stop] @ transposed
         similarity = (product.toarray() if _is_sparse(product) else product).round(DECIMALS)  # (B, N)
         similarity[np.arange(stop - start), np.arange(start, stop)] = 0.0
-        rows, cols = _largest(similarity, wanted)
+        rows, cols = _largest(similarity, nearest)
         chosen.append((rows + start, cols, similarity[rows, cols]))
     rows, cols, values = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
     links = sparse.csr_array((values, (rows, cols)), shape=(count, count))
@@ -62,18 +62,20 @@ def neighbour_graph(vectors: Any, neighbours: int = NEIGHBOURS, *, block: int | 
 
 def _unit_rows(vectors: Any) -> tuple[Any, int]:
     """The vectors with length 1, or 0 where they have none, and how many there are."""
-    given: Any
+    features: Any
     if _is_sparse(vectors):
         if vectors.ndim != 2 or 0 in vectors.shape:
             raise InputError(f"vectors: expected a matrix of shape (N, D), got shape {tuple(vectors.shape)}")
         as_reals(vectors.tocoo().data, "vectors: stored numbers", torch.float64, booleans=True)
-        given = vectors.tocsr().astype(np.float64)
+        features = vectors.tocsr().astype(np.float64)
     else:
-        given = check_matrix(vectors, "vectors", torch.float64, shape="(N, D)").cpu().numpy()
-    largest = np.asarray(abs(given).max(axis=1).toarray() if _is_sparse(given) else abs(given).max(axis=1)).ravel()
-    scaled = _divided(given, largest)  # the largest entry is 1: squares neither overflow nor vanish
+        features = check_matrix(vectors, "vectors", torch.float64, shape="(N, D)").cpu().numpy()
+    largest = np.asarray(
+        abs(features).max(axis=1).toarray() if _is_sparse(features) else abs(features).max(axis=1)
+    ).ravel()
+    scaled = _divided(features, largest)  # the largest entry is 1: squares neither overflow nor vanish
     length = np.sqrt(np.asarray((scaled * scaled).sum(axis=1)).ravel())
-    return _divided(scaled, length), given.shape[0]
+    return _divided(scaled, length), features.shape[0]
 
 
 def _is_sparse(values: Any) -> bool:  # without a narrower type, which has none of the methods

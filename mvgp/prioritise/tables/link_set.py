@@ -143,17 +143,17 @@ class LinkSet:
         """
         changes: dict[str, Any] = {}
         for side, graphs, tables in (("row", row_graphs, row_features), ("col", col_graphs, col_features)):
-            given = check_list(graphs, f"{side}_graphs", "graphs")
+            added = check_list(graphs, f"{side}_graphs", "graphs")
             features = check_list(tables, f"{side}_features", "feature tables")
-            if not given and not features:
+            if not added and not features:
                 continue
             own, names = getattr(self, f"{side}_graphs"), getattr(self, f"{side}_graph_names")
             if len(own) == 1 and own[0].num_links == 0:  # it stands for none
                 own = names = ()
             for number, table in enumerate(features):
                 check_instance(table, f"{side}_features[{number}]", FeatureTable, "mvgp.prioritise.tables.FeatureTable")
-            every = (*own, *given, *(table.graph() for table in features))
-            new_names = (f"{side} graph {number}" for number in range(len(own) + 1, len(own) + len(given) + 1))
+            every = (*own, *added, *(table.graph() for table in features))
+            new_names = (f"{side} graph {number}" for number in range(len(own) + 1, len(own) + len(added) + 1))
             changes |= {
                 f"{side}_graph": union_graph(every),
                 f"{side}_graphs": every,
