@@ -21,7 +21,7 @@ def test_every_seed_and_every_setting_is_there():
     values = {(name, value) for one in settings for name, value in one.items()}
     assert values == {
         ("ATEN_CPU_CAPABILITY", "default"), ("ATEN_CPU_CAPABILITY", "avx2"), ("MKL_CBWR", "COMPATIBLE"),
-        ("MKL_CBWR", "AVX2"), ("OMP_NUM_THREADS", "2"),
+        ("MKL_CBWR", "AVX2"), ("OMP_NUM_THREADS", "2"), ("OMP_WAIT_POLICY", "PASSIVE"),
     }  # fmt: skip
     assert any(busy)
 
