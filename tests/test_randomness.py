@@ -1,15 +1,12 @@
 """All random numbers of the suite begin in one place, so that one number moves all of them."""
 
 import ast
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from tests import randomness
+from tests import fresh_process, randomness
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +72,7 @@ def test_nothing_seeds_by_itself():
 CONFTEST = "from tests.conftest import _seed, pytest_collection_modifyitems\n"
 DRAWS = """
 from hypothesis import given, strategies as st
-from tests import randomness
+from tests import fresh_process, randomness
 import torch
 
 seen = []
@@ -97,15 +94,9 @@ def draws(folder, shift):
     file = folder / "test_draws.py"
     file.write_text(DRAWS)
     (folder / "conftest.py").write_text(CONFTEST)
-    environment = {
-        **os.environ,
-        "MVGP_TEST_SEED": str(shift),
-        "PYTHONPATH": os.pathsep.join([str(TESTS.parent), *sys.path]),
-    }
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", folder, file],
-        env=environment, cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    arguments = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(folder), str(file)]
+    code = f"import os, sys\nsys.path.insert(0, {str(TESTS.parent)!r})\nos.environ['MVGP_TEST_SEED'] = '{shift}'\n"
+    run = fresh_process.run(f"{code}import pytest\nsys.exit(pytest.main({arguments!r}))\n", folder)
     (line,) = (line for line in run.stdout.splitlines() if "DRAWS" in line)
     return [float(number) for number in line.partition("[")[2].rstrip("].").split(",")]
 
