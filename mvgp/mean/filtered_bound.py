@@ -28,7 +28,7 @@ from .problem import MeanProblem, SpectralElasticNet, TraceBall, times
 from .spectrum_bound import PROBES, SpectrumBound, seed_of, spectral_norm_bound
 
 CHECKS = 4  # looks at what the filter has met, until the steps that were planned
-LARGEST_NORM = 1e12  # of a filtered vector; by then it is an eigenvector above the goal
+LARGEST_NORM = 1e12  # of a filtered vector; by then the edge was too low
 
 
 def needs_largest_alone(penalty: Any) -> bool:
@@ -57,21 +57,27 @@ def bound_largest(
     target = _largest_allowed(dual_of, goal, low)
     if not target > low > 0:
         return None
-    search = ChebyshevFilter(problem, theta, low**2, failure)
-    planned = search.steps_needed(target**2)
-    if planned > max_steps:
-        return None
-    nothing = triplets.right_image[:, :0]
-    while True:
-        search.extend(max(1, math.ceil(planned / CHECKS)))
-        upper = math.sqrt(search.upper_square())
-        values = torch.tensor([upper], dtype=torch.float64, device=problem.device)
-        if upper <= target:
-            return SpectrumBound(values, failure, triplets, nothing, True)
-        squares, images = search.met()
-        is_out_of_reach = len(squares) > 0 and math.sqrt(float(squares[0])) > target
-        if is_out_of_reach or search.steps >= max_steps or search.norms.max() > LARGEST_NORM:
-            return SpectrumBound(values, failure, triplets, images, is_out_of_reach)
+    edge, used, nothing = low**2, 0, triplets.right_image[:, :0]
+    while (
+        True
+    ):  # again with the value that was met, where the first edge was too low: the same vectors, the same chance
+        search = ChebyshevFilter(problem, theta, edge, failure)
+        planned = search.steps_needed(target**2)
+        if planned > max_steps - used:
+            return None
+        while search.steps < 2 * planned and search.norms.max() < LARGEST_NORM:
+            search.extend(math.ceil(planned / CHECKS))
+            upper = math.sqrt(search.upper_square())
+            values = torch.tensor([upper], dtype=torch.float64, device=problem.device)
+            if upper <= target:
+                return SpectrumBound(values, failure, triplets, nothing, True)
+            squares, images = search.met()
+            if math.sqrt(float(squares[0])) > target:  # out of reach
+                return SpectrumBound(values, failure, triplets, images, True)
+        used += search.steps
+        if float(squares[0]) <= edge * (1 + 1e-6):  # nothing new was met, and yet the bound is not sharp
+            return SpectrumBound(values, failure, triplets, images, False)
+        edge = float(squares[0])
 
 
 def _largest_allowed(dual_of: Callable[[Tensor], float], goal: float, low: float) -> float:
