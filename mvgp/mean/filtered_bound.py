@@ -153,7 +153,7 @@ class ChebyshevFilter:
 
     def steps_needed(self, square: float) -> int:
         """Steps after which vectors that have not grown show that no eigenvalue is above ``square``."""
-        growth = math.acosh(2 * square / self.edge - 1)
+        growth = math.acosh(max(2 * square / self.edge - 1, 1 + 1e-15))
         return math.ceil(float(torch.acosh(1 / self._share(square).clamp(1e-300, 1)).max()) / growth)
 
     def upper_square(self) -> float:
