@@ -28,6 +28,8 @@ CONTESTANTS = tuple(
         "products",
         "projection",
         "mean",
+        "burer_monteiro",
+        "large",
         "scale",
         "learned",
     )

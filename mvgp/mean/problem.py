@@ -7,12 +7,14 @@ singular values of Y are not taken too small; :mod:`mvgp.mean.spectrum_bound` se
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from linear_operator import LinearOperator
 from torch import Tensor
@@ -243,11 +245,13 @@ class SpectralElasticNet:
 
     def conjugate(self, values: Tensor, scale: float) -> float:
         """Sum of (y - l1)_+^2 / (2 l2); for l2 = 0 it is 0 or infinite."""
-        values, scale = _spectrum(values), check_not_negative(scale, "scale")
-        over = (scale * values - self.trace).clamp_min(0)
+        return self._conjugate(_spectrum(values).double().cpu().numpy(), check_not_negative(scale, "scale"))
+
+    def _conjugate(self, values: np.ndarray, scale: float) -> float:
+        over = np.maximum(scale * values - self.trace, 0.0)
         if self.ridge > 0:
-            return float(over.square().sum() / (2 * self.ridge))
-        return 0.0 if not bool((over > 1e-12 * self.trace).any()) else float("inf")
+            return float(over @ over) / (2 * self.ridge)
+        return 0.0 if not (over > 1e-12 * self.trace).any() else math.inf
 
 
 @dataclass(frozen=True)
@@ -373,11 +377,15 @@ def dual_bound(loss: LossValue, singular_values: Tensor, penalty: Penalty) -> fl
         scales = [c * trace / largest for c in scales] + [trace / largest + (1 - trace / largest) * c for c in scales]
     scales.sort()
 
-    def bound(scale: float) -> float:
-        return -loss.conjugate_bound(scale) - penalty.conjugate(values, scale)
+    def of_penalty(scale: float) -> float:
+        return penalty.conjugate(values, scale)
 
-    at_best, highest = _best_scale(bound, scales)
-    return max(highest, -loss.conjugate(at_best) - penalty.conjugate(values, at_best))
+    if isinstance(penalty, SpectralElasticNet):  # values up to l1 add nothing
+        _spectrum(values)
+        above = values[values > penalty.trace].cpu().numpy()
+        of_penalty = partial(penalty._conjugate, above)
+    at_best, highest = _best_scale(lambda scale: -loss.conjugate_bound(scale) - of_penalty(scale), scales)
+    return max(highest, -loss.conjugate(at_best) - of_penalty(at_best))
 
 
 def additive_dual(

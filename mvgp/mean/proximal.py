@@ -23,6 +23,7 @@ from ..checks import check_callable, check_instance, check_whole_number
 from ..likelihoods.losses import LossValue
 from ..linalg.pairs import CompleteRows
 from .conjugate import Factors, balanced, conjugate_steps
+from .filtered_bound import bound_largest, needs_largest_alone
 from .low_rank import (
     Iterate,
     LowRank,
@@ -44,13 +45,14 @@ from .problem import (
     dual_bound,
     times,
 )
-from .spectrum_bound import EXACT_LIMIT, bound_spectrum, spectrum_edge
+from .spectrum_bound import EXACT_LIMIT, bound_spectrum, has_exact_values, spectrum_edge
 
 # Settings of the rounds; the solution is the same up to the tolerance.
 SPARES = 64  # directions carried along beyond the rank, from which new ones grow; a quarter of the rank if that is more
 KRYLOV_STEPS = 4  # of the Krylov space in which they are searched
 FAILURE = 1e-8  # probability that one confirmation of a certificate is wrong
-MAX_STALLED = 3  # confirmations that the Lanczos bound, not the iterate, keeps from the tolerance; then it ends
+CONFIRM_SHARE = 0.6  # of the tolerance: a gap that seems smaller is confirmed, as bounds are dear where little is left
+MAX_STALLED = 3  # confirmations that their bounds, not the iterate, keep from the tolerance; then it ends
 WHOLE_STEPS = 10  # steps in the whole space between two problems in subspaces
 CORE_STEPS = 15  # limit on the steps of a problem in subspaces
 CORE_SHARE = 0.03  # of the gap before it, at which such a problem counts as solved
@@ -132,6 +134,7 @@ class _Rounds:
         self.max_iterations, self.exact_limit, self.watch, self.confirm = max_iterations, exact_limit, watch, confirm
         self.failure = 0.0  # of all confirmations so far
         self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough
+        self.last_gap = float("inf")  # the last one that was not confirmed
 
     def run(self, now: Iterate, iteration: int) -> tuple[Iterate, Certificate, int]:
         """The last iterate, its certificate, and the iterations used in all, ``iteration`` of them before."""
@@ -178,28 +181,34 @@ class _Rounds:
         return proximal_steps(self.problem, self.penalty, now, steps=steps, watch=self.watch)
 
     def _goes_on(self, certificate: Certificate, iteration: int) -> bool:
-        return not certificate.converged and iteration < self.max_iterations and self.stalled < MAX_STALLED
+        is_proved = certificate.converged and (not self.confirm or certificate.failure_probability is not None)
+        return not is_proved and iteration < self.max_iterations and self.stalled < MAX_STALLED
 
     def certify(self, now: Iterate, iteration: int) -> tuple[LowRank, Certificate]:
         """Leading singular triplets of the gradient, and the duality gap."""
         triplets = _triplets(self.problem, now, iteration)
         first = self._certificate(now, triplets.values, iteration, None)
-        if not first.converged or not self.confirm:
+        enough = CONFIRM_SHARE * self.tolerance
+        if self.last_gap <= self.tolerance and first.relative_gap > 0.8 * self.last_gap:  # it does not get much smaller
+            enough = self.tolerance
+        self.last_gap = first.relative_gap
+        if not self.confirm or first.relative_gap > enough:
             return triplets, first
         return self._confirmed(now, triplets, iteration)
 
     def _confirmed(self, now: Iterate, triplets: LowRank, iteration: int) -> tuple[LowRank, Certificate]:
         """A certificate that is true up to its stated probability."""
-        bound = bound_spectrum(
-            self.problem,
-            now.at.gradient,
-            triplets,
-            spectrum_edge(self.penalty, triplets, now.mean.rank),
-            lambda values: dual_bound(now.at, values, self.penalty),
-            now.objective(self.penalty) * (1 - self.tolerance),
-            failure=FAILURE,
-            exact_limit=self.exact_limit,
-        )
+        problem, theta, goal = self.problem, now.at.gradient, now.objective(self.penalty) * (1 - self.tolerance)
+        edge, bound = spectrum_edge(self.penalty, triplets, now.mean.rank), None
+
+        def dual_of(values: Tensor) -> float:
+            return dual_bound(now.at, values, self.penalty)
+
+        if needs_largest_alone(self.penalty) and not has_exact_values(problem, self.exact_limit):
+            bound = bound_largest(problem, theta, triplets, dual_of, goal, failure=FAILURE)
+        if bound is None:
+            limit = self.exact_limit
+            bound = bound_spectrum(problem, theta, triplets, edge, dual_of, goal, failure=FAILURE, exact_limit=limit)
         self.failure += bound.failure
         triplets = bound.triplets
         certificate = self._certificate(now, bound.values, iteration, self.failure)

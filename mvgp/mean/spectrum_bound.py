@@ -233,7 +233,7 @@ class LanczosRuns:
     ) -> None:
         self.problem, self.known = problem, known
         self.matrix, self.matrix_t = problem.sparse(theta)
-        generator = torch.Generator().manual_seed(_seed_of(theta, attempt))
+        generator = torch.Generator().manual_seed(seed_of(theta, attempt))
         start = torch.randn(problem.shape[1], PROBES, generator=generator, dtype=torch.float64)
         dual = start.to(problem.dtype).to(problem.device)
         image = problem.cols_times(dual)
@@ -249,7 +249,7 @@ class LanczosRuns:
         # chance for each run, gamma >= share * sqrt(lambda) for the top eigenvector x of eigenvalue lambda
         each = failure ** (1 / PROBES)
         of_rows, of_cols = spectral_bounds(problem.row_op)[1], spectral_bounds(problem.col_op)[1]
-        reach = math.sqrt(of_rows) * _spectral_norm_bound(problem, theta)
+        reach = math.sqrt(of_rows) * spectral_norm_bound(problem, theta)
         self.share = each * math.sqrt(math.pi / 2) / (reach * norms.cpu().numpy())  # (s,)
         self.limit = reach**2 * of_cols  # no eigenvalue is above it
         self.frobenius_square = of_rows * of_cols * float(theta.double().square().sum())  # at least ||Y||_F^2
@@ -372,14 +372,14 @@ class LanczosRuns:
         return squares.clamp_min(0), (leading.mT @ own_image).T.contiguous()
 
 
-def _seed_of(theta: Tensor, attempt: int) -> int:
+def seed_of(theta: Tensor, attempt: int) -> int:
     """A seed that is fresh for every gradient, and the same for the same one: a fit can be repeated bit for bit."""
     part = theta.detach()[:: max(1, theta.numel() // 1_000_000)].contiguous().cpu()
     digest = hashlib.blake2b(part.numpy().tobytes(), digest_size=8, salt=attempt.to_bytes(8, "big")).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
-def _spectral_norm_bound(problem: MeanProblem, theta: Tensor) -> float:
+def spectral_norm_bound(problem: MeanProblem, theta: Tensor) -> float:
     """Of the matrix Theta: the smaller of its Frobenius norm and the root of its largest row sum times column sum."""
     frobenius = math.sqrt(float(theta.double().square().sum()))
     ones = [torch.ones(size, 1, dtype=problem.dtype, device=problem.device) for size in problem.shape]

@@ -10,6 +10,7 @@ from linear_operator import to_linear_operator
 from mvgp.likelihoods import SquaredLoss
 from mvgp.linalg.pairs import Pattern
 from mvgp.mean import MeanProblem, SpectralElasticNet, TraceBall, solve_hybrid, solve_proximal
+from mvgp.mean.filtered_bound import ChebyshevFilter, bound_largest
 from mvgp.mean.low_rank import StepOperator, random_images, subspace_pass
 from mvgp.mean.problem import dual_bound
 from mvgp.mean.spectrum_bound import LanczosRuns, bound_spectrum, exact_values, largest_value
@@ -96,6 +97,61 @@ def test_random_probes_bound_the_largest_singular_value(kind, seed):
         ratios.append(runs.upper_square() / truth)
     assert ratios[-1] < 1.2, ratios  # and the bound is of use: the worst case is a bulk
     assert sorted(ratios, reverse=True) == pytest.approx(ratios, rel=1e-6)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("kind", sorted(spectra(randomness.numpy_generator(0))))
+def test_a_filter_bounds_the_largest_singular_value(kind, transposed):
+    """At every number of steps, from an edge that is too low; and what it meets is never above the truth."""
+    rng = randomness.numpy_generator(1)
+    matrix = rotated(rng, spectra(rng)[kind])
+    kernels = smooth_kernel(rng, M), smooth_kernel(rng, N)
+    problem = complete_problem(matrix.T, *kernels[::-1]) if transposed else complete_problem(matrix, *kernels)
+    theta = gradient_at_zero(problem)
+    truth = float(exact_values(problem, theta)[0][0]) ** 2
+    search = ChebyshevFilter(problem, theta, 0.99 * truth, failure=1e-8)
+    ratios = []
+    for _ in range(8):
+        search.extend(15)
+        squares, images = search.met()
+        assert images.shape[0] == problem.shape[1]
+        assert float(squares[0]) <= truth * (1 + 1e-9)
+        ratios.append(search.upper_square() / truth)
+    assert min(ratios) >= 1 - 1e-9
+    assert ratios[-1] < 1.1, ratios
+
+
+@pytest.mark.parametrize("share", [0.97, 1.0, 1.02])
+def test_a_goal_is_shown_or_out_of_reach(share):
+    """The triplets know all but the first singular value; the goal allows for ``share`` of it."""
+    rng = randomness.numpy_generator(2)
+    problem = complete_problem(rotated(rng, np.concatenate([[1.0], np.linspace(0.9, 0.1, M - 1)])))
+    theta = gradient_at_zero(problem)
+    exact = torch.linalg.svd(problem.pattern.matrix(theta).to_dense(), full_matrices=False)
+    second = exact.Vh[1:2].T
+    found = subspace_pass(problem, StepOperator(problem, theta), second)
+    assert math.isclose(float(found.values[0]), 0.9, rel_tol=1e-9)
+    bound = bound_largest(problem, theta, found, lambda values: -float(values.max()), -share, failure=1e-8)
+    if share == 1:  # as near as that nothing is shown by filters
+        assert bound is None or not bound.is_sharp
+        return
+    assert float(bound.values.max()) >= 1 - 1e-9
+    if share > 1:
+        assert float(bound.values.max()) <= share
+        assert bound.failure == 1e-8
+    if share < 1:  # it has met what is missing
+        assert bound.is_sharp
+        known = subspace_pass(problem, StepOperator(problem, theta), bound.images)
+        assert float(known.values[0]) > share
+
+
+def test_no_filter_where_it_would_take_long():
+    problem = complete_problem(torch.eye(M, N, dtype=torch.float64))
+    theta = gradient_at_zero(problem)
+    found = subspace_pass(problem, StepOperator(problem, theta), random_images(problem, 4, seed=0))
+    worst = lambda values: -float(values.max())  # noqa: E731
+    assert bound_largest(problem, theta, found, worst, -1 - 1e-9, failure=1e-8, max_steps=100) is None
+    assert bound_largest(problem, theta, found, worst, -0.5, failure=1e-8) is None
 
 
 def smooth_kernel(rng, size):

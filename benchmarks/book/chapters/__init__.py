@@ -3,6 +3,7 @@
 from . import (
     completion,
     grid,
+    large_axes,
     learned_kernels,
     mesh,
     paper_scale,
@@ -29,6 +30,7 @@ CHAPTERS = [
         parts,
         trace_solver,
         trace_path,
+        large_axes,
         paper_scale,
         mesh,
         learned_kernels,

@@ -107,8 +107,8 @@ def _aims(outcomes: dict[str, Outcome]) -> list[tuple[str, float | None, str, fl
     first = outcomes.get(next(iter(PATHS)))
     last = first.values["points"][-1] if first is not None and first.done else None
     whole = last if last is not None and len(first.values["points"]) == POINTS else None
-    aims.append(("all thirty strengths, ranking, trace share 1: seconds", whole and whole["seconds"], "at most", 600.0))
-    aims.append(("the same: times the floor", whole and whole["seconds"] / whole["floor"], "at most", 1.5))
+    aims.append(("all thirty strengths, ranking, trace share 1: seconds", whole and whole["seconds"], "at most", 300.0))
+    aims.append(("the same: times the floor", whole and whole["seconds"] / whole["floor"], "at most", 1.4))
     return aims
 
 

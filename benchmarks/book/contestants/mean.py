@@ -71,7 +71,7 @@ def ranking(shape: list[int], observed: int, links: list[int], rank: int, precis
 
 
 @torch.no_grad()
-def _largest(given: MeanProblem, observed: int, precision: str, accuracy: float) -> float:
+def largest(given: MeanProblem, observed: int, precision: str, accuracy: float) -> float:
     """The strength from which on the mean is zero."""
     start = given.loss(torch.zeros(observed, dtype=getattr(torch, precision))).gradient
     return float(leading_values(given, start, random_images(given, 16, 0), accuracy=accuracy).values[0])
@@ -89,7 +89,7 @@ class Clock:
 
 def proximal(strength: float, problem: dict[str, Any], **_: Any) -> Callable[[], dict]:
     given = regression(**problem)
-    penalty = SpectralElasticNet(strength * _largest(given, problem["observed"], problem["precision"], 1e-7), 1.0)
+    penalty = SpectralElasticNet(strength * largest(given, problem["observed"], problem["precision"], 1e-7), 1.0)
 
     @torch.no_grad()
     def run() -> dict:
@@ -110,7 +110,7 @@ def proximal(strength: float, problem: dict[str, Any], **_: Any) -> Callable[[],
 def factored_lbfgs(strength: float, problem: dict[str, Any], rank: int, steps: int) -> Callable[[], dict]:
     """B = X Z^T of a given rank by L-BFGS; the certificate is computed after the last step, and is part of the time."""
     given = regression(**problem)
-    penalty = SpectralElasticNet(strength * _largest(given, problem["observed"], problem["precision"], 1e-7), 1.0)
+    penalty = SpectralElasticNet(strength * largest(given, problem["observed"], problem["precision"], 1e-7), 1.0)
 
     @torch.no_grad()
     def run() -> dict:
@@ -176,7 +176,7 @@ class Floor:
 def path(kind: str, share: float, points: int, max_rank: int, seconds: float, problem: dict) -> Callable[[], dict]:
     """Strengths from 1 to 1e-3, each certified to 1e-3, until one has more than ``max_rank`` ranks or time is up."""
     given = {"ranking": ranking, "regression": regression}[kind](**problem)
-    largest = _largest(given, problem["observed"], problem["precision"], 1e-6)
+    top = largest(given, problem["observed"], problem["precision"], 1e-6)
     floor = Floor()
 
     @torch.no_grad()
@@ -185,7 +185,7 @@ def path(kind: str, share: float, points: int, max_rank: int, seconds: float, pr
         floor.seconds = 0.0
         for k in range(points):
             strength = 1e-3 ** (k / (points - 1))
-            penalty = SpectralElasticNet(strength * largest, share)
+            penalty = SpectralElasticNet(strength * top, share)
             solution = solve_proximal(given, penalty, tolerance=1e-3, start=solution, max_iterations=400)
             proof, spent = solution.certificate, time.perf_counter() - began
             found.append(
@@ -209,7 +209,7 @@ def path(kind: str, share: float, points: int, max_rank: int, seconds: float, pr
 def cold(solver: str, kind: str, strength: float, problem: dict) -> Callable[[], dict]:
     """One strength from cold, trace norm alone, to 1e-3; ``solver`` "proximal" or "hybrid"."""
     given = {"ranking": ranking, "regression": regression}[kind](**problem)
-    penalty = SpectralElasticNet(strength * _largest(given, problem["observed"], problem["precision"], 1e-6), 1.0)
+    penalty = SpectralElasticNet(strength * largest(given, problem["observed"], problem["precision"], 1e-6), 1.0)
 
     @torch.no_grad()
     def run() -> dict:
