@@ -58,9 +58,7 @@ def bound_largest(
     if not target > low > 0:
         return None
     edge, used, nothing = low**2, 0, triplets.right_image[:, :0]
-    while (
-        True
-    ):  # again with the value that was met, where the first edge was too low: the same vectors, the same chance
+    while True:  # again from the value that was met, where the edge was too low: the same vectors, the same chance
         search = ChebyshevFilter(problem, theta, edge, failure)
         planned = search.steps_needed(target**2)
         if planned > max_steps - used:
