@@ -134,7 +134,8 @@ class _Rounds:
         self.max_iterations, self.exact_limit, self.watch, self.confirm = max_iterations, exact_limit, watch, confirm
         self.failure = 0.0  # of all confirmations so far
         self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough
-        self.last_gap = float("inf")  # the last one that was not confirmed
+        self.last_gap = float("inf")  # as it seemed last
+        self.filters = needs_largest_alone(penalty) and not has_exact_values(problem, exact_limit)
 
     def run(self, now: Iterate, iteration: int) -> tuple[Iterate, Certificate, int]:
         """The last iterate, its certificate, and the iterations used in all, ``iteration`` of them before."""
@@ -188,9 +189,9 @@ class _Rounds:
         """Leading singular triplets of the gradient, and the duality gap."""
         triplets = _triplets(self.problem, now, iteration)
         first = self._certificate(now, triplets.values, iteration, None)
-        enough = CONFIRM_SHARE * self.tolerance
-        if self.last_gap <= self.tolerance and first.relative_gap > 0.8 * self.last_gap:  # it does not get much smaller
-            enough = self.tolerance
+        enough = self.tolerance
+        if self.filters and not (self.last_gap <= enough and first.relative_gap > 0.8 * self.last_gap):
+            enough *= CONFIRM_SHARE  # unless it hardly gets smaller
         self.last_gap = first.relative_gap
         if not self.confirm or first.relative_gap > enough:
             return triplets, first
@@ -204,7 +205,7 @@ class _Rounds:
         def dual_of(values: Tensor) -> float:
             return dual_bound(now.at, values, self.penalty)
 
-        if needs_largest_alone(self.penalty) and not has_exact_values(problem, self.exact_limit):
+        if self.filters:
             bound = bound_largest(problem, theta, triplets, dual_of, goal, failure=FAILURE)
         if bound is None:
             limit = self.exact_limit
