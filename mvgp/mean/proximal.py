@@ -23,7 +23,7 @@ from ..checks import check_callable, check_instance, check_whole_number
 from ..likelihoods.losses import LossValue
 from ..linalg.pairs import CompleteRows
 from .conjugate import Factors, balanced, conjugate_steps
-from .filtered_bound import bound_largest, needs_largest_alone
+from .filtered_bound import bound_largest
 from .low_rank import (
     Iterate,
     LowRank,
@@ -45,7 +45,7 @@ from .problem import (
     dual_bound,
     times,
 )
-from .spectrum_bound import EXACT_LIMIT, bound_spectrum, has_exact_values, spectrum_edge
+from .spectrum_bound import EXACT_LIMIT, bound_spectrum, has_exact_values, needs_largest_alone, spectrum_edge
 
 # Settings of the rounds; the solution is the same up to the tolerance.
 SPARES = 64  # directions carried along beyond the rank, from which new ones grow; a quarter of the rank if that is more
@@ -90,8 +90,7 @@ def solve_proximal(
     :param max_iterations: bound on the steps and passes in the whole space.
     :param start: a solution of a neighbouring problem, for a warm start.
     :param watch: called with the objective after every step.
-    :param exact_limit: longest short side up to which certificates use exact singular values; beyond it they hold with
-        the probability that they state.
+    :param exact_limit: longest short side with exact singular values; beyond it certificates state a probability.
     :param single_from: cells from which a rough solution in single precision comes first.
     """
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
@@ -135,7 +134,7 @@ class _Rounds:
         self.failure = 0.0  # of all confirmations so far
         self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough
         self.last_gap = float("inf")  # as it seemed last
-        self.filters = needs_largest_alone(penalty) and not has_exact_values(problem, exact_limit)
+        self.filters = not has_exact_values(problem, exact_limit) and needs_largest_alone(penalty)
 
     def run(self, now: Iterate, iteration: int) -> tuple[Iterate, Certificate, int]:
         """The last iterate, its certificate, and the iterations used in all, ``iteration`` of them before."""
@@ -151,30 +150,22 @@ class _Rounds:
                     now = replace(now, spare=triplets.right_image[:, now.mean.rank :])
                 continue
             goal = max(0.1 * self.tolerance, CORE_SHARE * certificate.relative_gap)
-            now = core_step(
-                problem, penalty, now, triplets, tolerance=goal, max_steps=CORE_STEPS, spares=_spares(problem, now)
-            )
+            spares = _spares(problem, now)
+            now = core_step(problem, penalty, now, triplets, tolerance=goal, max_steps=CORE_STEPS, spares=spares)
             if watch:
                 watch(now.objective(penalty))
             iteration += 1
             triplets, certificate = self.certify(now, iteration)
-            if not self._goes_on(certificate, iteration):
-                break
-            steps = min(WHOLE_STEPS, self.max_iterations - iteration - 1)
-            now = self._whole_steps(now, triplets, steps)
-            iteration += steps
-            triplets = _triplets(problem, now, iteration)
+            if self._goes_on(certificate, iteration):
+                steps = min(WHOLE_STEPS, self.max_iterations - iteration - 1)
+                now, iteration = self._whole_steps(now, triplets, steps), iteration + steps
+                triplets = _triplets(problem, now, iteration)
         if self.confirm and certificate.failure_probability is None:  # out of iterations, and yet it is to be true
-            _, certificate = self._confirmed(now, _triplets(problem, now, iteration), iteration)
+            certificate = self._confirmed(now, _triplets(problem, now, iteration), iteration)[1]
         return now, certificate, iteration
 
     def _whole_steps(self, now: Iterate, triplets: LowRank, steps: int) -> Iterate:
-        """Steps in the whole space that do not raise the objective.
-
-        A direction below the threshold joins the factors with a small weight, which raises the objective. Near the
-        optimum conjugate gradients do not make up for that, and rounds would repeat themselves for ever: then their
-        steps are dropped for those of proximal gradient.
-        """
+        """Steps that lower the objective; a direction below the threshold that joins may raise it, round after round."""
         if isinstance(self.penalty, SpectralElasticNet):
             moved = conjugate_steps(self.problem, self.penalty, now, triplets, steps=steps, watch=self.watch)
             if moved.objective(self.penalty) < now.objective(self.penalty):
@@ -207,9 +198,10 @@ class _Rounds:
 
         if self.filters:
             bound = bound_largest(problem, theta, triplets, dual_of, goal, failure=FAILURE)
-        if bound is None:
-            limit = self.exact_limit
-            bound = bound_spectrum(problem, theta, triplets, edge, dual_of, goal, failure=FAILURE, exact_limit=limit)
+        limit = self.exact_limit
+        bound = bound or bound_spectrum(
+            problem, theta, triplets, edge, dual_of, goal, failure=FAILURE, exact_limit=limit
+        )
         self.failure += bound.failure
         triplets = bound.triplets
         certificate = self._certificate(now, bound.values, iteration, self.failure)
@@ -241,7 +233,7 @@ def _start(problem: MeanProblem, penalty: Penalty, start: MeanSolution | None) -
 
 
 def _moved(now: Iterate | MeanSolution, problem: MeanProblem) -> Iterate:
-    """The iterate in another problem's precision, its vectors made orthonormal to that precision."""
+    """The iterate in another problem's precision."""
     left, right, values = (x.to(problem.dtype) for x in (now.mean.left, now.mean.right, now.mean.values))
     factors = Factors(left * values, right, problem.rows_times(left) * values, problem.cols_times(right))
     return Iterate.of(problem, balanced(factors), now.spare.to(problem.dtype), now.lipschitz)

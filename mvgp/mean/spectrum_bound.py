@@ -25,6 +25,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ from torch import Tensor
 
 from ..linalg.spectra import spectral_bounds
 from .low_rank import LowRank, StepOperator, orthonormal, scaled_gram, subspace_pass
-from .problem import MeanProblem, Penalty, times
+from .problem import MeanProblem, Penalty, SpectralElasticNet, TraceBall, times
 
 EXACT_LIMIT = 512  # longest short side whose singular values are computed exactly, unless the caller says otherwise
 PROBES = 8  # random vectors; a bound fails only if it fails for all of them
@@ -70,6 +71,11 @@ def exact_values(problem: MeanProblem, theta: Tensor, leading: int = 0) -> tuple
     if by_rows:
         images = problem.cols_times(times(theta_cols, images))
     return squares.clamp_min(0).sqrt().flip(0), images
+
+
+def needs_largest_alone(penalty: Any) -> bool:
+    """Whether the dual bound of a penalty depends on the largest singular value of the gradient, and on no other."""
+    return isinstance(penalty, SpectralElasticNet | TraceBall) and penalty.ridge == 0
 
 
 def has_exact_values(problem: MeanProblem, limit: int = EXACT_LIMIT) -> bool:
