@@ -165,7 +165,7 @@ class _Rounds:
         return now, certificate, iteration
 
     def _whole_steps(self, now: Iterate, triplets: LowRank, steps: int) -> Iterate:
-        """Steps that lower the objective; a direction below the threshold that joins may raise it, round after round."""
+        """Steps that lower the objective: a direction below the threshold that joins may raise it, again and again."""
         if isinstance(self.penalty, SpectralElasticNet):
             moved = conjugate_steps(self.problem, self.penalty, now, triplets, steps=steps, watch=self.watch)
             if moved.objective(self.penalty) < now.objective(self.penalty):
