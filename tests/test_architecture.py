@@ -12,7 +12,7 @@ LAYERS = [
     ["errors", "hooks", "version"],
     ["checks"],
     ["tensor_checks"],
-    ["text"],
+    ["text", "progress"],
     ["linalg"],
     ["data", "kernels"],
     ["priors"],

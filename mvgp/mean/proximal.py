@@ -22,6 +22,7 @@ from torch import Tensor
 from ..checks import check_callable, check_instance, check_whole_number
 from ..likelihoods.losses import LossValue
 from ..linalg.pairs import CompleteRows
+from ..progress import Progress, report_step, shows_progress
 from .conjugate import Factors, balanced, conjugate_steps
 from .low_rank import (
     Iterate,
@@ -61,6 +62,7 @@ CHECK_EVERY = 4  # steps between two computations of the duality gap within the 
 REQUIRES = {"loss": ("__call__", "curvature", "quadratic_bound"), "penalty": ("shrink", "value", "conjugate", "ridge")}
 
 
+@shows_progress("mean")
 def solve_proximal(
     problem: MeanProblem,
     penalty: Penalty,
@@ -71,6 +73,7 @@ def solve_proximal(
     watch: Callable[[float], None] | None = None,
     exact_limit: int = EXACT_LIMIT,
     single_from: int = 1_000_000,
+    progress: Progress = "auto",
 ) -> MeanSolution:
     r"""Rounds of three parts until the duality gap is closed.
 
@@ -91,6 +94,7 @@ def solve_proximal(
     :param exact_limit: longest short side up to which certificates use exact singular values; beyond it they hold with
         the probability that they state.
     :param single_from: cells from which a rough solution in single precision comes first.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`; ``watch`` gets numbers, this shows them.
     """
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
     check_requirements("solve_proximal", REQUIRES, problem.loss, penalty)
@@ -174,6 +178,7 @@ class _Rounds:
         """Leading singular triplets of the gradient, and the duality gap."""
         triplets = _triplets(self.problem, now, iteration)
         first = self._certificate(now, triplets.values, iteration, None)
+        report_step("gap", first.relative_gap, self.tolerance)
         if not first.converged or not self.confirm:
             return triplets, first
         return self._confirmed(now, triplets, iteration)

@@ -21,6 +21,7 @@ from ..linalg.pair_operator import Terms
 from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.sum_solvers import make_sum_solver
 from ..linalg.sums import pair_covariance
+from ..progress import report_step
 from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
 REQUIRES = {"loss": ("__call__", "curvature")}
@@ -94,6 +95,7 @@ def solve_ridge(
         psi = product(now)
         if iteration % 5 == 0 or iteration == max_iterations:
             certificate = _certify(problem, product, psi, now, l2, tolerance, iteration)
+            report_step("gap", certificate.relative_gap, tolerance)
     return RidgeSolution(now, psi, certificate)
 
 

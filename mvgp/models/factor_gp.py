@@ -27,6 +27,7 @@ from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..posteriors.updates import Fit
 from ..priors.matrix_gp import MatrixGP
+from ..progress import Progress, progress_bar
 from .pointwise import MAX_ROUNDS, spelled_out
 from .recipe import Recipe, constant_copy, remembered
 
@@ -82,9 +83,13 @@ class FactorGP(Recipe):
         self.rank, self.restarts = check_whole_number(rank, "rank"), check_whole_number(restarts, "restarts")
         self.max_iterations, self.seed = check_iterations(max_iterations), check_seed(seed)
 
-    def fit(self, data: Data) -> FactorPosterior:
-        """The best of several maxima a posteriori."""
-        posterior = self._maximise(self._weighted(data), self._noise_for(data), None)
+    def fit(self, data: Data, *, progress: Progress = "auto") -> FactorPosterior:
+        """The best of several maxima a posteriori.
+
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
+        """
+        with progress_bar("fit", progress=progress):
+            posterior = self._maximise(self._weighted(data), self._noise_for(data), None)
         posterior._fit = Fit(data, remembered(self, posterior.prior))
         return posterior
 

@@ -32,6 +32,7 @@ from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fantasies, Fit, moved_coefficients, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
+from ..progress import Progress, progress_bar
 from ..tensor_checks import check_cells, check_matrix
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit, own_covariance
 from .recipe import Recipe, moved_solution, remembered
@@ -88,7 +89,7 @@ class FullGP(Recipe):
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
 
-    def fit(self, data: Data) -> FullPosterior:
+    def fit(self, data: Data, *, progress: Progress = "auto") -> FullPosterior:
         """The posterior given ``data``, with the hyperparameters as they are now.
 
         With a ranking likelihood it is the posterior of :class:`TraceGP` without a trace norm, lam the noise: the
@@ -96,8 +97,11 @@ class FullGP(Recipe):
 
         On whole lists (``PositiveUnlabelled``) every cell of a list is observed, a link with value 1 and an unlabelled
         cell with value 0 and its weight; see :mod:`mvgp.linalg.complete_rows` for how that is solved.
+
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
-        posterior = self._fit_to(data, None)
+        with progress_bar("fit", progress=progress):
+            posterior = self._fit_to(data, None)
         model = remembered(self, posterior.prior)
         posterior._fit = Fit(data, model) if posterior._fit is None else replace(posterior._fit, model=model)
         return posterior

@@ -35,6 +35,7 @@ from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fantasies, Fit, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
+from ..progress import Progress, progress_bar
 from .recipe import remembered
 
 SVMSolver = Literal["auto", "svc", "newton"]
@@ -136,16 +137,19 @@ class PairwiseSVM(gpytorch.Module):
         self.dense_limit = check_whole_number(dense_limit, "dense_limit", 0)
         self.list_limit = check_whole_number(list_limit, "list_limit", 0)
 
-    def fit(self, data: Data) -> PairRanker:
+    def fit(self, data: Data, *, progress: Progress = "auto") -> PairRanker:
         """The ranker given ``data``, whose values are +1 and -1.
 
         On whole lists (``PositiveUnlabelled``) the links are the positives, and every other cell of a list is a
         negative with its weight.
+
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
         refuse_gradient(data, "data")
         self.prior.refuse_gradients()
         prior = self.prior.snapshot()
-        ranker = self._train(data, prior, None)
+        with progress_bar("fit", progress=progress):
+            ranker = self._train(data, prior, None)
         ranker._fit = Fit(data, remembered(self, prior))
         return ranker
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
-from tqdm import tqdm
 
 from ..checks import (
     check_between,
@@ -53,6 +52,7 @@ from ..posteriors.updates import Fit, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
+from ..progress import Progress, progress_bar
 from ..tensor_checks import check_list
 from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
 from .recipe import Recipe, constant_copy, moved_solution, remembered
@@ -319,11 +319,15 @@ class TraceGP(Recipe):
         self.max_iterations = usual if max_iterations is None else check_iterations(max_iterations)
         self.strict = check_flag(strict, "strict")
 
-    def fit(self, data: Data, *, start: TracePosterior | None = None) -> TracePosterior:
-        """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
+    def fit(self, data: Data, *, start: TracePosterior | None = None, progress: Progress = "auto") -> TracePosterior:
+        """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data.
+
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
+        """
         _check_start(start, "start")
-        setup = self._setup(data)
-        posterior = self._posterior(setup, self._chosen(setup, None), start)
+        with progress_bar("fit", progress=progress):
+            setup = self._setup(data)
+            posterior = self._posterior(setup, self._chosen(setup, None), start)
         posterior._fit = Fit(data, remembered(self, setup.prior))
         return posterior
 
@@ -347,7 +351,7 @@ class TraceGP(Recipe):
         lowest: float = 1e-3,
         max_rank: int | None = None,
         after: PathPoint | None = None,
-        progress: bool = False,
+        progress: Progress = "auto",
     ) -> Iterator[PathPoint]:
         """Warm-started posteriors over decreasing strengths; stop asking to end it early.
 
@@ -355,13 +359,12 @@ class TraceGP(Recipe):
             it is that of the term with the largest strength; the others keep their ratios to it.
         :param max_rank: the path ends after the first point whose rank exceeds it.
         :param after: the last point of a path that was interrupted; it resumes with the next strength.
-        :param progress: whether to show a progress bar.
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
         if self.penalty is not None:
             raise InputError("a path goes over strengths; a model with an absolute penalty has none")
         chosen = path_strengths(strengths, lowest)
         max_rank = None if max_rank is None else check_whole_number(max_rank, "max_rank")
-        progress = check_flag(progress, "progress")
         if after is not None:
             check_instance(after, "after", PathPoint, "mvgp.models.PathPoint")
             chosen = [strength for strength in chosen if strength < after.strength * (1 - 1e-9)]
@@ -369,12 +372,15 @@ class TraceGP(Recipe):
         _check_start(last, "after")
         setup = self._setup(data)
         fit = Fit(data, remembered(self, setup.prior))
-        for strength in tqdm(chosen, desc="path", disable=not progress):
-            last = self._posterior(setup, self._chosen(setup, strength), last)
-            last._fit = fit
-            yield PathPoint(strength, last)
-            if max_rank is not None and last.rank > max_rank:
-                return
+        with progress_bar("path", len(chosen), unit="points", progress=progress) as bar:
+            for strength in chosen:
+                last = self._posterior(setup, self._chosen(setup, strength), last)
+                last._fit = fit
+                bar.update()
+                with bar.aside():
+                    yield PathPoint(strength, last)
+                if max_rank is not None and last.rank > max_rank:
+                    return
 
     def _setup(self, data: Data, before: TracePosterior | None = None) -> TraceProblem | SumProblem:
         """The loss of the likelihood on the data, and the covariance."""

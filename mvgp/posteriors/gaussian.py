@@ -38,6 +38,7 @@ from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
+from ..progress import Progress, shows_progress
 from ..tensor_checks import check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
@@ -229,7 +230,7 @@ class GaussianPosterior(RankQueries, NewObservations):
         accuracy: float = 0.05,
         max_probes: int = 512,
         seed: int = 0,
-        progress: bool = False,
+        progress: Progress = "auto",
     ) -> VarianceEstimate:
         """Posterior variances of whole rows, all of them when ``rows`` (R,) is left out, with their standard errors.
 
@@ -239,12 +240,13 @@ class GaussianPosterior(RankQueries, NewObservations):
         :param method: "exact" or "stochastic" overrides the choice.
         :param accuracy: of an estimated standard deviation, relative, at two standard errors, for nearly all cells.
         :param max_probes: limit for the number of random vectors.
-        :param progress: whether to show a bar.
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
         query = self._query([], [], row_inputs, col_inputs)
         chosen = query.lines(rows)
         return row_variances(self.conditional, query, chosen, method, accuracy, max_probes, seed, progress)
 
+    @shows_progress("samples")
     @_carried
     def sample(
         self,
@@ -255,6 +257,7 @@ class GaussianPosterior(RankQueries, NewObservations):
         row_inputs: Any = None,
         col_inputs: Any = None,
         generator: torch.Generator | None = None,
+        progress: Progress = "auto",
     ) -> Tensor:
         """(num_samples, Q), or (num_samples, ...) in the shape of the cells: samples, joint over all cells and batches.
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ...checks import check_flag, check_instance, check_not_negative, check_positive, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
@@ -18,6 +17,7 @@ from ...errors import InputError
 from ...metrics.comparison import PairedComparison, compare
 from ...metrics.conformal import ConformalLengths, conformal
 from ...metrics.ranking import Ranker, RankingScores, TaskItems, check_metric, ranking_scores
+from ...progress import Progress, check_progress, progress_bar
 from ...tensor_checks import check_index
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet
@@ -259,7 +259,7 @@ class Auto:
     :param seed: of what is held out.
     :param max_steps: weights that are changed after the mixture.
     :param assess: whether to rank the other held-out links, with baselines beside; about as long as the choice.
-    :param progress: whether to show a bar.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
 
     Example:
         >>> import torch
@@ -279,7 +279,7 @@ class Auto:
     seed: int = field(default=0, repr=False)
     max_steps: int = field(default=12, repr=False)
     assess: bool = field(default=True, repr=False)
-    progress: bool = field(default=False, repr=False)
+    progress: Progress = field(default="auto", repr=False)
 
     def __post_init__(self) -> None:
         check_instance(self.link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
@@ -287,14 +287,14 @@ class Auto:
         check_seed(self.seed)
         check_whole_number(self.max_steps, "max_steps", 0)
         check_flag(self.assess, "assess")
-        check_flag(self.progress, "progress")
+        check_progress(self.progress)
 
     def fit(self, links: PositiveUnlabelled) -> AutoRanker:
         """The ranker given ``links``."""
         check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
         if links.shape != self.link_set.shape:
             raise InputError(f"links: expected shape {self.link_set.shape}, as of the graphs, got {links.shape}")
-        with tqdm(total=4, desc="auto", disable=not self.progress) as bar:
+        with progress_bar("auto", 4, unit="stages", progress=self.progress) as bar:
             blend, assessment = self._choose(links, bar.update)
             bank = TermBank(self.link_set, links, self.seed)
             bank.scores(torch.tensor([0]), blend.used)  # factorisations are made now, not at the first question

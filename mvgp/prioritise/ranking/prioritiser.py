@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ...checks import (
     check_between,
@@ -27,6 +26,7 @@ from ...errors import InputError, SizeError, StorageError
 from ...hyperparameters.validation import Choice
 from ...metrics.ranking import Ranker, TaskItems
 from ...posteriors.gaussian import GaussianPosterior, ScalablePosterior
+from ...progress import Progress, check_progress, progress_bar
 from ...storage.archive import read, wrap_storage_errors, write
 from ...storage.fields import Budget, Fields, Spending
 from ...storage.posteriors import describe_posterior, restore_posterior
@@ -102,7 +102,7 @@ class Prioritiser:
         uncertainty: bool = True,
         num_samples: int = 1000,
         seed: int = 0,
-        progress: bool = False,
+        progress: Progress = "auto",
         coverage: Any = (),
         words: tuple[str, str] | None = None,
     ) -> Iterator[RankedRow]:
@@ -121,7 +121,7 @@ class Prioritiser:
         if uncertainty and not self.mixture.has_uncertainty:
             raise InputError(f"model {self.model!r} has scores and no uncertainty; ask with uncertainty=False")
         samples = {"seed": check_seed(seed), "num_samples": check_whole_number(num_samples, "num_samples")}
-        progress = check_flag(progress, "progress")
+        progress = check_progress(progress)
         chosen = check_index(range(m) if rows is None else check_list(rows, "rows", "numbers of rows"), m, "rows")
         levels = tuple(check_between(level, "coverage") for level in check_list(coverage, "coverage", "levels"))
         if levels and self.trust is None:
@@ -134,7 +134,7 @@ class Prioritiser:
         top: int,
         include_known: bool,
         samples: dict[str, int] | None,
-        progress: bool,
+        progress: Progress,
         levels: tuple[float, ...],
         words: tuple[str, str] | None,
     ) -> Iterator[RankedRow]:
@@ -143,7 +143,7 @@ class Prioritiser:
         names: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names}
         chunk = 1 if samples else max(1, CHUNK_CELLS // num_cols)
         steps = len(self.rankers) if samples else 1  # of each row
-        with tqdm(total=steps * len(rows), desc="rank", unit="list", disable=not progress) as bar:
+        with progress_bar("rank", steps * len(rows), unit="lists", progress=progress) as bar:
             for part in rows.split(chunk):
                 scores = self.mixture.scores(part).cpu()  # (R, N)
                 for row, line in zip(part.tolist(), scores, strict=True):
@@ -158,7 +158,7 @@ class Prioritiser:
                         chance, std = self.mixture.uncertainty(
                             row, top, order, exclude=exclude, step=bar.update, **samples
                         )
-                    yield RankedRow(
+                    found = RankedRow(
                         row=row,
                         row_id=self.row_ids[row],
                         row_name=self.row_names[row],
@@ -176,6 +176,8 @@ class Prioritiser:
                         **self._trusted(row, line[order], known[order], int((~known).sum()), levels),
                     )
                     bar.update(steps if chance is None else 0)
+                    with bar.aside():
+                        yield found
 
     def _trusted(
         self, row: int, scores: Tensor, known: Tensor, candidates: int, levels: tuple[float, ...]
@@ -288,7 +290,7 @@ def fit_prioritiser(
     trace_share: float | None = None,
     calibrate: bool | None = False,
     seed: int = 0,
-    progress: bool = False,
+    progress: Progress = "auto",
     **settings: Any,
 ) -> Prioritiser:
     """Fit a model to all links, once for each set of sampled negatives; settings not given are chosen by validation.
@@ -306,7 +308,7 @@ def fit_prioritiser(
     :param calibrate: whether to fit five times more, each time with a fifth of the links hidden: lists then have
         probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``, where links suffice.
     :param seed: of negatives and of the validation.
-    :param progress: whether to show bars.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param settings: other settings of :class:`~mvgp.prioritise.tuning.settings.FitSettings`, such as ``strengths``,
         ``noise``, ``time``, ``dtype``, ``validation_share`` or ``split``, whether validation holds out pairs or rows.
 
@@ -321,7 +323,7 @@ def fit_prioritiser(
 
     """
     check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
-    seed, progress = check_seed(seed), check_flag(progress, "progress")
+    seed, progress = check_seed(seed), check_progress(progress)
     check_fit(model, negatives, strength, trace_share)
     enough = len(link_set) >= MIN_LINKS
     if calibrate is not None and check_flag(calibrate, "calibrate") and not enough:
@@ -401,7 +403,7 @@ def prioritise(
     calibrate: bool | None = None,
     coverage: Any = (),
     seed: int = 0,
-    progress: bool = False,
+    progress: Progress = "auto",
     **options: Any,
 ) -> Prioritisation:
     """Rank the columns of rows: :func:`fit_prioritiser`, then :meth:`Prioritiser.prioritise`.
@@ -416,7 +418,7 @@ def prioritise(
         ``uncertainty`` is False.
     :param coverage: levels of conformal lengths, see :meth:`Prioritiser.ranked`.
     :param seed: of negatives, validation and samples.
-    :param progress: whether to show bars.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param options: the other arguments of :func:`fit_prioritiser`.
 
     Example:

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from tqdm import tqdm
-
 from ...checks import check_not_negative, check_positive, check_share, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import ConvergenceError, InputError
@@ -31,6 +29,7 @@ from ...models.pairwise_svm import PairwiseSVM
 from ...models.trace_gp import TraceGP
 from ...priors.matrix_gp import MatrixGP
 from ...priors.means import PopularityMean
+from ...progress import Progress, check_progress, progress_bar
 from ..auto.fit import Auto
 from ..baselines.candidates import BASELINE_NAMES, candidates
 from ..tables.link_set import LinkSet
@@ -198,14 +197,16 @@ def tune(
     recipe_seed: int | None = None,
     trace_shares: Sequence[float] = (),
     skip_single: bool = True,
-    progress: bool = False,
+    progress: Progress = "auto",
 ) -> Tuning:
     """The setting that ranks held-out links best, among recipes or, of a path, among strengths and trace shares.
 
     :param link_set: the links that may be looked at; a part of them is held out.
     :param seed: of the validation part and the sampled negatives; recipes that start at random have ``recipe_seed``.
     :param skip_single: whether a single setting is taken without a validation.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     """
+    progress = check_progress(progress)
     recipes: Grid = []
     if not has_path(family):
         recipes = grid(family, settings, link_set, seed if recipe_seed is None else recipe_seed)
@@ -246,27 +247,29 @@ def tune(
 
 
 def _try_grid(
-    family: str, recipes: Grid, sets: Sequence[Data], split: Split, judge: Metric, progress: bool
+    family: str, recipes: Grid, sets: Sequence[Data], split: Split, judge: Metric, progress: Progress
 ) -> list[Record]:
     """The score of each recipe, averaged over sets of negatives; one that cannot be fitted has none, and a warning."""
     records: list[Record] = []
-    for index, (text, recipe) in enumerate(tqdm(recipes, desc="choose", disable=not progress)):
-        began, score, failure = time.perf_counter(), None, ""
-        try:
-            score = judge(AveragedRanker([recipe.fit(data) for data in sets]), split.train, split.held_out)
-        except ConvergenceError as error:
-            failure = " ".join(str(error).split())
-            warnings.warn(f"{family}: {text} is passed over: {failure}", RuntimeWarning, stacklevel=2)
-        records.append(
-            {
-                "place": index,
-                "text": text,
-                "score": score and score.value,
-                "standard_error": score and score.standard_error,
-                "seconds": time.perf_counter() - began,
-                "failure": failure,
-            }
-        )
+    with progress_bar("choose", len(recipes), unit="recipes", progress=progress) as bar:
+        for index, (text, recipe) in enumerate(recipes):
+            began, score, failure = time.perf_counter(), None, ""
+            try:
+                score = judge(AveragedRanker([recipe.fit(data) for data in sets]), split.train, split.held_out)
+            except ConvergenceError as error:
+                failure = " ".join(str(error).split())
+                warnings.warn(f"{family}: {text} is passed over: {failure}", RuntimeWarning, stacklevel=2)
+            records.append(
+                {
+                    "place": index,
+                    "text": text,
+                    "score": score and score.value,
+                    "standard_error": score and score.standard_error,
+                    "seconds": time.perf_counter() - began,
+                    "failure": failure,
+                }
+            )
+            bar.update(1, text)
     return records
 
 
@@ -288,16 +291,28 @@ def _path_setting(family: str, trace_share: float, strength: float, score: float
 
 
 def fit(
-    settings: FitSettings, link_set: LinkSet, setting: Setting, sets: Sequence[Data], seed: int, progress: bool = False
+    settings: FitSettings,
+    link_set: LinkSet,
+    setting: Setting,
+    sets: Sequence[Data],
+    seed: int,
+    progress: Progress = "auto",
 ) -> list[Ranker]:
     """The model at a setting, fitted to each set of data; a path is walked from its strongest penalty as when tuned."""
-    shown = tqdm(sets, desc="fit", unit="fit", disable=not progress)
-    if not has_path(setting.family):
+    fitted: list[Ranker] = []
+    if has_path(setting.family):
+        path = trace_recipe(settings, link_set, setting.trace_share, setting.family, sets[0])
+        strengths = [strength for strength in settings.path if strength >= setting.strength]
+    else:
         recipe = grid(setting.family, settings, link_set, seed)[setting.index][1]
-        return [recipe.fit(data) for data in shown]
-    path = trace_recipe(settings, link_set, setting.trace_share, setting.family, sets[0])
-    strengths = [strength for strength in settings.path if strength >= setting.strength]
-    return [list(path.path(data, strengths))[-1].posterior for data in shown]
+    with progress_bar("fit", len(sets), unit="fits", progress=progress) as bar:
+        for data in sets:
+            if has_path(setting.family):
+                fitted.append(list(path.path(data, strengths))[-1].posterior)
+            else:
+                fitted.append(recipe.fit(data))
+            bar.update()
+    return fitted
 
 
 def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> None:
