@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ..checks import check_flag, check_instance, check_seed, check_share, check_whole_number, shown, whole
 from ..errors import InputError
 from ..likelihoods.losses import Data
-from ..models.trace_gp import TraceGP, path_strengths
+from ..models.trace_gp import TraceGP
+from ..models.trace_sum import path_strengths
 from ..posteriors.gaussian import TracePosterior
 from ..progress import Progress, check_progress, progress_bar
 from ..tensor_checks import check_list

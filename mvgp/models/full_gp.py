@@ -13,12 +13,13 @@ from torch import Tensor
 from ..checks import check_choice, check_flag, check_iterations, check_tolerance
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
-from ..errors import InputError
+from ..errors import InputError, SizeError
 from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, is_pointwise, long_dot, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
+from ..linalg.cost import DEFAULT_LIMITS, RESERVE, Estimate, Work, machine_memory, spoken_bytes
 from ..linalg.pair_operator import Terms
 from ..linalg.pairs import CompleteRows, cell_slots
 from ..linalg.solvers import CholeskySolver, Method, SpectralSolver
@@ -35,7 +36,7 @@ from ..priors.sums import SumGP
 from ..progress import Progress, progress_bar
 from ..tensor_checks import check_cells, check_matrix
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit, own_covariance
-from .recipe import Recipe, moved_solution, remembered
+from .recipe import FitSize, Recipe, moved_solution, remembered
 from .trace_gp import trace_posterior, trace_problem
 
 MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists
@@ -101,10 +102,43 @@ class FullGP(Recipe):
         :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
         with progress_bar("fit", progress=progress):
+            self._check_room(data)
             posterior = self._fit_to(data, None)
         model = remembered(self, posterior.prior)
         posterior._fit = Fit(data, model) if posterior._fit is None else replace(posterior._fit, model=model)
         return posterior
+
+    def _expected(self, size: FitSize, data: Any) -> Estimate:
+        """By the rules of :meth:`fit`; see :meth:`Recipe.estimate`."""
+        noise = float(self._noise_for(data))
+        if is_pointwise(self.likelihood):
+            rounds = 12 if self.approximation == "variational" else 8
+            count = float(size.count)
+            dense = Work(gemm=count**3, move=4 * count**2)  # a factor, and the diagonal of its inverse
+            large = 40 * size.product(size.limits.sketch / 8)
+            small = size.count <= size.limits.dense
+            entries = 5 * count**2 if small else 20 * count + 2 * count * size.limits.sketch
+            return size.estimate("FullGP", self.approximation, rounds * (dense if small else large), entries)
+        if not isinstance(self.likelihood, _GaussianLikelihoodBase):
+            steps = 100 * (size.product() + Work(call=1000))
+            return size.estimate("FullGP", "ridge", steps, 12.0 * size.count)
+        if size.lists and self.method == "auto":
+            short, cells = float(min(size.active)), float(size.active[0] * size.active[1])
+            special = min(float(len(data)), 3000.0)
+            work = Work(factor=short**3, gemm=8 * cells * short) + size.product(4 + special / 100)
+            return size.estimate("FullGP", "complete rows", work, 10 * cells + 2 * short**2)
+        method = size.solve_method(self.method)
+        return size.estimate("FullGP", method, *size.solve(method, noise, self._tolerance(1e-5, 1e-8)))
+
+    def _check_room(self, data: Data) -> None:
+        """Refuse a fit that this machine has no memory for."""
+        limit = DEFAULT_LIMITS.memory or machine_memory()
+        expected = self.estimate(data)
+        if limit is not None and expected.bytes + RESERVE > limit:
+            raise SizeError(
+                f"{expected}; there are {spoken_bytes(limit)} (Limits.memory). Use TraceGP, whose mean has low rank, "
+                "or FactorGP, or fewer observations"
+            )
 
     def _update(self, posterior: FullPosterior, data: Data) -> FullPosterior:
         """From the solver and the coefficients of the old posterior."""

@@ -12,7 +12,6 @@ from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 
 from ..checks import (
-    check_between,
     check_choice,
     check_flag,
     check_instance,
@@ -22,13 +21,13 @@ from ..checks import (
     check_share,
     check_tolerance,
     check_whole_number,
-    whole,
 )
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, is_pointwise, long_dot
 from ..likelihoods.pointwise import PointwiseLoss
 from ..likelihoods.ranking import RankingLikelihood
+from ..linalg.cost import Estimate
 from ..mean.factored import solve_dense, solve_hybrid
 from ..mean.low_rank import LowRank, MeanSolution
 from ..mean.problem import (
@@ -53,13 +52,19 @@ from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
 from ..progress import Progress, progress_bar
-from ..tensor_checks import check_list
 from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
-from .recipe import Recipe, constant_copy, moved_solution, remembered
-from .trace_sum import SumProblem, TermPenalties, pointwise_sum, sum_posterior, sum_problem
+from .recipe import FitSize, Recipe, constant_copy, moved_solution, remembered
+from .trace_sum import (
+    SumProblem,
+    TermPenalties,
+    path_strengths,
+    pointwise_sum,
+    sum_posterior,
+    sum_problem,
+    trace_estimate,
+)
 
 Solver = Literal["proximal", "dense", "hybrid"]
-MAX_STRENGTHS = 10**6  # of a path
 
 
 @dataclass(frozen=True)
@@ -343,6 +348,12 @@ class TraceGP(Recipe):
         updated._fit = Fit(data, self)
         return updated
 
+    def _expected(self, size: FitSize, data: Any) -> Estimate:
+        """Steps of the solver and the certificate; see :meth:`Recipe.estimate`."""
+        strengths = [self.strength] if self.term_penalties is None else self.term_penalties.strengths
+        ridge = self.trace_share == 0 if self.term_penalties is None else not any(self.term_penalties.shares)
+        return trace_estimate(size, min(strengths), "ridge" if ridge and self.penalty is None else self.solver)
+
     def path(
         self,
         data: Data,
@@ -438,18 +449,3 @@ def _check_start(start: TracePosterior | None, name: str) -> None:
             f"{name}: expected a posterior that was fitted in this process, got one from a file, which does not hold "
             f"the state of the solver; fit without {name}"
         )
-
-
-def path_strengths(strengths: int | Sequence[float], lowest: float) -> list[float]:
-    """Decreasing strengths: those of a sequence, or log-spaced from 1 to ``lowest``."""
-    lowest = check_between(lowest, "lowest")
-    number = whole(strengths)
-    if number is not None:
-        if not 1 <= number <= MAX_STRENGTHS:
-            raise InputError(f"strengths: expected at least one strength and at most {MAX_STRENGTHS}, got {number}")
-        return [lowest ** (k / max(number - 1, 1)) for k in range(number)]
-    values = check_list(strengths, "strengths", "a positive whole number, or positive numbers in decreasing order")
-    checked = [check_positive(value, f"strengths[{at}]") for at, value in enumerate(values)]
-    if not checked or sorted(checked, reverse=True) != checked:
-        raise InputError(f"strengths: expected positive numbers in decreasing order, got {checked}")
-    return checked

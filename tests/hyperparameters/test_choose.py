@@ -10,7 +10,7 @@ from mvgp.hyperparameters import Choice, ChoiceInterrupted, NegativeSets, choose
 from mvgp.hyperparameters.records import AveragedRanker, PathRecord, Score
 from mvgp.hyperparameters.validation import Point, best_of, strongest_within, summarise
 from mvgp.metrics import ranking_scores
-from mvgp.models.trace_gp import path_strengths
+from mvgp.models.trace_sum import path_strengths
 from tests.hyperparameters.planted import gaussian_model, make_links, make_numbers, ranking_model
 
 NUMBERS, LINKS = make_numbers(), make_links()
