@@ -45,6 +45,12 @@ class SolveReport:
         """Whether the residual is within the tolerance."""
         return self.residual <= self.tolerance
 
+    def in_words(self) -> str:
+        """The method and the residual in a line."""
+        steps = f", {self.iterations:,} iterations" if self.iterations else ""
+        verdict = "within" if self.converged else "MISSES"
+        return f"by {self.method}{steps}: relative residual {self.residual:.1e}, {verdict} {self.tolerance:.0e}"
+
 
 @dataclass(frozen=True)
 class Solution:

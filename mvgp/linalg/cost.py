@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,7 +48,6 @@ class Limits:
     :param list_nearest: cells that the bounds of a variance given whole lists begin with.
     :param list_group: cells of a row that share their nearest observations.
     :param list_candidates: rows and columns among which these are searched.
-    :param memory: bytes that a fit of ``FullGP`` may take; what the machine has when None.
     """
 
     cholesky: int = 3000
@@ -62,16 +62,12 @@ class Limits:
     list_nearest: int = 3072
     list_group: int = 64
     list_candidates: tuple[int, int] = (512, 4096)
-    memory: int | None = None
 
 
 DEFAULT_LIMITS = Limits()
 
 
 # What a fit will take ------------------------------------------------------------------------------
-
-CGROUP = Path("/sys/fs/cgroup/memory.max")  # of a container on Linux
-RESERVE = 300 * 2**20  # bytes of Python, torch and its buffers
 
 
 @dataclass(frozen=True)
@@ -90,6 +86,9 @@ class Rates:
     sparse: float
     move: float
     call: float
+
+
+NOMINAL = Rates(GEMM, GEMM / 15, SPARSE, 3 * MOVE, 1e6)  # for what depends on them little
 
 
 @functools.lru_cache(maxsize=8)
@@ -186,11 +185,16 @@ def spoken_bytes(count: float) -> str:
     return f"{count / 1e9:,.{0 if count >= 1e11 else 1}f} GB"
 
 
-def machine_memory() -> int | None:
-    """Bytes of memory that this process could have; None where the system does not say."""
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
     sizes = []
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # Windows has no sysconf
-        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit
-        sizes.append(int(CGROUP.read_text()))
-    return min((size for size in sizes if size > 0), default=None)
+    with contextlib.suppress(OSError):
+        available = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        sizes += [1024 * int(available[1])] if available else []
+    with contextlib.suppress(OSError, ValueError):
+        folder = Path("/sys/fs/cgroup")
+        sizes.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
+    if not sizes and hasattr(os, "sysconf"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(sizes) if sizes else None

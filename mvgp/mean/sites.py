@@ -61,6 +61,11 @@ class SiteReport:
         """Whether the residual is within the tolerance."""
         return self.residual <= self.tolerance
 
+    def in_words(self) -> str:
+        """The approximation and its residual in a line."""
+        verdict = "within" if self.converged else "MISSES"
+        return f"{self.approximation}, equations to {self.residual:.1e}, {verdict} {self.tolerance:.0e}"
+
     def warn_or_raise(self, *, strict: bool, stacklevel: int) -> None:
         """Missing the tolerance is a warning, or an error when ``strict``."""
         if self.converged:

@@ -10,7 +10,7 @@ import torch
 from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 
-from ..checks import check_choice, check_flag, check_iterations, check_tolerance
+from ..checks import check_choice, check_flag, check_iterations, check_tolerance, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError
@@ -19,7 +19,7 @@ from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
-from ..linalg.cost import DEFAULT_LIMITS, RESERVE, Estimate, Work, machine_memory, spoken_bytes
+from ..linalg.cost import NOMINAL, Estimate, Work, free_memory, spoken_bytes
 from ..linalg.pair_operator import Terms
 from ..linalg.pairs import CompleteRows, cell_slots
 from ..linalg.solvers import CholeskySolver, Method, SpectralSolver
@@ -58,6 +58,7 @@ class FullGP(Recipe):
     :param method: ``cholesky``, ``spectral``, ``cg``, or ``auto`` by size and structure.
     :param max_iterations: limit for conjugate gradients.
     :param strict: missing the tolerance is an error, for direct methods too; False to warn instead.
+    :param memory: bytes that a fit may take; one that is expected to need more is refused. What is free, when left out.
 
     Example:
         >>> import gpytorch, mvgp, torch
@@ -83,8 +84,10 @@ class FullGP(Recipe):
         method: Method = "auto",
         max_iterations: int = 1000,
         strict: bool = True,
+        memory: int | None = None,
     ) -> None:
         super().__init__(prior, likelihood)
+        self.memory = None if memory is None else check_whole_number(memory, "memory")
         self.approximation: Approximation = check_choice(approximation, "approximation", APPROXIMATIONS)
         self.method: Method = check_choice(method, "method", ("auto", "cholesky", "spectral", "cg"))
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
@@ -132,12 +135,12 @@ class FullGP(Recipe):
 
     def _check_room(self, data: Data) -> None:
         """Refuse a fit that this machine has no memory for."""
-        limit = DEFAULT_LIMITS.memory or machine_memory()
-        expected = self.estimate(data)
-        if limit is not None and expected.bytes + RESERVE > limit:
+        self._noise_for(data)
+        limit, needed = self.memory or free_memory(), self._expected(FitSize(self.prior, data, NOMINAL), data).bytes
+        if limit is not None and needed > limit:
             raise SizeError(
-                f"{expected}; there are {spoken_bytes(limit)} (Limits.memory). Use TraceGP, whose mean has low rank, "
-                "or FactorGP, or fewer observations"
+                f"memory: {self.estimate(data)}, and there are {spoken_bytes(limit)}; use TraceGP, whose mean "
+                "has low rank, FactorGP, fewer observations, or kernels of sparse graphs"
             )
 
     def _update(self, posterior: FullPosterior, data: Data) -> FullPosterior:

@@ -23,6 +23,7 @@ from ..checks import (
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError
+from ..hooks import Described
 from ..likelihoods.losses import Data
 from ..linalg.cost import Estimate, Work
 from ..linalg.pair_operator import PairLinearOperator
@@ -75,7 +76,7 @@ class PairRanker(GaussianPosterior):
         self.bias, self.certificate = bias, certificate
 
 
-class PairwiseSVM(gpytorch.Module):
+class PairwiseSVM(Described, gpytorch.Module):
     r"""A classifier of pairs with kernel :math:`K_M(m, m') K_N(n, n')` and a bias, used to rank: the baseline ProDiGe.
 
     With costs :math:`c_t` = cost x weight of the entry x weight of its class it minimises
@@ -139,6 +140,9 @@ class PairwiseSVM(gpytorch.Module):
         self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
         self.dense_limit = check_whole_number(dense_limit, "dense_limit", 0)
         self.list_limit = check_whole_number(list_limit, "list_limit", 0)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.prior.shape[0]} x {self.prior.shape[1]}, cost {self.cost:g})"
 
     def fit(self, data: Data, *, progress: Progress = "auto") -> PairRanker:
         """The ranker given ``data``, whose values are +1 and -1.

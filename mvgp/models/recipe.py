@@ -19,6 +19,7 @@ from ..checks import check_instance, refuse_gradient, shown
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
+from ..hooks import Described
 from ..kernels.feature import ConstantKernel
 from ..kernels.graph import GraphKernel
 from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
@@ -37,7 +38,7 @@ from ..priors.sums import SumGP
 from ..tensor_checks import refuse_where
 
 
-class Recipe(gpytorch.Module):
+class Recipe(Described, gpytorch.Module):
     """A prior and a likelihood, checked.
 
     :param prior: the matrix-variate prior.
@@ -63,6 +64,10 @@ class Recipe(gpytorch.Module):
         if isinstance(likelihood, GaussianLikelihood):
             check_gaussian(likelihood, type(self).__name__, axis_noise=True)
         self.prior, self.likelihood = prior, likelihood
+
+    def __repr__(self) -> str:
+        size = f"{self.prior.shape[0]} x {self.prior.shape[1]}"
+        return f"{type(self).__name__}({size}, {type(self.likelihood).__name__})"
 
     def forward(self, rows: Any, cols: Any) -> MultivariateNormal:
         """The prior at pairs (``rows``, ``cols``)."""
@@ -241,12 +246,15 @@ class FitSize:
 
     :param prior: one term or several.
     :param data: observed entries, or whole lists.
+    :param rates: those of this machine when left out.
     """
 
-    def __init__(self, prior: MatrixGP | SumGP, data: ObservedMatrix | PositiveUnlabelled) -> None:
+    def __init__(
+        self, prior: MatrixGP | SumGP, data: ObservedMatrix | PositiveUnlabelled, rates: Rates | None = None
+    ) -> None:
         if data.shape != prior.shape:
             raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-        self.rates, self.limits, self.prior = measured_rates(), DEFAULT_LIMITS, prior
+        self.rates, self.limits, self.prior = rates or measured_rates(), DEFAULT_LIMITS, prior
         self.lists = isinstance(data, PositiveUnlabelled)
         self.count = len(data.pattern)  # T
         self.axes = [
@@ -256,7 +264,8 @@ class FitSize:
         if isinstance(data, PositiveUnlabelled):
             self.active = len(data.pattern.chosen), data.shape[1]
         else:
-            self.active = len(data.rows.unique()), len(data.cols.unique())
+            rows, cols = (int((at.bincount() > 0).sum()) for at in (data.rows, data.cols))
+            self.active = rows, cols
         weights = getattr(data, "weights", None)
         self.complete = not self.lists and weights is None and self.count == data.shape[0] * data.shape[1]
         self.itemsize = prior.dtype.itemsize

@@ -57,6 +57,7 @@ from .recipe import FitSize, Recipe, constant_copy, moved_solution, remembered
 from .trace_sum import (
     SumProblem,
     TermPenalties,
+    check_start,
     path_strengths,
     pointwise_sum,
     sum_posterior,
@@ -329,7 +330,7 @@ class TraceGP(Recipe):
 
         :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
-        _check_start(start, "start")
+        check_start(start, "start")
         with progress_bar("fit", progress=progress):
             setup = self._setup(data)
             posterior = self._posterior(setup, self._chosen(setup, None), start)
@@ -380,7 +381,7 @@ class TraceGP(Recipe):
             check_instance(after, "after", PathPoint, "mvgp.models.PathPoint")
             chosen = [strength for strength in chosen if strength < after.strength * (1 - 1e-9)]
         last = after.posterior if after else None
-        _check_start(last, "after")
+        check_start(last, "after")
         setup = self._setup(data)
         fit = Fit(data, remembered(self, setup.prior))
         with progress_bar("path", len(chosen), unit="points", progress=progress) as bar:
@@ -438,14 +439,3 @@ class TraceGP(Recipe):
             return self.term_penalties.at(setup, strength)
         own = self.penalty if strength is None else None
         return own or self._penalty(setup, self.strength if strength is None else strength)
-
-
-def _check_start(start: TracePosterior | None, name: str) -> None:
-    if start is None:
-        return
-    check_instance(start, name, TracePosterior, "mvgp.posteriors.TracePosterior")
-    if start.solution is None:
-        raise InputError(
-            f"{name}: expected a posterior that was fitted in this process, got one from a file, which does not hold "
-            f"the state of the solver; fit without {name}"
-        )

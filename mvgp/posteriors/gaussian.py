@@ -47,7 +47,7 @@ from .joint import Joint
 from .predictive import Predictions
 from .query import LINE_BATCH, Coefficients, Query, pair_means
 from .ranks import RankQueries
-from .sums import TermMean, sum_query
+from .sums import TermMean, each_term, sum_query
 from .system import VarianceMethod
 from .updates import NewObservations
 
@@ -136,7 +136,7 @@ class GaussianPosterior(RankQueries, NewObservations):
     @property
     def _coefficients(self) -> tuple[Coefficients, ...]:
         """Of each term."""
-        return _each(self.coefficients, len(self._terms))
+        return each_term(self.coefficients, len(self._terms))
 
     @property
     def terms(self) -> tuple[TermMean, ...]:
@@ -320,7 +320,7 @@ class GaussianPosterior(RankQueries, NewObservations):
                 "explain: this posterior does not know what its pairs carry; fit it again, or save it with a newer mvgp"
             )
         query = self._query(row, col, row_inputs, col_inputs)
-        duals = _each(self._duals, len(query.parts))
+        duals = each_term(self._duals, len(query.parts))
         return explain_cell(query.parts, duals, float(self._mean(query).sum()), float(query.prior_mean().sum()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -336,11 +336,6 @@ class GaussianPosterior(RankQueries, NewObservations):
     def __repr__(self) -> str:
         m, n = self.shape
         return f"{type(self).__name__}({m} x {n}, {len(self.conditional.pairs)} observed)"
-
-
-def _each(value: Any, count: int) -> tuple[Any, ...]:
-    """One for each of ``count`` terms: those of a list, or the same for all."""
-    return tuple(value) if isinstance(value, list | tuple) else (value,) * count
 
 
 class ScalablePosterior(Predictions, GaussianPosterior):

@@ -234,6 +234,7 @@ def rank(
             calibrate=calibrate,
             seed=seed,
             progress=False if quiet else "auto",
+            log=None if quiet else log,
             **settings,
         )
     if not quiet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,9 @@ from ...checks import (
     check_whole_number,
 )
 from ...data.positive_unlabelled import PositiveUnlabelled
-from ...errors import InputError, SizeError, StorageError
+from ...descriptions import describe
+from ...errors import InputError, StorageError
+from ...hooks import Described
 from ...hyperparameters.validation import Choice
 from ...metrics.ranking import Ranker, TaskItems
 from ...posteriors.gaussian import GaussianPosterior, ScalablePosterior
@@ -38,8 +40,8 @@ from ..trust.calibration import calibrate as calibrated_on
 from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
 from ..trust.record import RowTrust, Trust, describe_trust, make_trust, restore_trust
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
-from ..tuning.tune import REGISTRY, WITH_POSTERIOR, check_fit, family_of, fit, free_memory, takes_negatives, tune
-from .mixture import Mixture
+from ..tuning.tune import WITH_POSTERIOR, check_fit, family_of, fit, prepare, takes_negatives, tune
+from .mixture import Mixture, describe_prioritiser
 from .rows import Prioritisation, RankedRow, check_top, doubt, find_rows
 
 CHUNK_CELLS = 2**22  # scores held at a time
@@ -49,7 +51,7 @@ NAMES = ("row_ids", "col_ids", "row_names", "col_names")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Prioritiser:
+class Prioritiser(Described):
     """Ranks the columns of any row: rankers that were fitted to sets of negatives, and the ids of rows and columns.
 
     :param rankers: one for each set of negatives.
@@ -230,6 +232,9 @@ class Prioritiser:
         return f"Prioritiser({self.shape[0]} x {self.shape[1]}, {self.model}: {self.setting}, {len(self.rankers)} fits)"
 
 
+describe.register(Prioritiser, describe_prioritiser)
+
+
 def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = None) -> Prioritiser:
     """What :meth:`Prioritiser.save` has written. Nothing in a file can make it run code.
 
@@ -291,6 +296,7 @@ def fit_prioritiser(
     calibrate: bool | None = False,
     seed: int = 0,
     progress: Progress = "auto",
+    log: Callable[[str], object] | None = None,
     **settings: Any,
 ) -> Prioritiser:
     """Fit a model to all links, once for each set of sampled negatives; settings not given are chosen by validation.
@@ -309,6 +315,7 @@ def fit_prioritiser(
         probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``, where links suffice.
     :param seed: of negatives and of the validation.
     :param progress: True, False or "auto", see :mod:`mvgp.progress`.
+    :param log: takes a line about the time and the memory that one fit is expected to need; ``auto`` has none.
     :param settings: other settings of :class:`~mvgp.prioritise.tuning.settings.FitSettings`, such as ``strengths``,
         ``noise``, ``time``, ``dtype``, ``validation_share`` or ``split``, whether validation holds out pairs or rows.
 
@@ -345,15 +352,7 @@ def fit_prioritiser(
         settings["strengths"] = (strength,)
     fit_settings = FitSettings.from_dict(settings)
     links, sampled = link_set.links(fit_settings.whole_weight), takes_negatives(model)
-    if sampled:  # all sets are drawn before the first fit: row, column and value of every link and negative
-        free, needed = free_memory(), fit_settings.negative_sets * 24 * len(links) * (1 + fit_settings.ratio)
-        if free is not None and needed > free:
-            sets = f"{fit_settings.negative_sets} sets need {needed / 2**30:.1f} GiB"
-            raise SizeError(f"negatives: {sets}, got {free / 2**30:.1f} GiB of free memory")
-    path = REGISTRY[model].trace_shares
-    shares: tuple[float, ...] = path(fit_settings) if path else ()
-    if trace_share is not None:
-        shares = (float(trace_share),)
+    shares = prepare(model, fit_settings, link_set, links, trace_share, seed, log)
     tuned = tune(family_of(model), link_set, fit_settings, seed=seed, trace_shares=shares, progress=progress)
 
     def draw(some: PositiveUnlabelled) -> Any:  # what is fitted, given links
