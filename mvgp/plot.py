@@ -41,7 +41,7 @@ PATHS: dict[str, tuple[str, Callable[[Any], float]]] = {
 def _axes(ax: Axes | None, size: tuple[float, float] | None = None) -> Axes:
     """The given axes, or new ones."""
     if ax is not None:
-        return check_instance(ax, "ax", _matplotlib().axes.Axes, "axes of matplotlib, or None")  # type: ignore[no-any-return]
+        return check_instance(ax, "ax", _matplotlib().axes.Axes, "axes of matplotlib, or None")
     made: Axes = _matplotlib().pyplot.subplots(figsize=size, layout="constrained")[1]
     return made
 
@@ -50,6 +50,7 @@ def _matplotlib() -> Any:
     try:
         import matplotlib.axes
         import matplotlib.pyplot
+        import matplotlib.ticker
     except ImportError as error:
         raise InputError("plot: expected matplotlib, got none; pip install 'mvgp[cli]'") from error
     return matplotlib
@@ -100,9 +101,13 @@ def matrix(
     """
     check_instance(posterior, "posterior", GaussianPosterior, "a posterior of mvgp")
     m, n = posterior.shape
-    chosen = [torch.arange(size) if at is None else check_index(at, size, name).cpu()
-        for at, size, name in ((rows, m, "rows"), (cols, n, "cols"))]  # fmt: skip
+    chosen = [
+        torch.arange(size) if at is None else check_index(at, size, name).cpu()
+        for at, size, name in ((rows, m, "rows"), (cols, n, "cols"))
+    ]
     count = len(chosen[0]) * len(chosen[1])
+    if count == 0:
+        raise InputError("rows, cols: expected at least one cell, got none")
     if count > MOST_CELLS:
         raise SizeError(f"rows, cols: a picture has up to {MOST_CELLS:,} cells, got {count:,}; choose some of them")
     if data is not None:
@@ -117,10 +122,11 @@ def matrix(
     values = posterior.mean(*grid).detach().cpu()
     spread = posterior.variance(*grid).detach().cpu().sqrt()
     reach = max(float(values.abs().max()), 1e-300)
-    for axes, picture, title, options in (
+    pictures: tuple[tuple[Axes, Tensor, str, dict[str, Any]], ...] = (
         (left, values, "posterior mean", {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach}),
         (right, spread, "standard deviation", {"cmap": "viridis", "vmin": 0.0}),
-    ):
+    )
+    for axes, picture, title, options in pictures:
         shown = axes.imshow(picture.numpy(), aspect="auto", interpolation="nearest", **options)
         axes.figure.colorbar(shown, ax=axes, fraction=0.05, pad=0.02)
         axes.set(title=title, xlabel="column", ylabel="row")
@@ -146,11 +152,9 @@ def _dots(axes: Axes, data: ObservedMatrix | PositiveUnlabelled, chosen: Sequenc
     seen = (places[0] >= 0) & (places[1] >= 0)
     box = axes.get_window_extent()  # in pixels of the figure
     cell = min(box.width / len(chosen[1]), box.height / len(chosen[0])) * 72 / axes.figure.dpi  # points
-    size = min(6.0, max(0.6, 0.35 * cell))
-    axes.plot(
-        places[1][seen].numpy(), places[0][seen].numpy(), "o", color="white", markeredgecolor="black",
-        markersize=size, markeredgewidth=min(0.6, size / 5), label="observed",
-    )  # fmt: skip
+    dot = min(6.0, max(0.6, 0.35 * cell))
+    style: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "markeredgewidth": min(0.6, dot / 5)}
+    axes.plot(places[1][seen].numpy(), places[0][seen].numpy(), "o", markersize=dot, label="observed", **style)
 
 
 # Paths -------------------------------------------------------------------------------------------
@@ -193,7 +197,7 @@ def path(points: Any, what: str | Callable[[Any], float] | None = None, *, ax: A
         axes.axhline(tolerance, color=_ink(), linestyle=":", linewidth=1, label="tolerance")
         axes.legend(frameon=False)
     if what == "rank":
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.set_major_locator(_matplotlib().ticker.MaxNLocator(integer=True))
         axes.set_ylim(bottom=0)
     return axes
 
@@ -334,7 +338,7 @@ def ranks(table: TopTable, *, ax: Axes | None = None) -> Axes:
     axes.set(xlabel="rank", ylim=(count + 0.7, 0.3))
     axes.set_xscale("log" if max(high) > 50 else "linear")
     if max(high) <= 50:
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(_matplotlib().ticker.MaxNLocator(integer=True))
     else:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     for place, share in zip(places, chance, strict=True):

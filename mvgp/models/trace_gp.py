@@ -351,9 +351,10 @@ class TraceGP(Recipe):
 
     def _expected(self, size: FitSize, data: Any) -> Estimate:
         """Steps of the solver and the certificate; see :meth:`Recipe.estimate`."""
-        strengths = [self.strength] if self.term_penalties is None else self.term_penalties.strengths
-        ridge = self.trace_share == 0 if self.term_penalties is None else not any(self.term_penalties.shares)
-        return trace_estimate(size, min(strengths), "ridge" if ridge and self.penalty is None else self.solver)
+        if self.term_penalties is not None:
+            return trace_estimate(size, min(self.term_penalties.strengths), "additive")
+        ridge = self.trace_share == 0 and self.penalty is None
+        return trace_estimate(size, self.strength, "ridge" if ridge else self.solver)
 
     def path(
         self,

@@ -263,8 +263,8 @@ def test_a_choice_is_a_snapshot_and_pickles():
 
 
 def test_a_progress_bar_is_shown(capsys):
-    choose(gaussian_model(), NUMBERS, trace_shares=[1.0], strengths=[0.9, 0.5], metric="-MSE")
-    assert "choose: 100%" in capsys.readouterr().err
+    choose(gaussian_model(), NUMBERS, trace_shares=[1.0], strengths=[0.9, 0.5], metric="-MSE", progress=True)
+    assert "choose: 2 of 2 fits" in capsys.readouterr().err
 
 
 BAD = [
