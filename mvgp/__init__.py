@@ -43,6 +43,7 @@ _HOMES = {
     "storage": ("load",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = {"descriptions", "plot", "progress"}
 _SUBPACKAGES = {
     *_HOMES,
     "hyperparameters",
@@ -50,15 +51,14 @@ _SUBPACKAGES = {
     "likelihoods",
     "linalg",
     "metrics",
-    "plot",
     "prioritise",
     "testing",
-}
+} - _MODULES
 _EXTRAS = {"botorch"}  # modules that need an extra of the same name
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES | _EXTRAS:
+    if name in _SUBPACKAGES | _MODULES | _EXTRAS:
         return import_module(f"{__name__}.{name}")
     if name in _HOME_OF:
         value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
@@ -85,4 +85,4 @@ hooks.save_posterior = _save_posterior  # storage knows every posterior, a poste
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES, *_EXTRAS})
+    return sorted({*globals(), *__all__, *_SUBPACKAGES, *_MODULES, *_EXTRAS})

@@ -39,6 +39,7 @@ from .priors.product_graph import ProductGraphGP
 from .priors.sums import SumGP
 from .text import Description
 
+__all__ = ["Description", "describe"]
 KNOWN = (
     "a kernel or its axis, a Graph, a prior (MatrixGP, SumGP, ProductGraphGP), a likelihood, a penalty, data "
     "(ObservedMatrix, PositiveUnlabelled), a model (TraceGP, FullGP, FactorGP, PairwiseSVM), a posterior, or a fitted "

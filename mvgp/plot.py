@@ -167,6 +167,17 @@ def path(points: Any, what: str | Callable[[Any], float] | None = None, *, ax: A
         whose held-out metric is shown for each trace share, with its standard error and a ring around what was chosen.
     :param what: ``rank``, ``gap``, ``objective``, or a function of the posterior; ``rank`` when left out.
     :param ax: axes; new ones when left out.
+
+    Example:
+        >>> import gpytorch, matplotlib, mvgp, torch
+        >>> matplotlib.use("agg")
+        >>> kernel = mvgp.kernels.PrecomputedKernel(torch.eye(3).double() + 1)
+        >>> data = mvgp.ObservedMatrix([0, 2], [1, 0], [1.0, -1.0], shape=(3, 3))
+        >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+        >>> points = mvgp.TraceGP(mvgp.MatrixGP(kernel, kernel), likelihood).path(data, [1.0, 0.1])
+        >>> mvgp.plot.path(points).lines[0].get_xdata().tolist()
+        [1.0, 0.1]
+
     """
     if isinstance(points, Choice):
         if what is not None:
@@ -295,6 +306,14 @@ def coverage(curves: CoverageCurve | Mapping[str, CoverageCurve], *, ax: Axes | 
 
     :param curves: from :func:`mvgp.metrics.coverage`; or several of them by name.
     :param ax: axes; new ones when left out.
+
+    Example:
+        >>> import matplotlib, mvgp
+        >>> matplotlib.use("agg")
+        >>> curve = mvgp.metrics.coverage(([0.0, 0.0], [1.0, 1.0]), [0.1, -1.0], levels=[0.5, 0.9])
+        >>> mvgp.plot.coverage(curve).lines[-1].get_ydata().tolist()
+        [0.5, 1.0]
+
     """
     named = curves if isinstance(curves, Mapping) else {"": curves}
     if not named:
@@ -320,6 +339,17 @@ def ranks(table: TopTable, *, ax: Axes | None = None) -> Axes:
 
     :param table: ``posterior.top(row)``.
     :param ax: axes; new ones when left out.
+
+    Example:
+        >>> import gpytorch, matplotlib, mvgp, torch
+        >>> matplotlib.use("agg")
+        >>> kernel = mvgp.kernels.PrecomputedKernel(torch.eye(3).double() + 1)
+        >>> data = mvgp.ObservedMatrix([0, 2], [1, 0], [1.0, -1.0], shape=(3, 3))
+        >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+        >>> table = mvgp.FullGP(mvgp.MatrixGP(kernel, kernel), likelihood).fit(data).top(0, k=2)
+        >>> mvgp.plot.ranks(table).get_xlabel()
+        'rank'
+
     """
     check_instance(table, "table", TopTable, "the table of posterior.top")
     count = len(table)
@@ -369,6 +399,17 @@ def explanation(
     :param row_names: M names; likewise ``col_names``, N names.
     :param term_names: of the terms of the prior.
     :param ax: axes; new ones when left out.
+
+    Example:
+        >>> import gpytorch, matplotlib, mvgp, torch
+        >>> matplotlib.use("agg")
+        >>> kernel = mvgp.kernels.PrecomputedKernel(torch.eye(3).double() + 1)
+        >>> data = mvgp.ObservedMatrix([0, 2], [1, 0], [1.0, -1.0], shape=(3, 3))
+        >>> likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+        >>> why = mvgp.FullGP(mvgp.MatrixGP(kernel, kernel), likelihood).fit(data).explain(0, 1)
+        >>> len(mvgp.plot.explanation(why).patches)
+        2
+
     """
     check_instance(why, "why", Explanation, "the result of posterior.explain")
     shown = min(check_whole_number(most, "most"), len(why.shares))
