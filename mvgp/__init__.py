@@ -11,6 +11,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .data import ObservedMatrix, PositiveUnlabelled
+    from .descriptions import describe
     from .mean import SpectralElasticNet, TraceBall
     from .models import FactorGP, FullGP, PairwiseSVM, TraceGP
     from .posteriors import GaussianPosterior
@@ -29,10 +30,12 @@ __all__ = [
     "TraceBall",
     "TraceGP",
     "__version__",
+    "describe",
     "load",
 ]
 _HOMES = {
     "data": ("ObservedMatrix", "PositiveUnlabelled"),
+    "descriptions": ("describe",),
     "mean": ("SpectralElasticNet", "TraceBall"),
     "models": ("FactorGP", "FullGP", "PairwiseSVM", "TraceGP"),
     "posteriors": ("GaussianPosterior",),
@@ -40,12 +43,22 @@ _HOMES = {
     "storage": ("load",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_SUBPACKAGES = {*_HOMES, "hyperparameters", "kernels", "likelihoods", "linalg", "metrics", "prioritise", "testing"}
+_MODULES = {"descriptions", "plot", "progress"}
+_SUBPACKAGES = {
+    *_HOMES,
+    "hyperparameters",
+    "kernels",
+    "likelihoods",
+    "linalg",
+    "metrics",
+    "prioritise",
+    "testing",
+} - _MODULES
 _EXTRAS = {"botorch"}  # modules that need an extra of the same name
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES | _EXTRAS:
+    if name in _SUBPACKAGES | _MODULES | _EXTRAS:
         return import_module(f"{__name__}.{name}")
     if name in _HOME_OF:
         value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
@@ -62,9 +75,14 @@ def _conformal(posterior: Any, *args: Any, **options: Any) -> Any:
     return import_module(f"{__name__}.metrics.conformal").conformal(posterior, *args, **options)
 
 
+def _describe(value: Any) -> Any:
+    return import_module(f"{__name__}.descriptions").describe(value)
+
+
 hooks.conformal = _conformal  # metrics know every ranker, a posterior does not know metrics
+hooks.describe = _describe  # describe knows every model and posterior
 hooks.save_posterior = _save_posterior  # storage knows every posterior, a posterior does not know storage
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES, *_EXTRAS})
+    return sorted({*globals(), *__all__, *_SUBPACKAGES, *_MODULES, *_EXTRAS})

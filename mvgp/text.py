@@ -1,4 +1,4 @@
-"""Text from data, made harmless for terminals and for the cells of tables.
+"""Text from data, made harmless for terminals and for the cells of tables; and descriptions, shown in any place.
 
 A name can contain anything: escape sequences that rewrite a terminal, marks that reverse the direction of writing, a
 leading ``=`` that a spreadsheet takes for a formula.
@@ -6,12 +6,18 @@ leading ``=`` that a spreadsheet takes for a formula.
 
 from __future__ import annotations
 
+import html
 import re
+import textwrap
+from dataclasses import dataclass
+from typing import Any
 
 # control characters (C0, DEL, C1), marks of the direction of writing, separators of lines, halves of surrogate pairs
 UNSAFE = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
 FORMULAS = "=+-@\uff1d\uff0b\uff0d\uff20"  # also as full-width characters
 QUOTES = "'\""  # the first is the mark of to_cell, the second makes readers of tables join cells
+
+WIDTH = 100  # characters of a line of a description
 
 _IN_TEXT = re.compile(f"[{UNSAFE}]")
 _IN_CELL = re.compile(rf"[\\{UNSAFE}]")
@@ -75,3 +81,52 @@ def _is_marked(cell: str) -> bool:
 
 def _escape(match: re.Match[str]) -> str:
     return match.group().encode("unicode_escape").decode()
+
+
+@dataclass(frozen=True)
+class Description:
+    """What :func:`mvgp.describe` has to say: text by ``print``, a table in a terminal with rich, HTML in a notebook.
+
+    :param title: the object, in a line.
+    :param lines: what is said about it, and its name, such as ``("certificate", "relative gap ...")``.
+    """
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        width = max((len(name) for name, _ in self.lines), default=0)
+        out = [self.title]
+        for name, text in self.lines:
+            rest = " " * (width + 4)
+            first = f"  {name:<{width}}  "
+            options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+            out += textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, **options) or [first]
+        return "\n".join(out)
+
+    __repr__ = __str__
+
+    def __rich__(self) -> Any:
+        """For ``rich.print``, and for a console of rich."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(
+            title=Text(self.title, style="bold"), title_justify="left", show_header=False, box=None, pad_edge=False
+        )
+        table.add_column(style="cyan", no_wrap=True)
+        table.add_column(overflow="fold")
+        for name, text in self.lines:
+            table.add_row(Text(name), Text(text))
+        return table
+
+    def _repr_html_(self) -> str:
+        """For a notebook."""
+        cell = "text-align: left; vertical-align: top; padding: 0.1em 1em 0.1em 0"
+        rows = "".join(
+            f'<tr><th scope="row" style="{cell}; white-space: nowrap">{html.escape(name)}</th>'
+            f'<td style="{cell}">{html.escape(text)}</td></tr>'
+            for name, text in self.lines
+        )
+        caption = f'<caption style="text-align: left; font-weight: bold">{html.escape(self.title)}</caption>'
+        return f'<table class="mvgp-description">{caption}<tbody>{rows}</tbody></table>'

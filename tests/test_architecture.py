@@ -12,7 +12,7 @@ LAYERS = [
     ["errors", "hooks", "version"],
     ["checks"],
     ["tensor_checks"],
-    ["text"],
+    ["text", "progress"],
     ["linalg"],
     ["data", "kernels"],
     ["priors"],
@@ -23,6 +23,7 @@ LAYERS = [
     ["metrics"],
     ["hyperparameters"],
     ["storage"],
+    ["descriptions", "plot"],
     ["testing"],
     ["botorch"],
     ["prioritise"],  # the application; its parts may be in any order that has no cycle

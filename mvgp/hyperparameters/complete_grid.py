@@ -17,13 +17,14 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
-from ..checks import check_flag, check_instance, check_iterations, check_tolerance, refuse_gradient
+from ..checks import check_instance, check_iterations, check_tolerance, refuse_gradient
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
 from ..kernels.graph import Graph, GraphKernel
 from ..likelihoods.axis_noise import check_gaussian
 from ..priors.matrix_gp import MatrixGP
+from ..progress import Progress, check_progress
 from .learning import LearningResult, Objective, ParameterVector
 from .probes import with_gradients
 
@@ -47,7 +48,7 @@ def learn_grid(
     *,
     max_steps: int = 100,
     tolerance: float = 1e-3,
-    progress: bool = False,
+    progress: Progress = "auto",
 ) -> LearnedGrid:
     r"""Maximise the exact log marginal likelihood of a matrix whose every cell counts, in place.
 
@@ -63,7 +64,7 @@ def learn_grid(
     :param max_steps: of L-BFGS.
     :param tolerance: on the largest derivative by a raw parameter over the root of the number of cells. Missing it
         warns.
-    :param progress: whether to show a bar.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
 
     Example:
         >>> import gpytorch, mvgp
@@ -81,7 +82,7 @@ def learn_grid(
     check_instance(data, "data", PositiveUnlabelled | ObservedMatrix, "links or an ObservedMatrix")
     check_instance(prior, "prior", MatrixGP, "mvgp.MatrixGP")
     tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
-    progress = check_flag(progress, "progress")
+    progress = check_progress(progress)
     prior.refuse_gradients()
     grid = RotatedGrid(prior, data)
     likelihood.to(torch.float64)  # sums over millions of cells are in double precision

@@ -23,7 +23,6 @@ from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
 
 from ..checks import (
-    check_flag,
     check_instance,
     check_iterations,
     check_not_negative,
@@ -43,6 +42,7 @@ from ..posteriors.gaussian import FullPosterior, TracePosterior
 from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
+from ..progress import Progress, check_progress
 from .learning import LearningResult, Objective, ParameterVector
 from .marginal import MarginalSettings, check_problem, pair_log_marginal
 from .probes import with_gradients
@@ -168,7 +168,7 @@ def learn_evidence(
     mu: float = 0.0,
     max_steps: int = 100,
     tolerance: float = 1e-3,
-    progress: bool = False,
+    progress: Progress = "auto",
     **options: Any,
 ) -> LearnedEvidence:
     r"""Maximise the evidence bound (less :math:`\mu \|B\|_*`) over all raw parameters that take gradients, in place.
@@ -180,7 +180,7 @@ def learn_evidence(
     :param max_steps: of L-BFGS, each with a fit that starts from the one before.
     :param tolerance: on the largest derivative by a raw parameter, divided by the root of the number of observations.
         Missing it warns.
-    :param progress: show a progress bar.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param options: ``method``, ``tolerance`` and so on of the log determinant.
 
     Example:
@@ -208,7 +208,7 @@ def learn_evidence(
     prior.refuse_gradients()
     mu = check_not_negative(mu, "mu")
     tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
-    progress = check_flag(progress, "progress")
+    progress = check_progress(progress)
     likelihood.to(prior.dtype)
     vector = ParameterVector({"": prior, "likelihood": likelihood})
     fitted: list[FullPosterior | TracePosterior] = []

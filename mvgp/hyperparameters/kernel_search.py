@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from gpytorch.kernels import ScaleKernel
-from tqdm import tqdm
 
 from ..checks import check_flag, check_instance, check_not_negative, check_whole_number
 from ..errors import InputError
@@ -19,6 +18,7 @@ from ..likelihoods.losses import Data
 from ..models.trace_gp import TraceGP
 from ..posteriors.gaussian import TracePosterior
 from ..priors.matrix_gp import MatrixGP
+from ..progress import Progress, check_progress, progress_bar
 from .records import AveragedRanker, Score
 from .validation import Choice, ChoiceInterrupted, check_model, choose
 
@@ -37,7 +37,7 @@ def choose_kernels(
     sweeps: int = 2,
     errors: float = 1.0,
     keep_variance: bool = True,
-    progress: bool = True,
+    progress: Progress = "auto",
     resume: KernelChoice | None = None,
     **options: Any,
 ) -> KernelChoice:
@@ -56,7 +56,7 @@ def choose_kernels(
     :param errors: standard errors that a gain has to exceed.
     :param keep_variance: whether kernels are scaled to the average prior variance of the given ones. The scale shifts
         the weight between trace norm and Hilbert norm, so a time would otherwise be chosen for its scale.
-    :param progress: whether to show a progress bar.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param resume: what an interrupted search has found.
     :param options: the other arguments of :func:`choose`, ``trace_shares``, ``folds``, ``metric``, ``seed`` and so on.
 
@@ -77,7 +77,7 @@ def choose_kernels(
     check_model(model)
     start, grid, further = _read(model.prior, values, jumps)
     errors, sweeps = check_not_negative(errors, "errors"), check_whole_number(sweeps, "sweeps", 0)
-    keep_variance, progress = check_flag(keep_variance, "keep_variance"), check_flag(progress, "progress")
+    keep_variance, progress = check_flag(keep_variance, "keep_variance"), check_progress(progress)
     earlier: list[KernelCandidate] = []
     if resume is not None:
         check_instance(resume, "resume", KernelChoice, "a KernelChoice")
@@ -97,11 +97,11 @@ def choose_kernels(
         more, error = gain(choice, outcome.best.choice) if outcome.candidates else (math.nan, math.nan)
         taken = not outcome.candidates or more > (0.0 if math.isnan(error) else errors * error)
         outcome = KernelChoice((*outcome.candidates, KernelCandidate(parameters, choice, more, error, taken)))
-        bar.set_postfix_str(repr(outcome)[:80], refresh=False)
-        bar.update()
+        bar.update(1, repr(outcome)[:80])
         return taken
 
-    with tqdm(total=1 + len(further) + sweeps * len(grid), desc="kernels", disable=not progress) as bar:
+    most = 1 + len(further) + sweeps * len(grid)
+    with progress_bar("kernels", most, unit="candidates", progress=progress) as bar:
         for jump in ({}, *further):
             judge({**start, **jump})
         for _ in range(sweeps):

@@ -16,13 +16,13 @@ from gpytorch.likelihoods import GaussianLikelihood
 from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn import Parameter
-from tqdm import tqdm
 
 from ..checks import check_flag, check_instance, check_iterations, check_tolerance, check_whole_number, refuse_gradient
 from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
+from ..progress import Progress, check_progress, progress_bar
 from .marginal import LogMarginal, MatrixMarginalLogLikelihood, check_problem
 
 FIRST, AGAIN = 1.0, 0.02  # length of the first step in raw parameters
@@ -40,7 +40,7 @@ def learn(
     tolerance: float = 1e-4,
     errors: bool = True,
     max_errors: int = 200,
-    progress: bool = False,
+    progress: Progress = "auto",
     **options: Any,
 ) -> Learned:
     r"""Maximise the log marginal likelihood over all raw parameters that take gradients, in place.
@@ -56,7 +56,7 @@ def learn(
         about the distance to the optimum in standard errors. Missing it warns.
     :param errors: whether to compute standard errors, two gradients for each parameter.
     :param max_errors: parameters up to which they are computed.
-    :param progress: show a progress bar.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param options: ``method``, ``probes``, ``seed`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
     kinds = (MatrixGP, SumGP)
@@ -65,7 +65,7 @@ def learn(
     refuse_gradient(data, "data")
     prior.refuse_gradients()
     tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
-    errors, progress = check_flag(errors, "errors"), check_flag(progress, "progress")
+    errors, progress = check_flag(errors, "errors"), check_progress(progress)
     max_errors = check_whole_number(max_errors, "max_errors", 0)
     mll = MatrixMarginalLogLikelihood(likelihood, prior, **options)
     likelihood.to(prior.dtype)
@@ -234,7 +234,7 @@ class Objective:
         precision: float = 1e-15,
         searches: int = 40,
         label: str = "log marginal likelihood",
-        progress: bool,
+        progress: Progress,
     ) -> None:
         """L-BFGS from where the parameters are; it leaves them at the best point it found.
 
@@ -248,12 +248,11 @@ class Objective:
             value, gradient = self.both(origin + step * torch.from_numpy(np.array(u)))
             return -value / unit, -step * gradient.numpy() / unit
 
-        with tqdm(total=max_steps, disable=not progress, desc=label, leave=False) as bar:
+        with progress_bar(label, max_steps, unit="steps at most", progress=progress) as bar:
 
             def note(intermediate_result: Any) -> None:
                 self.history.append(-float(intermediate_result.fun) * unit)
-                bar.update()
-                bar.set_postfix(value=f"{self.history[-1]:.3f}")
+                bar.update(1, f"value {self.history[-1]:.3f}")
 
             optimum = minimize(
                 minus,

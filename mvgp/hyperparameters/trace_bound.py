@@ -19,7 +19,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 from ..checks import (
-    check_flag,
     check_instance,
     check_iterations,
     check_positive,
@@ -32,12 +31,13 @@ from ..errors import InputError
 from ..likelihoods.axis_noise import AxisNoiseGaussianLikelihood
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.pair_operator import PairLinearOperator
+from ..mean.conjugate import carried_over
 from ..mean.low_rank import MeanSolution
 from ..mean.problem import SpectralElasticNet
-from ..mean.proximal import carried_over
 from ..models.trace_gp import trace_posterior, trace_problem
 from ..posteriors.gaussian import TracePosterior
 from ..priors.matrix_gp import MatrixGP
+from ..progress import Progress, check_progress
 from .learning import LearningResult, Objective, ParameterVector
 from .marginal import MarginalSettings, check_problem, noise_of, pair_log_marginal
 from .probes import with_gradients
@@ -140,7 +140,7 @@ def learn_trace(
     tolerance: float = 1e-3,
     fit_tolerance: float = 1e-7,
     max_iterations: int = 2000,
-    progress: bool = False,
+    progress: Progress = "auto",
     **options: Any,
 ) -> LearnedTrace:
     r"""Maximise the evidence bound less :math:`\mu \|B\|_*` over all raw parameters that take gradients, in place.
@@ -156,7 +156,7 @@ def learn_trace(
     :param max_steps: of L-BFGS, each with a fit of the mean.
     :param fit_tolerance: relative duality gap of the fits on the way.
     :param max_iterations: of a fit.
-    :param progress: show a progress bar.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param options: ``method``, ``tolerance`` and so on, as of :class:`MatrixMarginalLogLikelihood`.
     """
     prior, likelihood = getattr(model, "prior", None), getattr(model, "likelihood", None)
@@ -168,7 +168,7 @@ def learn_trace(
     mu = check_positive(mu, "mu (without a trace norm use learn)")
     tolerance, max_steps = check_tolerance(tolerance), check_iterations(max_steps, "max_steps")
     fit_tolerance = check_tolerance(fit_tolerance, "fit_tolerance")
-    max_iterations, progress = check_iterations(max_iterations), check_flag(progress, "progress")
+    max_iterations, progress = check_iterations(max_iterations), check_progress(progress)
     if not isinstance(likelihood, RankingLikelihood):
         likelihood.to(prior.dtype)
     bound = FittedBound(prior, likelihood, data, mu, fit_tolerance, max_iterations, options)

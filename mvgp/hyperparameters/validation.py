@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from ..checks import check_flag, check_instance, check_seed, check_share, check_whole_number, shown, whole
 from ..errors import InputError
 from ..likelihoods.losses import Data
-from ..models.trace_gp import TraceGP, path_strengths
+from ..models.trace_gp import TraceGP
+from ..models.trace_sum import path_strengths
 from ..posteriors.gaussian import TracePosterior
+from ..progress import Progress, check_progress, progress_bar
 from ..tensor_checks import check_list
 from .records import (
     AveragedRanker,
@@ -53,7 +53,7 @@ def choose(
     patience: int | None = None,
     negatives: int | NegativeSets | None = None,
     seed: int = 0,
-    progress: bool = True,
+    progress: Progress = "auto",
     resume: Choice | None = None,
 ) -> Choice:
     """Fit part of the data over shares and strengths, judge each fit by the rest, and keep the whole table.
@@ -76,7 +76,7 @@ def choose(
     :param patience: a path ends after so many points without a new best, unless its trace share is 0.
     :param negatives: for links: sets of sampled negatives, whose scores are averaged; None fits whole lists.
     :param seed: of splits and negatives.
-    :param progress: whether to show a progress bar.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param resume: a choice with the same settings; its finished paths are taken over.
 
     Example:
@@ -97,7 +97,7 @@ def choose(
     shares = tuple(check_share(entry, f"trace_shares[{at}]") for at, entry in enumerate(listed))
     if not shares or len(set(shares)) < len(shares):
         raise InputError(f"trace_shares: expected different numbers from 0 to 1, at least one, got {shown(listed)}")
-    seed, progress = check_seed(seed), check_flag(progress, "progress")
+    seed, progress = check_seed(seed), check_progress(progress)
     one_standard_error = check_flag(one_standard_error, "one_standard_error")
     splits = make_splits(data, by, folds, share, seed)
     judge = resolve_metric(metric, model.likelihood, data)
@@ -130,7 +130,7 @@ def choose(
 
     todo = [key for key in keys if key not in finished]
     try:
-        with tqdm(total=len(todo) * len(path), desc="choose", disable=not progress) as bar:
+        with progress_bar("choose", len(todo) * len(path), unit="fits", progress=progress) as bar:
             for trace_share, fold in todo:
                 records = []
                 for record in walk(model, splits[fold], fold, trace_share, judge, settings):
@@ -320,6 +320,7 @@ def nested_cross_validation(
     by: str = "pairs",
     metric: str | Callable[[Any, Data, Data], Any] = "MAP@100",
     seed: int = 0,
+    progress: Progress = "auto",
     **options: Any,
 ) -> NestedResult:
     """Choose, refit and score on each outer fold; the choice sees the outer training part only.
@@ -332,6 +333,7 @@ def nested_cross_validation(
     :param by: "pairs" or "rows", for outer and inner splits alike.
     :param metric: what is maximised, and what the outer folds are judged by.
     :param seed: of the outer splits; each inner choice has one of its own that follows from it.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param options: the other arguments of :func:`choose`: ``trace_shares``, ``strengths``, ``negatives`` and so on.
 
     Example:
@@ -354,9 +356,11 @@ def nested_cross_validation(
     splits = make_splits(data, by, outer_folds, outer_share, seed)
     judge = resolve_metric(metric, model.likelihood, data)
     outer = []
-    for at, split in enumerate(splits):
-        choice = choose(model, split.train, folds=folds, by=by, metric=metric, seed=seed + 1 + at, **options)
-        outer.append(OuterFold(choice, judge(choice.refit(split.train), split.train, split.held_out)))
+    with progress_bar("nested", len(splits), unit="outer folds", progress=progress) as bar:
+        for at, split in enumerate(splits):
+            choice = choose(model, split.train, folds=folds, by=by, metric=metric, seed=seed + 1 + at, **options)
+            outer.append(OuterFold(choice, judge(choice.refit(split.train), split.train, split.held_out)))
+            bar.update()
     return NestedResult(judge.name, tuple(outer))
 
 

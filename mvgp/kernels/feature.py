@@ -1,14 +1,15 @@
-"""Kernels from given numbers: inner products of features of the items, the kernel matrix itself, or one number."""
+"""Kernels from given numbers: inner products of features, a kernel matrix, one number; and kernels in words."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
+import gpytorch
 import numpy as np
 import torch
 from gpytorch.constraints import Interval
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, RBFKernel, ScaleKernel
 from linear_operator import LinearOperator
 from scipy import sparse
 from torch import Tensor
@@ -19,6 +20,7 @@ from ..linalg.spectra import SpectralLinearOperator, check_covariance
 from ..linalg.stacked import Features, GramLinearOperator
 from ..tensor_checks import as_reals, check_matrix
 from .bounded import BoundedParameters, both_node_numbers, bounded_parameter, check_options, is_everything
+from .graph import EIGEN_SIZE, DiffusionKernel, Graph, GraphKernel, GraphMaternKernel, RegularizedLaplacianKernel
 
 
 class FeatureKernel(BoundedParameters, Kernel):
@@ -227,3 +229,88 @@ class ConstantKernel(BoundedParameters, Kernel):
             return variance[..., None, None].expand(*batch, rows, cols)
         unit = torch.full((rows, 1), rows**-0.5, dtype=variance.dtype, device=variance.device)
         return SpectralLinearOperator((rows * variance).unsqueeze(-1), unit)
+
+
+# In words ---------------------------------------------------------------------------------------
+
+
+def number_text(value: Any) -> str:
+    """A number with four digits; a vector by its ends."""
+    tensor = torch.as_tensor(value).detach().double().reshape(-1)
+    if tensor.numel() == 1:
+        return f"{float(tensor):.4g}"
+    if tensor.numel() == 0:
+        return "none"
+    if float(tensor.min()) == float(tensor.max()):
+        return f"all {float(tensor[0]):.4g}"
+    return f"{tensor.numel():,} numbers from {float(tensor.min()):.4g} to {float(tensor.max()):.4g}"
+
+
+def parameter_text(module: gpytorch.Module, *, mark: bool = True) -> str:
+    """The parameters of a module, constrained as they are used; those that are not learned are marked."""
+    found = []
+    for name, raw, constraint in module.named_parameters_and_constraints():
+        value = raw if constraint is None else constraint.transform(raw)
+        shown = name.replace("raw_", "").replace("noise_covar.", "").replace("row_axis.kernel", "rows")
+        shown = shown.replace("col_axis.kernel", "columns")
+        found.append(f"{shown} {number_text(value)}{' (constant)' if mark and not raw.requires_grad else ''}")
+    return ", ".join(found) or "none"
+
+
+def kernel_formula(kernel: Any) -> str:
+    """A kernel as a formula with its numbers; L is the normalised Laplacian of its graph."""
+    if isinstance(kernel, ScaleKernel):
+        return f"{number_text(kernel.outputscale)} ({kernel_formula(kernel.base_kernel)})"
+    if isinstance(kernel, AdditiveKernel | ProductKernel):
+        sign = " + " if isinstance(kernel, AdditiveKernel) else " * "
+        return sign.join(f"({kernel_formula(part)})" for part in kernel.kernels)
+    if isinstance(kernel, GraphKernel):
+        shift = "" if float(kernel.shift.detach().abs().max()) == 0 else f" + {number_text(kernel.shift)} I"
+        return _graph_function(kernel) + shift
+    if isinstance(kernel, ConstantKernel):
+        return f"{number_text(kernel.variance)} for any two"
+    if isinstance(kernel, FeatureKernel):
+        rows, cols = kernel.features.shape
+        return f"{number_text(kernel.variance)} F F^T with features F, {rows:,} x {cols:,}"
+    if isinstance(kernel, PrecomputedKernel):
+        return f"a given matrix, {kernel.num_nodes:,} x {kernel.num_nodes:,}"
+    if type(kernel) is RBFKernel:
+        return f"exp(-||x - x'||^2 / (2 l^2)) with l = {number_text(kernel.lengthscale)}"
+    smoothness = f"nu {kernel.nu}, " if hasattr(kernel, "nu") else ""
+    return f"{type(kernel).__name__} with {smoothness}{parameter_text(kernel, mark=False)}"
+
+
+def _graph_function(kernel: GraphKernel) -> str:
+    if isinstance(kernel, DiffusionKernel):
+        return f"exp(-{number_text(kernel.time)} L)"
+    if isinstance(kernel, GraphMaternKernel):
+        nu, reach = number_text(kernel.nu), number_text(kernel.reach)
+        return f"(I + {reach}^2 / (2 * {nu}) L)^-{nu}"
+    if isinstance(kernel, RegularizedLaplacianKernel):
+        return f"(I + {number_text(kernel.scale)} L)^-1"
+    return f"{type(kernel).__name__}(L) with {parameter_text(kernel, mark=False)}"
+
+
+def graph_lines(kernel: Any) -> list[tuple[str, str]]:
+    """The graphs of a kernel, and how products with it are computed."""
+    lines = []
+    for part in (kernel, *kernel.sub_kernels()):
+        if isinstance(part, GraphKernel):
+            lines.append(("graph", graph_text(part.graph)))
+            lines.append(("method", _graph_method(part)))
+            break
+    return lines
+
+
+def _graph_method(kernel: GraphKernel) -> str:
+    if kernel.method != "auto":
+        asked = "eigenpairs of L" if kernel.method == "eigen" else "a Chebyshev polynomial of the sparse L"
+        return f"{asked}, as asked for"
+    if kernel.uses_eigenpairs:
+        return f"eigenpairs of L, computed once: at most {EIGEN_SIZE:,} nodes"
+    return f"a Chebyshev polynomial of the sparse L: more than {EIGEN_SIZE:,} nodes"
+
+
+def graph_text(graph: Graph) -> str:
+    """The size of a graph."""
+    return f"{graph.num_nodes:,} nodes, {graph.num_links:,} links, {graph.num_isolated:,} nodes without one"

@@ -21,6 +21,7 @@ from linear_operator import LinearOperator
 from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
 from torch import Tensor
 
+from ..progress import report_step
 from . import chebyshev, cost
 from .chebyshev import ChebyshevLinearOperator, TwoSidedSeries, sum_inverse_series
 from .complete_rows import CompleteRowsSystem, MainEffects, columns_product, inverse_series
@@ -326,6 +327,7 @@ class RowsSumSystem(TermsSystem):
         while used < max_iterations and float(r.norm()) > goal and rz > 0:
             ap = self.times(p)
             used += 1
+            report_step()
             rate = rz / _dot(p, ap)
             x.add_(p, alpha=rate)
             r.sub_(ap, alpha=rate)

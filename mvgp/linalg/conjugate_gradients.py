@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..checks import check_callable, check_tolerance, check_whole_number, shown
 from ..errors import ConvergenceError, InputError
+from ..progress import report_step
 from ..tensor_checks import check_float_tensor
 
 Map = Callable[[Tensor], Tensor]  # (T, C) to (T, C)
@@ -43,6 +44,12 @@ class SolveReport:
     def converged(self) -> bool:
         """Whether the residual is within the tolerance."""
         return self.residual <= self.tolerance
+
+    def in_words(self) -> str:
+        """The method and the residual in a line."""
+        steps = f", {self.iterations:,} iterations" if self.iterations else ""
+        verdict = "within" if self.converged else "MISSES"
+        return f"by {self.method}{steps}: relative residual {self.residual:.1e}, {verdict} {self.tolerance:.0e}"
 
 
 @dataclass(frozen=True)
@@ -150,6 +157,7 @@ def _run(
             came = tuple(ap.shape) if isinstance(ap, Tensor) else shown(ap)
             raise InputError(f"matmul: expected a product of shape {tuple(p.shape)}, got {came}")
         used += 1
+        report_step()
         curvature = (p * ap).sum(0)
         usable = curvature > 0  # rounding can spoil a direction once the answer is exact
         rate = torch.where(usable, rz / torch.where(usable, curvature, torch.ones_like(curvature)), 0)
@@ -230,6 +238,7 @@ def quadratic_form(
             r, p = r[:, stay], p[:, stay]
         ap = matmul(p)
         products += 1
+        report_step()
         # no eigenvalue is below lowest_eigenvalue, so the step is at most its inverse, but for rounding
         rate = torch.minimum(rz / (p * ap).sum(0).clamp_min(torch.finfo(rz.dtype).tiny), radau)
         low = low + rate * rz

@@ -27,6 +27,7 @@ from ..checks import check_instance, check_whole_number
 from ..errors import InputError
 from ..likelihoods.losses import LossValue, long_dot
 from ..linalg.spectra import spectral_bounds
+from ..progress import report_step
 from .low_rank import LowRank
 from .problem import (
     Certificate,
@@ -248,6 +249,7 @@ class _Sum:
             if taken % every == 0:
                 here = self._refreshed(here)
                 certificate = certify(here, taken)
+                report_step("gap", certificate.relative_gap, tolerance)
         if confirm and certificate.failure_probability is None:  # out of steps, and yet it is to be true
             certificate = certify.confirmed(here, taken)
         return self._solution(here, replace(certificate, iterations=taken), scale)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..likelihoods.losses import LossValue, long_dot
-from .low_rank import Iterate, LowRank, orthonormal
+from .low_rank import Iterate, LowRank, MeanSolution, orthonormal
 from .problem import MeanProblem, SpectralElasticNet, times
 
 JOIN_SHARE = 0.97  # singular values of the gradient above this share of the threshold get a factor of their own
@@ -95,6 +95,19 @@ def balanced(factors: Factors) -> LowRank:
     kept = values > torch.finfo(left.dtype).eps * values[:1]
     u, v = u[:, kept].to(left.dtype), v.mT[:, kept].to(left.dtype)
     return LowRank(left @ u, right @ v, values[kept].to(left.dtype), left_image @ u, right_image @ v)
+
+
+def moved_to(now: Iterate | MeanSolution, problem: MeanProblem) -> Iterate:
+    """The iterate in another problem's precision."""
+    left, right, values = (x.to(problem.dtype) for x in (now.mean.left, now.mean.right, now.mean.values))
+    factors = Factors(left * values, right, problem.rows_times(left) * values, problem.cols_times(right))
+    return Iterate.of(problem, balanced(factors), now.spare.to(problem.dtype), now.lipschitz)
+
+
+def carried_over(solution: MeanSolution, problem: MeanProblem) -> MeanSolution:
+    """The solution of a problem with other kernels, as a start for this one."""
+    now = moved_to(solution, problem)
+    return MeanSolution(now.mean, now.psi, now.at, solution.certificate, now.spare, now.lipschitz)
 
 
 def _joined(now: Iterate, triplets: LowRank, penalty: SpectralElasticNet) -> Factors:

@@ -33,6 +33,7 @@ from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, Loss, LossValue, RetargetedLoss, SquaredLoss
 from ..linalg.pairs import Pattern
 from ..linalg.spectra import root
+from ..progress import report_step
 from ..tensor_checks import as_reals
 from .low_rank import LowRank, MeanSolution, from_images, leading_values, random_images
 from .problem import (
@@ -116,6 +117,7 @@ class FactoredProblem:
 
         def call(vector: np.ndarray) -> tuple[float, np.ndarray]:
             value, grad_x, grad_z = self.objective(*factors(vector), l1, l2)
+            report_step()
             if watch:
                 watch(value)
             return value, flat(grad_x, grad_z)
@@ -250,6 +252,7 @@ def solve_dense(
         now, values, at, objective, momentum = fresh, shrunk, at_fresh, reached, following
         if iteration % 10 == 0:
             certificate = certify(iteration)
+            report_step("gap", certificate.relative_gap, tolerance)
     u, s, vt = torch.linalg.svd(now, full_matrices=False)
     kept = s > 1e-12 * s[:1].clamp_min(1e-300)
     mean = from_images(problem, row_root @ u[:, kept], col_root @ vt[kept].mT, s[kept])

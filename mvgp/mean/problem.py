@@ -350,6 +350,14 @@ class Certificate:
         """Whether the relative gap is within the tolerance."""
         return self.relative_gap <= self.tolerance
 
+    def in_words(self) -> str:
+        """The gap, the objective, and how they were found, in a line."""
+        text = (
+            f"relative gap {self.relative_gap:.1e}, {'within' if self.converged else 'MISSES'} {self.tolerance:.0e}: "
+            f"objective {self.primal:.6g}, lower bound {self.dual:.6g}; {self.solver}, {self.iterations:,} iterations"
+        )
+        return f"{text}; true but for a chance of {self.failure_probability:.0e}" if self.failure_probability else text
+
 
 def warn_or_raise(certificate: Certificate, subject: str, advice: str, *, strict: bool, stacklevel: int) -> None:
     """A certificate that misses its tolerance is a warning, or an error when ``strict``.

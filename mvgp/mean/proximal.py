@@ -22,7 +22,8 @@ from torch import Tensor
 from ..checks import check_callable, check_instance, check_whole_number
 from ..likelihoods.losses import LossValue
 from ..linalg.pairs import CompleteRows
-from .conjugate import Factors, balanced, conjugate_steps
+from ..progress import Progress, report_step, shows_progress
+from .conjugate import conjugate_steps, moved_to
 from .filtered_bound import bound_largest
 from .low_rank import (
     Iterate,
@@ -63,6 +64,7 @@ CHECK_EVERY = 4  # steps between two computations of the duality gap within the 
 REQUIRES = {"loss": ("__call__", "curvature", "quadratic_bound"), "penalty": ("shrink", "value", "conjugate", "ridge")}
 
 
+@shows_progress("mean")
 def solve_proximal(
     problem: MeanProblem,
     penalty: Penalty,
@@ -73,6 +75,7 @@ def solve_proximal(
     watch: Callable[[float], None] | None = None,
     exact_limit: int = EXACT_LIMIT,
     single_from: int = 1_000_000,
+    progress: Progress = "auto",
 ) -> MeanSolution:
     r"""Rounds of three parts until the duality gap is closed.
 
@@ -92,6 +95,7 @@ def solve_proximal(
     :param watch: called with the objective after every step.
     :param exact_limit: longest short side with exact singular values; beyond it certificates state a probability.
     :param single_from: cells from which a rough solution in single precision comes first.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`; ``watch`` gets numbers, this shows them.
     """
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
     check_requirements("solve_proximal", REQUIRES, problem.loss, penalty)
@@ -103,8 +107,8 @@ def solve_proximal(
     is_large = problem.shape[0] * problem.shape[1] >= check_whole_number(single_from, "single_from", 0)
     if problem.dtype == torch.float64 and is_large and tolerance < ROUGH_TOLERANCE:
         rough = _Rounds(problem.single, penalty, ROUGH_TOLERANCE, max_iterations, exact_limit, watch, confirm=False)
-        now, _, iteration = rough.run(_moved(now, problem.single), 0)
-        now = _moved(now, problem)
+        now, _, iteration = rough.run(moved_to(now, problem.single), 0)
+        now = moved_to(now, problem)
     now, certificate, _ = _Rounds(problem, penalty, tolerance, max_iterations, exact_limit, watch).run(now, iteration)
     return MeanSolution(now.mean, now.psi, now.at, certificate, now.spare, now.lipschitz)
 
@@ -180,6 +184,7 @@ class _Rounds:
         """Leading singular triplets of the gradient, and the duality gap."""
         triplets = _triplets(self.problem, now, iteration)
         first = self._certificate(now, triplets.values, iteration, None)
+        report_step("gap", first.relative_gap, self.tolerance)
         enough = self.tolerance
         if self.filters and not (self.last_gap <= enough and first.relative_gap > 0.8 * self.last_gap):
             enough *= CONFIRM_SHARE  # unless it hardly gets smaller
@@ -230,19 +235,6 @@ def _start(problem: MeanProblem, penalty: Penalty, start: MeanSolution | None) -
     share = problem.loss.quadratic_bound(ones) / (problem.loss.curvature * problem.shape[0] * problem.shape[1])
     spare = random_images(problem, min(SPARES, *problem.shape), seed=0)
     return Iterate.of(problem, LowRank.zero(problem), spare, max(share, 0.01) * problem.lipschitz())
-
-
-def _moved(now: Iterate | MeanSolution, problem: MeanProblem) -> Iterate:
-    """The iterate in another problem's precision."""
-    left, right, values = (x.to(problem.dtype) for x in (now.mean.left, now.mean.right, now.mean.values))
-    factors = Factors(left * values, right, problem.rows_times(left) * values, problem.cols_times(right))
-    return Iterate.of(problem, balanced(factors), now.spare.to(problem.dtype), now.lipschitz)
-
-
-def carried_over(solution: MeanSolution, problem: MeanProblem) -> MeanSolution:
-    """The solution of a problem with other kernels, as a start for this one."""
-    now = _moved(solution, problem)
-    return MeanSolution(now.mean, now.psi, now.at, solution.certificate, now.spare, now.lipschitz)
 
 
 def _triplets(problem: MeanProblem, now: Iterate, seed: int) -> LowRank:

@@ -39,6 +39,7 @@ from ..linalg.pairs import CompleteRows, PairIndex, Pattern
 from ..linalg.solvers import Solver
 from ..linalg.spectra import Factor, SpectralLinearOperator, Terms, diagonal_at
 from ..linalg.sums import make_sum_solver, pair_covariance
+from ..progress import report_step
 from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
 DENSE_CELLS = 6000  # observed cells up to which K_R + W^-1 is factored, as it serves many right-hand sides
@@ -114,6 +115,7 @@ def solve_ridge(
         psi = product(now)
         if iteration % 5 == 0 or iteration == max_iterations:
             certificate = _certify(problem, product, psi, now, l2, tolerance, iteration)
+            report_step("gap", certificate.relative_gap, tolerance)
     return RidgeSolution(now, psi, certificate)
 
 

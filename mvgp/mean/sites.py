@@ -25,6 +25,7 @@ from torch import Tensor
 from ..errors import ConvergenceError
 from ..likelihoods.losses import long_dot
 from ..likelihoods.pointwise import PointwiseLoss
+from ..progress import report_step
 from .problem import Certificate
 from .ridge import RidgeSolution
 from .site_problem import SiteProblem
@@ -59,6 +60,11 @@ class SiteReport:
     def converged(self) -> bool:
         """Whether the residual is within the tolerance."""
         return self.residual <= self.tolerance
+
+    def in_words(self) -> str:
+        """The approximation and its residual in a line."""
+        verdict = "within" if self.converged else "MISSES"
+        return f"{self.approximation}, equations to {self.residual:.1e}, {verdict} {self.tolerance:.0e}"
 
     def warn_or_raise(self, *, strict: bool, stacklevel: int) -> None:
         """Missing the tolerance is a warning, or an error when ``strict``."""
@@ -133,6 +139,7 @@ def variational_sites(
     bounds, step, iteration, history = [state.bound], 1.0, 0, _History()
     while state.residual > tolerance and iteration < max_iterations:
         iteration += 1
+        report_step("residual", state.residual, tolerance)
         towards = torch.stack([state.slope + state.fresh * state.psi, state.fresh])
         ahead = history.extrapolated(state.natural, towards)
         fresh = None if ahead is None else _improved(problem, state, ahead, fixed)
@@ -246,6 +253,7 @@ def laplace_sites(problem: SiteProblem, *, tolerance: float, max_iterations: int
     residual = problem.residual(alpha, slope, precision, precision)
     while residual > tolerance and iteration < max_iterations:
         iteration += 1
+        report_step("residual", residual, tolerance)
         missing = slope - alpha
         direction = missing - problem.inverse(precision)(problem.times(missing))
         along, step, there = problem.times(direction), 1.0, -float("inf")

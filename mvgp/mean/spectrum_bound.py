@@ -33,6 +33,7 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from ..linalg.spectra import spectral_bounds
+from ..progress import report_step
 from .low_rank import LowRank, StepOperator, orthonormal, scaled_gram, subspace_pass
 from .problem import MeanProblem, Penalty, SpectralElasticNet, TraceBall, times
 
@@ -287,6 +288,7 @@ class LanczosRuns:
         for _ in range(steps):
             if self.is_exhausted:
                 break
+            report_step("certificate")
             image = room_image[:, count - 1].T.contiguous()  # (N, s)
             fresh = self._product(image).T.unsqueeze(1)  # (s, 1, N)
             for again in (False, True):  # against all earlier vectors, twice

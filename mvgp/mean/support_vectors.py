@@ -32,6 +32,7 @@ from ..likelihoods.losses import long_dot
 from ..likelihoods.thresholds import bracketed_newton
 from ..linalg.conjugate_gradients import conjugate_gradients
 from ..linalg.pair_operator import PairLinearOperator
+from ..progress import report_step
 from .problem import Certificate
 
 CG_ITERATIONS = 500  # for one linear system; an unfinished one may still give a direction
@@ -112,6 +113,7 @@ def _descend(
         primal = long_dot(now.a, now.image) / 2 + long_dot(theta, slack) / 2
         dual = _dual_bound(theta, theta_image, labels, costs)
         certificate = Certificate(primal, dual, tolerance, iteration, min(op.left.shape), "newton")
+        report_step("gap", certificate.relative_gap, tolerance)
         if certificate.converged or iteration == iterations[-1]:
             break
         system = _ActiveSystem(op, active, labels, costs, scale)

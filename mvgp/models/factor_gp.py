@@ -12,7 +12,7 @@ from ..data.observed import ObservedMatrix
 from ..errors import InputError, SizeError
 from ..likelihoods.losses import Data, Loss, data_loss, is_pointwise, observed_parts
 from ..likelihoods.pointwise import PointwiseLoss, density_of
-from ..linalg.cost import DEFAULT_LIMITS
+from ..linalg.cost import DEFAULT_LIMITS, Estimate, Work
 from ..mean.factored import FactoredProblem, svd_of_product
 from ..mean.problem import MeanProblem, SpectralElasticNet
 from ..posteriors.covariance import (
@@ -26,8 +26,9 @@ from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..posteriors.updates import Fit
 from ..priors.matrix_gp import MatrixGP
+from ..progress import Progress, progress_bar
 from .pointwise import MAX_ROUNDS, spelled_out
-from .recipe import Recipe, constant_copy, known_links, low_rank_duals, remembered
+from .recipe import FitSize, Recipe, constant_copy, known_links, low_rank_duals, remembered
 
 TOO_LONG = (
     f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "
@@ -37,6 +38,7 @@ NOTHING = (
     "the covariance of a factor GP is linearised at its mean, which is 0 without observations, and says nothing there; "
     "for variances use FullGP or TraceGP"
 )
+EVALUATION = 2.5  # times the products of one evaluation that it takes, with the bookkeeping of L-BFGS
 
 
 class FactorGP(Recipe):
@@ -81,11 +83,22 @@ class FactorGP(Recipe):
         self.rank, self.restarts = check_whole_number(rank, "rank"), check_whole_number(restarts, "restarts")
         self.max_iterations, self.seed = check_iterations(max_iterations), check_seed(seed)
 
-    def fit(self, data: Data) -> FactorPosterior:
-        """The best of several maxima a posteriori."""
-        posterior = self._maximise(self._weighted(data), self._noise_for(data), None)
+    def fit(self, data: Data, *, progress: Progress = "auto") -> FactorPosterior:
+        """The best of several maxima a posteriori.
+
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
+        """
+        with progress_bar("fit", progress=progress):
+            posterior = self._maximise(self._weighted(data), self._noise_for(data), None)
         posterior._fit = Fit(data, remembered(self, posterior.prior))
         return posterior
+
+    def _expected(self, size: FitSize, data: Any) -> Estimate:
+        """Evaluations of the objective by L-BFGS; see :meth:`Recipe.estimate`."""
+        evaluations = EVALUATION * self.max_iterations * self.restarts  # as a rule it goes to its limit
+        width = float(self.rank)
+        work = evaluations * (size.factor_products(width) + Work(move=40.0 * sum(size.active) * width))
+        return size.estimate("FactorGP", "l-bfgs", work, 40.0 * sum(size.prior.shape) * width + 8.0 * size.count)
 
     def _update(self, posterior: FactorPosterior, data: Data) -> FactorPosterior:
         """The maximum next to the old one, which is the only start; from scratch if the old mean is 0."""

@@ -10,15 +10,16 @@ import torch
 from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 
-from ..checks import check_choice, check_flag, check_iterations, check_tolerance
+from ..checks import check_choice, check_flag, check_iterations, check_tolerance, check_whole_number
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
-from ..errors import InputError
+from ..errors import InputError, SizeError
 from ..likelihoods.losses import Data, WholeListSquaredLoss, data_loss, is_pointwise, long_dot, observed_parts
 from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
+from ..linalg.cost import NOMINAL, Estimate, Work, free_memory, spoken_bytes
 from ..linalg.pairs import CompleteRows, cell_slots
 from ..linalg.solvers import CholeskySolver, Method, SpectralSolver
 from ..linalg.spectra import Terms
@@ -32,9 +33,10 @@ from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fantasies, Fit, moved_coefficients, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
+from ..progress import Progress, progress_bar
 from ..tensor_checks import check_cells, check_matrix
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit, own_covariance
-from .recipe import Recipe, known_links, moved_solution, remembered
+from .recipe import FitSize, Recipe, known_links, moved_solution, remembered
 from .trace_gp import trace_posterior, trace_problem
 
 MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists
@@ -56,6 +58,7 @@ class FullGP(Recipe):
     :param method: ``cholesky``, ``spectral``, ``cg``, or ``auto`` by size and structure.
     :param max_iterations: limit for conjugate gradients.
     :param strict: missing the tolerance is an error, for direct methods too; False to warn instead.
+    :param memory: bytes that a fit may take; one that is expected to need more is refused. What is free, when left out.
 
     Example:
         >>> import gpytorch, mvgp, torch
@@ -81,14 +84,16 @@ class FullGP(Recipe):
         method: Method = "auto",
         max_iterations: int = 1000,
         strict: bool = True,
+        memory: int | None = None,
     ) -> None:
         super().__init__(prior, likelihood)
+        self.memory = None if memory is None else check_whole_number(memory, "memory")
         self.approximation: Approximation = check_choice(approximation, "approximation", APPROXIMATIONS)
         self.method: Method = check_choice(method, "method", ("auto", "cholesky", "spectral", "cg"))
         self.tolerance = None if tolerance is None else check_tolerance(tolerance)
         self.max_iterations, self.strict = check_iterations(max_iterations), check_flag(strict, "strict")
 
-    def fit(self, data: Data) -> FullPosterior:
+    def fit(self, data: Data, *, progress: Progress = "auto") -> FullPosterior:
         """The posterior given ``data``, with the hyperparameters as they are now.
 
         With a ranking likelihood it is the posterior of :class:`TraceGP` without a trace norm, lam the noise: the
@@ -96,11 +101,47 @@ class FullGP(Recipe):
 
         On whole lists (``PositiveUnlabelled``) every cell of a list is observed, a link with value 1 and an unlabelled
         cell with value 0 and its weight; see :mod:`mvgp.linalg.complete_rows` for how that is solved.
+
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
-        posterior = self._fit_to(data, None)
+        with progress_bar("fit", progress=progress):
+            self._check_room(data)
+            posterior = self._fit_to(data, None)
         model = remembered(self, posterior.prior)
         posterior._fit = Fit(data, model) if posterior._fit is None else replace(posterior._fit, model=model)
         return posterior
+
+    def _expected(self, size: FitSize, data: Any) -> Estimate:
+        """By the rules of :meth:`fit`; see :meth:`Recipe.estimate`."""
+        noise = float(self._noise_for(data))
+        if is_pointwise(self.likelihood):
+            rounds = 12 if self.approximation == "variational" else 8
+            count = float(size.count)
+            dense = Work(gemm=count**3, move=4 * count**2)  # a factor, and the diagonal of its inverse
+            large = 40 * size.product(size.limits.sketch / 8)
+            small = size.count <= size.limits.dense
+            entries = 5 * count**2 if small else 20 * count + 2 * count * size.limits.sketch
+            return size.estimate("FullGP", self.approximation, rounds * (dense if small else large), entries)
+        if not isinstance(self.likelihood, _GaussianLikelihoodBase):
+            steps = 100 * (size.product() + Work(call=1000))
+            return size.estimate("FullGP", "ridge", steps, 12.0 * size.count)
+        if size.lists and self.method == "auto":
+            short, cells = float(min(size.active)), float(size.active[0] * size.active[1])
+            special = min(float(len(data)), 3000.0)
+            work = Work(factor=short**3, gemm=8 * cells * short) + size.product(4 + special / 100)
+            return size.estimate("FullGP", "complete rows", work, 10 * cells + 2 * short**2)
+        method = size.solve_method(self.method)
+        return size.estimate("FullGP", method, *size.solve(method, noise, self._tolerance(1e-5, 1e-8)))
+
+    def _check_room(self, data: Data) -> None:
+        """Refuse a fit that this machine has no memory for."""
+        self._noise_for(data)
+        limit, needed = self.memory or free_memory(), self._expected(FitSize(self.prior, data, NOMINAL), data).bytes
+        if limit is not None and needed > limit:
+            raise SizeError(
+                f"memory: {self.estimate(data)}, and there are {spoken_bytes(limit)}; use TraceGP, whose mean "
+                "has low rank, FactorGP, fewer observations, or kernels of sparse graphs"
+            )
 
     def _update(self, posterior: FullPosterior, data: Data) -> FullPosterior:
         """From the solver and the coefficients of the old posterior."""

@@ -23,7 +23,9 @@ from ..checks import (
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError
+from ..hooks import Described
 from ..likelihoods.losses import Data
+from ..linalg.cost import Estimate, Work
 from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..mean.problem import Certificate, warn_or_raise
@@ -35,13 +37,16 @@ from ..posteriors.query import SparseCoefficients
 from ..posteriors.updates import Fantasies, Fit, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
-from .recipe import known_links, remembered
+from ..progress import Progress, progress_bar
+from .recipe import FitSize, known_links, remembered
 
 SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (
     "a support vector machine has scores (mean, scores) but no variance, covariance or samples; "
     "for those fit FullGP or TraceGP"
 )
+SVC_PASSES = 6000.0  # over the kernel matrix, as a rule
+NEWTON_PRODUCTS = 60.0  # with the kernel matrix
 
 
 class PairRanker(GaussianPosterior):
@@ -71,7 +76,7 @@ class PairRanker(GaussianPosterior):
         self.bias, self.certificate = bias, certificate
 
 
-class PairwiseSVM(gpytorch.Module):
+class PairwiseSVM(Described, gpytorch.Module):
     r"""A classifier of pairs with kernel :math:`K_M(m, m') K_N(n, n')` and a bias, used to rank: the baseline ProDiGe.
 
     With costs :math:`c_t` = cost x weight of the entry x weight of its class it minimises
@@ -136,18 +141,48 @@ class PairwiseSVM(gpytorch.Module):
         self.dense_limit = check_whole_number(dense_limit, "dense_limit", 0)
         self.list_limit = check_whole_number(list_limit, "list_limit", 0)
 
-    def fit(self, data: Data) -> PairRanker:
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.prior.shape[0]} x {self.prior.shape[1]}, cost {self.cost:g})"
+
+    def fit(self, data: Data, *, progress: Progress = "auto") -> PairRanker:
         """The ranker given ``data``, whose values are +1 and -1.
 
         On whole lists (``PositiveUnlabelled``) the links are the positives, and every other cell of a list is a
         negative with its weight.
+
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
         refuse_gradient(data, "data")
         self.prior.refuse_gradients()
         prior = self.prior.snapshot()
-        ranker = self._train(data, prior, None)
+        with progress_bar("fit", progress=progress):
+            ranker = self._train(data, prior, None)
         ranker._fit = Fit(data, remembered(self, prior))
         return ranker
+
+    def estimate(self, data: Data) -> Estimate:
+        """What :meth:`fit` of ``data`` will take on this machine; see :meth:`mvgp.TraceGP.estimate`."""
+        self._check_data(data)
+        size = FitSize(self.prior, data)
+        count = float(size.count)
+        if self._uses_svc(size.count):
+            return size.estimate(
+                "PairwiseSVM", "svc", Work(gemm=SVC_PASSES * count**2, move=4 * count**2), 4 * count**2
+            )
+        products = NEWTON_PRODUCTS * size.product()
+        return size.estimate("PairwiseSVM", "newton", products, 20 * count + 3.0 * size.active[0] * size.active[1])
+
+    def _uses_svc(self, count: int) -> bool:
+        return self.solver == "svc" or (self.solver == "auto" and count <= self.dense_limit)
+
+    def _check_data(self, data: Any) -> None:
+        """Observed entries, or whole lists that are not too long."""
+        check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
+        if isinstance(data, PositiveUnlabelled) and data.num_cells > self.list_limit:
+            raise SizeError(
+                f"data: a support vector machine takes whole lists of up to {self.list_limit:,} cells in all "
+                f"(list_limit), there are {data.num_cells:,}; sample negatives, or use FullGP or TraceGP"
+            )
 
     def _update(self, posterior: PairRanker, data: Data) -> PairRanker:
         """From the old coefficients; scikit-learn's solver takes none, and starts over."""
@@ -167,7 +202,7 @@ class PairwiseSVM(gpytorch.Module):
         pairs = PairIndex(pattern.rows, pattern.cols, data.shape)
         op, costs = PairLinearOperator(*ops, pairs), self.cost * weights
         tolerance = self.tolerance or (1e-5 if prior.dtype == torch.float64 else 1e-3)
-        if self.solver == "svc" or (self.solver == "auto" and len(pairs) <= self.dense_limit):
+        if self._uses_svc(len(pairs)):
             solution = solve_hinge(op, labels, costs, tolerance=tolerance)
         else:
             start = None
@@ -188,14 +223,9 @@ class PairwiseSVM(gpytorch.Module):
 
     def _labels(self, data: Any) -> tuple[Tensor, Tensor]:
         """(T,) labels and (T,) weights, those of the classes included."""
-        check_instance(data, "data", (ObservedMatrix, PositiveUnlabelled), "mvgp.ObservedMatrix")
+        self._check_data(data)
         like = self.prior.mean_module.zero
         if isinstance(data, PositiveUnlabelled):
-            if data.num_cells > self.list_limit:
-                raise SizeError(
-                    f"data: a support vector machine takes whole lists of up to {self.list_limit:,} cells in all "
-                    f"(list_limit), there are {data.num_cells:,}; sample negatives, or use FullGP or TraceGP"
-                )
             labels = torch.full((data.num_cells,), -1.0, dtype=like.dtype, device=like.device)
             weights = torch.full_like(labels, data.weight)
             labels[data.positions.to(like.device)] = weights[data.positions.to(like.device)] = 1.0

@@ -10,10 +10,8 @@ from typing import Any, Literal
 import torch
 from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
-from tqdm import tqdm
 
 from ..checks import (
-    check_between,
     check_choice,
     check_flag,
     check_instance,
@@ -23,13 +21,13 @@ from ..checks import (
     check_share,
     check_tolerance,
     check_whole_number,
-    whole,
 )
 from ..data.observed import ObservedMatrix
 from ..errors import InputError
 from ..likelihoods.losses import BiasedSquaredLoss, Data, data_loss, is_pointwise, long_dot
 from ..likelihoods.pointwise import PointwiseLoss
 from ..likelihoods.ranking import RankingLikelihood
+from ..linalg.cost import Estimate
 from ..mean.factored import solve_dense, solve_hybrid
 from ..mean.low_rank import LowRank, MeanSolution
 from ..mean.problem import (
@@ -53,13 +51,21 @@ from ..posteriors.updates import Fit, updated_covariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
-from ..tensor_checks import check_list
+from ..progress import Progress, progress_bar
 from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
-from .recipe import Recipe, constant_copy, known_links, low_rank_duals, moved_solution, remembered
-from .trace_sum import SumProblem, TermPenalties, pointwise_sum, sum_posterior, sum_problem
+from .recipe import FitSize, Recipe, constant_copy, known_links, low_rank_duals, moved_solution, remembered
+from .trace_sum import (
+    SumProblem,
+    TermPenalties,
+    check_start,
+    path_strengths,
+    pointwise_sum,
+    sum_posterior,
+    sum_problem,
+    trace_estimate,
+)
 
 Solver = Literal["proximal", "dense", "hybrid"]
-MAX_STRENGTHS = 10**6  # of a path
 
 
 @dataclass(frozen=True)
@@ -319,11 +325,15 @@ class TraceGP(Recipe):
         self.max_iterations = usual if max_iterations is None else check_iterations(max_iterations)
         self.strict = check_flag(strict, "strict")
 
-    def fit(self, data: Data, *, start: TracePosterior | None = None) -> TracePosterior:
-        """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data."""
-        _check_start(start, "start")
-        setup = self._setup(data)
-        posterior = self._posterior(setup, self._chosen(setup, None), start)
+    def fit(self, data: Data, *, start: TracePosterior | None = None, progress: Progress = "auto") -> TracePosterior:
+        """The posterior given ``data``; ``start`` is a posterior of a neighbouring penalty on the same data.
+
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
+        """
+        check_start(start, "start")
+        with progress_bar("fit", progress=progress):
+            setup = self._setup(data)
+            posterior = self._posterior(setup, self._chosen(setup, None), start)
         posterior._fit = Fit(data, remembered(self, setup.prior))
         return posterior
 
@@ -339,6 +349,13 @@ class TraceGP(Recipe):
         updated._fit = Fit(data, self)
         return updated
 
+    def _expected(self, size: FitSize, data: Any) -> Estimate:
+        """Steps of the solver and the certificate; see :meth:`Recipe.estimate`."""
+        if self.term_penalties is not None:
+            return trace_estimate(size, min(self.term_penalties.strengths), "additive")
+        ridge = self.trace_share == 0 and self.penalty is None
+        return trace_estimate(size, self.strength, "ridge" if ridge else self.solver)
+
     def path(
         self,
         data: Data,
@@ -347,7 +364,7 @@ class TraceGP(Recipe):
         lowest: float = 1e-3,
         max_rank: int | None = None,
         after: PathPoint | None = None,
-        progress: bool = False,
+        progress: Progress = "auto",
     ) -> Iterator[PathPoint]:
         """Warm-started posteriors over decreasing strengths; stop asking to end it early.
 
@@ -355,26 +372,28 @@ class TraceGP(Recipe):
             it is that of the term with the largest strength; the others keep their ratios to it.
         :param max_rank: the path ends after the first point whose rank exceeds it.
         :param after: the last point of a path that was interrupted; it resumes with the next strength.
-        :param progress: whether to show a progress bar.
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
         if self.penalty is not None:
             raise InputError("a path goes over strengths; a model with an absolute penalty has none")
         chosen = path_strengths(strengths, lowest)
         max_rank = None if max_rank is None else check_whole_number(max_rank, "max_rank")
-        progress = check_flag(progress, "progress")
         if after is not None:
             check_instance(after, "after", PathPoint, "mvgp.models.PathPoint")
             chosen = [strength for strength in chosen if strength < after.strength * (1 - 1e-9)]
         last = after.posterior if after else None
-        _check_start(last, "after")
+        check_start(last, "after")
         setup = self._setup(data)
         fit = Fit(data, remembered(self, setup.prior))
-        for strength in tqdm(chosen, desc="path", disable=not progress):
-            last = self._posterior(setup, self._chosen(setup, strength), last)
-            last._fit = fit
-            yield PathPoint(strength, last)
-            if max_rank is not None and last.rank > max_rank:
-                return
+        with progress_bar("path", len(chosen), unit="points", progress=progress) as bar:
+            for strength in chosen:
+                last = self._posterior(setup, self._chosen(setup, strength), last)
+                last._fit = fit
+                bar.update()
+                with bar.aside():
+                    yield PathPoint(strength, last)
+                if max_rank is not None and last.rank > max_rank:
+                    return
 
     def _setup(self, data: Data, before: TracePosterior | None = None) -> TraceProblem | SumProblem:
         """The loss of the likelihood on the data, and the covariance."""
@@ -421,29 +440,3 @@ class TraceGP(Recipe):
             return self.term_penalties.at(setup, strength)
         own = self.penalty if strength is None else None
         return own or self._penalty(setup, self.strength if strength is None else strength)
-
-
-def _check_start(start: TracePosterior | None, name: str) -> None:
-    if start is None:
-        return
-    check_instance(start, name, TracePosterior, "mvgp.posteriors.TracePosterior")
-    if start.solution is None:
-        raise InputError(
-            f"{name}: expected a posterior that was fitted in this process, got one from a file, which does not hold "
-            f"the state of the solver; fit without {name}"
-        )
-
-
-def path_strengths(strengths: int | Sequence[float], lowest: float) -> list[float]:
-    """Decreasing strengths: those of a sequence, or log-spaced from 1 to ``lowest``."""
-    lowest = check_between(lowest, "lowest")
-    number = whole(strengths)
-    if number is not None:
-        if not 1 <= number <= MAX_STRENGTHS:
-            raise InputError(f"strengths: expected at least one strength and at most {MAX_STRENGTHS}, got {number}")
-        return [lowest ** (k / max(number - 1, 1)) for k in range(number)]
-    values = check_list(strengths, "strengths", "a positive whole number, or positive numbers in decreasing order")
-    checked = [check_positive(value, f"strengths[{at}]") for at, value in enumerate(values)]
-    if not checked or sorted(checked, reverse=True) != checked:
-        raise InputError(f"strengths: expected positive numbers in decreasing order, got {checked}")
-    return checked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,23 +11,26 @@ import torch
 from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 
-from ..checks import check_instance, check_positive, check_share
+from ..checks import check_between, check_instance, check_positive, check_share, whole
 from ..errors import InputError
 from ..likelihoods.losses import Data, data_loss
 from ..likelihoods.ranking import RankingLikelihood
+from ..linalg.cost import Estimate, Work
 from ..linalg.spectra import spectral_bounds
 from ..mean.additive import AdditivePart, AdditiveSolution, solve_additive
 from ..mean.problem import MeanProblem, SpectralElasticNet, warn_or_raise
-from ..mean.spectrum_bound import largest_value
+from ..mean.spectrum_bound import EXACT_LIMIT, largest_value
 from ..posteriors.covariance import PosteriorCovariance, condition, prior_terms
 from ..posteriors.explain import Duals
 from ..posteriors.gaussian import TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
 from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.sums import SumGP
+from ..tensor_checks import check_list
 from .pointwise import PenalisedFit, PointwiseFit, own_covariance
-from .recipe import known_links, low_rank_duals
+from .recipe import FitSize, known_links, low_rank_duals
 
+MAX_STRENGTHS = 10**6  # of a path
 BLIND = 1e-10  # share of the largest possible gradient below which a loss does not see a term
 
 
@@ -222,3 +226,58 @@ def _part(
         return SparseCoefficients(problem.pattern, part.coefficients), Duals(problem.pattern, part.coefficients, known)
     coefficients = LowRankCoefficients(part.mean.left * part.mean.values, part.mean.right)
     return coefficients, low_rank_duals(problem, part.mean, -theta, penalty, known)
+
+
+def check_start(start: TracePosterior | None, name: str) -> None:
+    """Refuse what a solver cannot start from."""
+    if start is None:
+        return
+    check_instance(start, name, TracePosterior, "mvgp.posteriors.TracePosterior")
+    if start.solution is None:
+        raise InputError(
+            f"{name}: expected a posterior that was fitted in this process, got one from a file, which does not hold "
+            f"the state of the solver; fit without {name}"
+        )
+
+
+def path_strengths(strengths: int | Sequence[float], lowest: float) -> list[float]:
+    """Decreasing strengths: those of a sequence, or log-spaced from 1 to ``lowest``."""
+    lowest = check_between(lowest, "lowest")
+    number = whole(strengths)
+    if number is not None:
+        if not 1 <= number <= MAX_STRENGTHS:
+            raise InputError(f"strengths: expected at least one strength and at most {MAX_STRENGTHS}, got {number}")
+        return [lowest ** (k / max(number - 1, 1)) for k in range(number)]
+    values = check_list(strengths, "strengths", "a positive whole number, or positive numbers in decreasing order")
+    checked = [check_positive(value, f"strengths[{at}]") for at, value in enumerate(values)]
+    if not checked or sorted(checked, reverse=True) != checked:
+        raise InputError(f"strengths: expected positive numbers in decreasing order, got {checked}")
+    return checked
+
+
+ROUNDS = 6.0  # of the solver, ten steps each
+STEP = 8.0  # times the products of one step that it takes: line searches, cores, directions that may enter
+CERTIFICATE_STEPS = 10.0  # of Lanczos, times the root of the shorter side
+PROBES = 8.0  # vectors of a certificate where the shorter side is too long for exact values
+
+
+def trace_estimate(size: FitSize, strength: float, solver: str) -> Estimate:
+    """What a trace-constrained fit is expected to take, at the weakest strength of its terms.
+
+    The rank is a guess: an eighth of the shorter side at a strength of 0.1, much less for stronger penalties.
+    """
+    short, long = float(min(size.active)), float(max(size.active))
+    if solver == "ridge":
+        return size.estimate("TraceGP", solver, 30 * size.product(), 12.0 * size.count)
+    rank = min(short, 4 + 0.125 * short * min(2.0, -math.log10(min(strength, 0.9))) ** 2.5)
+    width = min(short, rank + max(64.0, rank / 4))
+    work = STEP * ROUNDS * (10 * size.factor_products(rank) + 3 * size.factor_products(width))
+    if size.active[0] * size.active[1] <= 16 * EXACT_LIMIT**2 and short <= EXACT_LIMIT:
+        work += 2 * ROUNDS / 3 * Work(factor=short**3, sparse=2.0 * size.count * short, gemm=4 * short**2 * long)
+        held = 4 * short**2
+    else:
+        steps = CERTIFICATE_STEPS * short**0.5
+        work += steps * (size.factor_products(PROBES) + Work(gemm=2 * PROBES * steps * long))
+        held = 2 * PROBES * steps * long
+    entries = 8 * width * (short + long) + held + 10.0 * size.count
+    return size.estimate("TraceGP", solver, work, entries)

@@ -15,14 +15,14 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from ..checks import check_choice, check_flag, check_positive, check_seed, check_whole_number
+from ..checks import check_choice, check_positive, check_seed, check_whole_number
 from ..errors import InputError
 from ..linalg import cost
 from ..linalg.pairs import PairIndex
 from ..linalg.spectra import Factor, Terms, columns, diagonal_at
 from ..linalg.sums import product_seconds
+from ..progress import Progress, check_progress, progress_bar
 from .covariance import ConditionalCovariance, PosteriorCovariance, unscaled
 from .query import Query
 from .system import EXPECTED_ITERATIONS
@@ -68,12 +68,12 @@ def row_variances(
     accuracy: float,
     max_probes: int,
     seed: int,
-    progress: bool,
+    progress: Progress,
 ) -> VarianceEstimate:
     """Variances of whole rows (R,), exact or estimated; ``query`` knows the axes, and new inputs if there are any."""
     check_choice(method, "method", ("auto", "exact", "stochastic"))
     accuracy, max_probes = check_positive(accuracy, "accuracy"), check_whole_number(max_probes, "max_probes")
-    seed, progress = check_seed(seed), check_flag(progress, "progress")
+    seed, progress = check_seed(seed), check_progress(progress)
     conditional, scale = unscaled(conditional)
     if query.is_new and method == "stochastic":
         raise InputError("method: stochastic variances are for the prior's own rows and columns; use 'exact'")
@@ -85,9 +85,11 @@ def row_variances(
     elif method == "stochastic":
         raise InputError(f"method: {type(conditional).__name__} has no stochastic variances, got {method!r}")
     cols = torch.arange(query.pairs.shape[1], device=rows.device)
-    values = [
-        conditional.variance(query.cells(row.expand(len(cols)), cols)) for row in tqdm(rows, disable=not progress)
-    ]
+    values = []
+    with progress_bar("variances", len(rows), unit="rows", progress=progress) as bar:
+        for row in rows:
+            values.append(conditional.variance(query.cells(row.expand(len(cols)), cols)))
+            bar.update()
     exact = scale * torch.stack(values) if values else cols.new_zeros(0, len(cols), dtype=torch.float64)
     return VarianceEstimate(exact, torch.zeros_like(exact), 0)
 
@@ -103,7 +105,7 @@ def _exact_seconds(conditional: ConditionalCovariance, num_rows: int) -> float:
 
 
 def _estimate(
-    conditional: ConditionalCovariance, rows: Tensor, accuracy: float, max_probes: int, seed: int, progress: bool
+    conditional: ConditionalCovariance, rows: Tensor, accuracy: float, max_probes: int, seed: int, progress: Progress
 ) -> VarianceEstimate:
     """Variances of whole rows (R,) by random vectors; the error bars tell what ``max_probes`` of them were good for."""
     pairs, terms = conditional.pairs, conditional.terms
@@ -120,7 +122,7 @@ def _estimate(
     values = torch.empty(len(lines[0]), len(lines[1]), dtype=terms[0][0].dtype, device=rows.device)
     error, largest = torch.empty_like(values), 0
     width = max(64, TILE_BYTES // (4 * max(len(lines[0]), pairs.active_shape[0], pairs.active_shape[1])))
-    with tqdm(total=len(lines[1]), disable=not progress, desc="variances", unit="lines", leave=False) as bar:
+    with progress_bar("variances", len(lines[1]), unit="lines", progress=progress) as bar:
         for start in range(0, len(lines[1]), width):
             where = slice(start, start + width)
             block = cells.block(lines[1][where])

@@ -38,6 +38,7 @@ from ..mean.problem import Certificate, Penalty
 from ..mean.ridge import RidgeSolution
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
+from ..progress import Progress, shows_progress
 from ..tensor_checks import check_samples
 from .all_cells import RowsMethod, VarianceEstimate, row_variances
 from .covariance import NoCovariance, PosteriorCovariance, ScaledCovariance, unscaled
@@ -46,7 +47,7 @@ from .joint import Joint
 from .predictive import Predictions
 from .query import LINE_BATCH, Coefficients, Query, pair_means
 from .ranks import RankQueries
-from .sums import TermMean, sum_query
+from .sums import TermMean, each_term, sum_query
 from .system import VarianceMethod
 from .updates import NewObservations
 
@@ -135,7 +136,7 @@ class GaussianPosterior(RankQueries, NewObservations):
     @property
     def _coefficients(self) -> tuple[Coefficients, ...]:
         """Of each term."""
-        return _each(self.coefficients, len(self._terms))
+        return each_term(self.coefficients, len(self._terms))
 
     @property
     def terms(self) -> tuple[TermMean, ...]:
@@ -229,7 +230,7 @@ class GaussianPosterior(RankQueries, NewObservations):
         accuracy: float = 0.05,
         max_probes: int = 512,
         seed: int = 0,
-        progress: bool = False,
+        progress: Progress = "auto",
     ) -> VarianceEstimate:
         """Posterior variances of whole rows, all of them when ``rows`` (R,) is left out, with their standard errors.
 
@@ -239,12 +240,13 @@ class GaussianPosterior(RankQueries, NewObservations):
         :param method: "exact" or "stochastic" overrides the choice.
         :param accuracy: of an estimated standard deviation, relative, at two standard errors, for nearly all cells.
         :param max_probes: limit for the number of random vectors.
-        :param progress: whether to show a bar.
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
         """
         query = self._query([], [], row_inputs, col_inputs)
         chosen = query.lines(rows)
         return row_variances(self.conditional, query, chosen, method, accuracy, max_probes, seed, progress)
 
+    @shows_progress("samples")
     @_carried
     def sample(
         self,
@@ -255,6 +257,7 @@ class GaussianPosterior(RankQueries, NewObservations):
         row_inputs: Any = None,
         col_inputs: Any = None,
         generator: torch.Generator | None = None,
+        progress: Progress = "auto",
     ) -> Tensor:
         """(num_samples, Q), or (num_samples, ...) in the shape of the cells: samples, joint over all cells and batches.
 
@@ -317,7 +320,7 @@ class GaussianPosterior(RankQueries, NewObservations):
                 "explain: this posterior does not know what its pairs carry; fit it again, or save it with a newer mvgp"
             )
         query = self._query(row, col, row_inputs, col_inputs)
-        duals = _each(self._duals, len(query.parts))
+        duals = each_term(self._duals, len(query.parts))
         return explain_cell(query.parts, duals, float(self._mean(query).sum()), float(query.prior_mean().sum()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -333,11 +336,6 @@ class GaussianPosterior(RankQueries, NewObservations):
     def __repr__(self) -> str:
         m, n = self.shape
         return f"{type(self).__name__}({m} x {n}, {len(self.conditional.pairs)} observed)"
-
-
-def _each(value: Any, count: int) -> tuple[Any, ...]:
-    """One for each of ``count`` terms: those of a list, or the same for all."""
-    return tuple(value) if isinstance(value, list | tuple) else (value,) * count
 
 
 class ScalablePosterior(Predictions, GaussianPosterior):

@@ -15,6 +15,7 @@ from ..data.positive_unlabelled import positive_pairs
 from ..errors import InputError
 from ..linalg.chebyshev import ChebyshevLinearOperator
 from ..linalg.spectra import spectral_bounds
+from ..progress import Progress, shows_progress
 from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values, refuse_where
 from .covariance import ConditionalCovariance, WholeListCovariance, unscaled
 from .joint import Joint
@@ -57,6 +58,7 @@ class RankQueries:
         """
         return hooks.conformal(self, held_out, known=known, level=level, **options)
 
+    @shows_progress("samples")
     @without_gradient
     def top(
         self,
@@ -71,6 +73,7 @@ class RankQueries:
         col_inputs: Any = None,
         method: RankMethod = "auto",
         epsilon: float = 1e-3,
+        progress: Progress = "auto",
     ) -> TopTable:
         """The k best items of a row by posterior mean, each with its standard deviation and P(in the top k).
 
@@ -87,6 +90,7 @@ class RankQueries:
         :param col_inputs: (q, d) new items, in place of the prior's; ``exclude`` is then a pair (rows, cols).
         :param method: how the samples are drawn, see the table above.
         :param epsilon: largest probability that an item which was dropped as no contender is in the top k.
+        :param progress: True, False or "auto", see :mod:`mvgp.progress`.
 
         Example:
             >>> import gpytorch, mvgp, torch
@@ -118,6 +122,7 @@ class RankQueries:
             level=share,
         )
 
+    @shows_progress("samples")
     @without_gradient
     def top_probability(
         self,
@@ -131,6 +136,7 @@ class RankQueries:
         col_inputs: Any = None,
         method: RankMethod = "auto",
         epsilon: float = 1e-3,
+        progress: Progress = "auto",
     ) -> Tensor:
         """(N,): P(in the top k) of every item of a row; 0 for excluded ones and for those who are no contenders.
 
@@ -141,6 +147,7 @@ class RankQueries:
         drawn = line.draw(num_samples, seed, method, places, epsilon)
         return line.spread(top_probability(drawn.values, places), drawn.items)
 
+    @shows_progress("samples")
     @without_gradient
     def row_samples(
         self,
@@ -154,6 +161,7 @@ class RankQueries:
         col_inputs: Any = None,
         method: RankMethod = "auto",
         epsilon: float = 1e-3,
+        progress: Progress = "auto",
     ) -> RowSamples:
         """Joint samples of the candidates of a row, or of those who can reach its top k, and how they were drawn.
 
@@ -174,6 +182,7 @@ class RankQueries:
         line = _Row(self, row, exclude, row_inputs, col_inputs)
         return line.draw(num_samples, seed, method, places, epsilon)
 
+    @shows_progress("samples")
     @without_gradient
     def rank_interval(
         self,
@@ -186,6 +195,7 @@ class RankQueries:
         row_inputs: Any = None,
         col_inputs: Any = None,
         method: RankMethod = "auto",
+        progress: Progress = "auto",
     ) -> tuple[Tensor, Tensor]:
         """(N,) and (N,): best and worst rank of a credible interval of every item of a row; 0 for excluded ones."""
         share = check_between(level, "level")

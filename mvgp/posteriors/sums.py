@@ -191,3 +191,8 @@ class TermMean:
 
     def __repr__(self) -> str:
         return f"TermMean({self.prior.shape[0]} x {self.prior.shape[1]})"
+
+
+def each_term(value: Any, count: int) -> tuple[Any, ...]:
+    """One for each of ``count`` terms: those of a list, or the same for all."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,) * count

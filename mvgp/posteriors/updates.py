@@ -17,6 +17,7 @@ from ..checks import check_generator, without_gradient
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError
+from ..hooks import Described
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.pairs import CompleteRows, Pattern, cell_slots
 from ..tensor_checks import check_samples
@@ -128,7 +129,7 @@ class Fit:
         return Fit, (self.data, self.model, None, self.residual)  # the system can be made again
 
 
-class NewObservations:
+class NewObservations(Described):
     """Posteriors that can be given more data, or fewer."""
 
     _fit: Fit | None = None  # set by a fit

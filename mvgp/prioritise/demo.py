@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from ..hyperparameters.splits import Split, split_pairs
+from ..progress import Progress, check_progress
 from ..storage.files import replacing
 from .ranking.prioritiser import fit_prioritiser
 from .ranking.rows import RankedRow, find_rows
@@ -50,7 +51,7 @@ def run_demo(
     row: str | None = None,
     jobs: int | None = None,
     seed: int = 0,
-    progress: bool = True,
+    progress: Progress = "auto",
     log: Callable[[str], object] = print,
 ) -> DemoResult:
     """Hold out a fifth of the pairs, compare models on it, rank the genes of one disease, write the report.
@@ -58,9 +59,10 @@ def run_demo(
     :param out: directory of the study, which is resumed if it is there.
     :param row: id or name of the disease; the one with the most held-out genes when left out.
     :param jobs: processes; two, if there are two cores, when left out.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param log: takes a line about what is done.
     """
-    links = hpo_links()
+    progress, links = check_progress(progress), hpo_links()
     log(f"{links.source}. Please cite: {HPO_CITATION}")
     log(f"{links.shape[0]:,} diseases x {links.shape[1]:,} genes, {len(links):,} links; a fifth of them is held out")
     settings = Study.from_dict({**QUICK, "seed": seed})

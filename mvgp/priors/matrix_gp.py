@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..checks import FLOATS, check_dtype, check_generator, refuse_gradient
 from ..errors import InputError
+from ..hooks import Described
 from ..linalg.pair_operator import KroneckerLinearOperator, PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..linalg.spectra import root
@@ -28,7 +29,7 @@ def given_name(buffer: str) -> str:
     return INPUTS.get(buffer, f"prior.{buffer}")
 
 
-class MatrixGP(gpytorch.models.GP):
+class MatrixGP(Described, gpytorch.models.GP):
     r"""Equation (1): :math:`Z \sim \mathcal{GP}(b, K_M \otimes K_N)` over an M x N matrix, row-major.
 
     Kernels are gpytorch kernels. Kernels on nodes (:mod:`mvgp.kernels`) know their inputs; any other kernel comes with
@@ -90,6 +91,10 @@ class MatrixGP(gpytorch.models.GP):
     def __radd__(self, other: Any) -> Any:
         """Zero plus a prior is the prior: Python's ``sum`` begins with 0."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __repr__(self) -> str:
+        kernels = f"{type(self.row_kernel).__name__} x {type(self.col_kernel).__name__}"
+        return f"{type(self).__name__}({self.shape[0]} x {self.shape[1]}, {kernels})"
 
     @property
     def row_kernel(self) -> Kernel:

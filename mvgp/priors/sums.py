@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..checks import check_generator, check_instance, refuse_gradient
 from ..errors import InputError
+from ..hooks import Described
 from ..linalg.pair_operator import CovarianceSumLinearOperator, PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..tensor_checks import check_cells, check_shape
@@ -19,7 +20,7 @@ from .matrix_gp import MatrixGP, given_name
 from .means import MatrixMean, ZeroMean
 
 
-class SumGP(gpytorch.models.GP):
+class SumGP(Described, gpytorch.models.GP):
     r"""A sum of independent terms: :math:`Z = \sum_q Z_q,\ Z_q \sim \mathcal{GP}(b_q, K_{Mq} \otimes K_{Nq})`.
 
     Written as ``first + second``, or ``sum([...])``. A term is a :class:`~mvgp.MatrixGP` over the same matrix: a graph
@@ -51,6 +52,9 @@ class SumGP(gpytorch.models.GP):
             if part.dtype != parts[0].dtype:
                 raise InputError(f"terms[{at}]: expected {parts[0].dtype} as in the first term, got {part.dtype}")
         self.summands = torch.nn.ModuleList(parts)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.shape[0]} x {self.shape[1]}, {len(self.terms)} terms)"
 
     @property
     def terms(self) -> tuple[MatrixGP, ...]:

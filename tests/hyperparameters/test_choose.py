@@ -10,7 +10,7 @@ from mvgp.hyperparameters import Choice, ChoiceInterrupted, NegativeSets, choose
 from mvgp.hyperparameters.records import AveragedRanker, PathRecord, Score
 from mvgp.hyperparameters.validation import Point, best_of, strongest_within, summarise
 from mvgp.metrics import ranking_scores
-from mvgp.models.trace_gp import path_strengths
+from mvgp.models.trace_sum import path_strengths
 from tests.hyperparameters.planted import gaussian_model, make_links, make_numbers, ranking_model
 
 NUMBERS, LINKS = make_numbers(), make_links()
@@ -263,8 +263,8 @@ def test_a_choice_is_a_snapshot_and_pickles():
 
 
 def test_a_progress_bar_is_shown(capsys):
-    choose(gaussian_model(), NUMBERS, trace_shares=[1.0], strengths=[0.9, 0.5], metric="-MSE")
-    assert "choose: 100%" in capsys.readouterr().err
+    choose(gaussian_model(), NUMBERS, trace_shares=[1.0], strengths=[0.9, 0.5], metric="-MSE", progress=True)
+    assert "choose: 2 of 2 fits" in capsys.readouterr().err
 
 
 BAD = [

@@ -8,7 +8,7 @@ import torch
 import mvgp
 from mvgp.errors import ConvergenceError, InputError
 from mvgp.kernels import DiffusionKernel, Graph, PrecomputedKernel
-from mvgp.models.trace_gp import path_strengths
+from mvgp.models.trace_sum import path_strengths
 from mvgp.priors import ConstantMean, GivenMean
 from tests import randomness
 

@@ -10,15 +10,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ...checks import check_flag, check_instance, check_not_negative, check_positive, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
+from ...descriptions import describe
 from ...errors import InputError
 from ...metrics.comparison import PairedComparison, compare
 from ...metrics.conformal import ConformalLengths, conformal
 from ...metrics.ranking import Ranker, RankingScores, TaskItems, check_metric, ranking_scores
+from ...progress import Progress, check_progress, progress_bar
 from ...tensor_checks import check_index
+from ...text import Description
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet
 from .blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of, select
@@ -196,6 +198,19 @@ class AutoRanker:
         return f"AutoRanker({self.shape[0]} x {self.shape[1]}, {len(self.blend.used)} terms)"
 
 
+@describe.register
+def _(x: AutoRanker) -> Description:
+    parts = "the log of the mixture over even odds, log(1 + known links of n), standardised terms"
+    lines = [("equation", f"score(m, n) = sum of weights of the group of m times: {parts}")]
+    for name, weights in zip(GROUPS, x.blend.weights, strict=True):
+        terms = ", ".join(f"{weight:.3g} {term}" for term, weight in weights.items() if weight)
+        lines.append((name if "link" in name else f"{name} known links", terms))
+    lines += [("shape", f"{x.shape[0]:,} x {x.shape[1]:,}, {len(x.bank.links):,} known links")]
+    lines += [("chosen", sentence) for sentence in x.in_words()]
+    lines += [] if x.assessment is None else [("held-out links", x.assessment.in_words())]
+    return Description("AutoRanker: a sum of terms with weights learned on held-out links", tuple(lines))
+
+
 @dataclass(frozen=True, eq=False)
 class Assessment:
     """How ``auto`` and simple baselines rank held-out links that had no part in the choice.
@@ -259,7 +274,7 @@ class Auto:
     :param seed: of what is held out.
     :param max_steps: weights that are changed after the mixture.
     :param assess: whether to rank the other held-out links, with baselines beside; about as long as the choice.
-    :param progress: whether to show a bar.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
 
     Example:
         >>> import torch
@@ -279,22 +294,20 @@ class Auto:
     seed: int = field(default=0, repr=False)
     max_steps: int = field(default=12, repr=False)
     assess: bool = field(default=True, repr=False)
-    progress: bool = field(default=False, repr=False)
+    progress: Progress = field(default="auto", repr=False)
 
     def __post_init__(self) -> None:
         check_instance(self.link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
         object.__setattr__(self, "metric", check_metric(self.metric))  # as tables have it
-        check_seed(self.seed)
-        check_whole_number(self.max_steps, "max_steps", 0)
-        check_flag(self.assess, "assess")
-        check_flag(self.progress, "progress")
+        check_seed(self.seed), check_whole_number(self.max_steps, "max_steps", 0)
+        check_flag(self.assess, "assess"), check_progress(self.progress)
 
     def fit(self, links: PositiveUnlabelled) -> AutoRanker:
         """The ranker given ``links``."""
         check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
         if links.shape != self.link_set.shape:
             raise InputError(f"links: expected shape {self.link_set.shape}, as of the graphs, got {links.shape}")
-        with tqdm(total=4, desc="auto", disable=not self.progress) as bar:
+        with progress_bar("auto", 4, unit="stages", progress=self.progress) as bar:
             blend, assessment = self._choose(links, bar.update)
             bank = TermBank(self.link_set, links, self.seed)
             bank.scores(torch.tensor([0]), blend.used)  # factorisations are made now, not at the first question

@@ -233,7 +233,8 @@ def rank(
             trace_share=trace_share,
             calibrate=calibrate,
             seed=seed,
-            progress=not quiet,
+            progress=False if quiet else "auto",
+            log=None if quiet else log,
             **settings,
         )
     if not quiet:
@@ -262,7 +263,9 @@ def rank(
         cost = "seconds to minutes for each row" if seconds is None else f"about {max(1, seconds * len(rows)):.0f} s"
         log(f"next the same with standard deviations and P(top {length}), which takes {cost}")
     options["words"] = files.called if uncertainty or files.wanted else None
-    lists = fitted.ranked(rows, length, uncertainty=uncertainty, seed=seed, progress=not quiet, **options)
+    lists = fitted.ranked(
+        rows, length, uncertainty=uncertainty, seed=seed, progress=False if quiet else "auto", **options
+    )
     if files.wanted:
         lists = files.write(fitted, lists, link_set, quiet)
     if row or out is not None:
@@ -360,7 +363,7 @@ def study(
     if not quiet:
         log_links(links)
     try:
-        result = run_study(links, chosen, out, jobs=jobs, dask=dask, progress=not quiet)
+        result = run_study(links, chosen, out, jobs=jobs, dask=dask, progress=False if quiet else "auto")
     except KeyboardInterrupt:
         raise Stopped(KEPT.format(out)) from None
     _show_metrics(result)

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from ...descriptions import describe
 from ...errors import InputError
 from ...hyperparameters.records import AveragedRanker
 from ...posteriors.covariance import NoCovariance
 from ...posteriors.gaussian import GaussianPosterior
 from ...posteriors.ranks import STD_ACCURACY
+from ...text import Description
 from ..auto.bootstrap import PILOT
 from ..auto.fit import AutoRanker
 from .reasons import Reasons, reasons
@@ -99,3 +101,19 @@ class Mixture(AveragedRanker):
 def mixture_std(means: Tensor, variances: Tensor) -> Tensor:
     """(...) of the equal mixture of S parts (S, ...): the mean of the variances plus the variance of the means."""
     return (variances.mean(0) + means.var(0, unbiased=False)).sqrt()
+
+
+def describe_prioritiser(fitted: Any) -> Description:
+    """The model and its setting, the data, the first of its rankers, and what hiding links has shown."""
+    first = describe(fitted.rankers[0])
+    count, known = len(fitted.rankers), len(fitted.known)
+    lines = [
+        ("model", f"{fitted.model}: {fitted.setting}"),
+        ("fits", "1" if count == 1 else f"{count}, one for each set of sampled negatives; scores are their average"),
+        ("data", f"{fitted.shape[0]:,} x {fitted.shape[1]:,}, {known:,} known links"),
+        ("source", fitted.source or "not given"),
+        ("ranker", first.title),
+        *first.lines,
+        *(("trust", sentence) for sentence in (fitted.trust.in_words() if fitted.trust is not None else ())),
+    ]
+    return Description("Prioritiser: ranks the columns of each row", tuple(lines))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ...checks import (
     check_between,
@@ -23,10 +22,13 @@ from ...checks import (
     check_whole_number,
 )
 from ...data.positive_unlabelled import PositiveUnlabelled
-from ...errors import InputError, SizeError, StorageError
+from ...descriptions import describe
+from ...errors import InputError, StorageError
+from ...hooks import Described
 from ...hyperparameters.validation import Choice
 from ...metrics.ranking import Ranker, TaskItems
 from ...posteriors.gaussian import GaussianPosterior, ScalablePosterior
+from ...progress import Progress, check_progress, progress_bar
 from ...storage.archive import read, wrap_storage_errors, write
 from ...storage.fields import Budget, Fields, Spending
 from ...storage.posteriors import describe_posterior, restore_posterior
@@ -38,8 +40,8 @@ from ..trust.calibration import calibrate as calibrated_on
 from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
 from ..trust.record import RowTrust, Trust, describe_trust, make_trust, restore_trust
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
-from ..tuning.tune import REGISTRY, WITH_POSTERIOR, check_fit, family_of, fit, free_memory, takes_negatives, tune
-from .mixture import Mixture
+from ..tuning.tune import WITH_POSTERIOR, check_fit, family_of, fit, prepare, takes_negatives, tune
+from .mixture import Mixture, describe_prioritiser
 from .rows import Prioritisation, RankedRow, check_top, doubt, find_rows
 
 CHUNK_CELLS = 2**22  # scores held at a time
@@ -49,7 +51,7 @@ NAMES = ("row_ids", "col_ids", "row_names", "col_names")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Prioritiser:
+class Prioritiser(Described):
     """Ranks the columns of any row: rankers that were fitted to sets of negatives, and the ids of rows and columns.
 
     :param rankers: one for each set of negatives.
@@ -102,7 +104,7 @@ class Prioritiser:
         uncertainty: bool = True,
         num_samples: int = 1000,
         seed: int = 0,
-        progress: bool = False,
+        progress: Progress = "auto",
         coverage: Any = (),
         words: tuple[str, str] | None = None,
     ) -> Iterator[RankedRow]:
@@ -121,7 +123,7 @@ class Prioritiser:
         if uncertainty and not self.mixture.has_uncertainty:
             raise InputError(f"model {self.model!r} has scores and no uncertainty; ask with uncertainty=False")
         samples = {"seed": check_seed(seed), "num_samples": check_whole_number(num_samples, "num_samples")}
-        progress = check_flag(progress, "progress")
+        progress = check_progress(progress)
         chosen = check_index(range(m) if rows is None else check_list(rows, "rows", "numbers of rows"), m, "rows")
         levels = tuple(check_between(level, "coverage") for level in check_list(coverage, "coverage", "levels"))
         if levels and self.trust is None:
@@ -134,7 +136,7 @@ class Prioritiser:
         top: int,
         include_known: bool,
         samples: dict[str, int] | None,
-        progress: bool,
+        progress: Progress,
         levels: tuple[float, ...],
         words: tuple[str, str] | None,
     ) -> Iterator[RankedRow]:
@@ -143,7 +145,7 @@ class Prioritiser:
         names: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names}
         chunk = 1 if samples else max(1, CHUNK_CELLS // num_cols)
         steps = len(self.rankers) if samples else 1  # of each row
-        with tqdm(total=steps * len(rows), desc="rank", unit="list", disable=not progress) as bar:
+        with progress_bar("rank", steps * len(rows), unit="lists", progress=progress) as bar:
             for part in rows.split(chunk):
                 scores = self.mixture.scores(part).cpu()  # (R, N)
                 for row, line in zip(part.tolist(), scores, strict=True):
@@ -158,7 +160,7 @@ class Prioritiser:
                         chance, std = self.mixture.uncertainty(
                             row, top, order, exclude=exclude, step=bar.update, **samples
                         )
-                    yield RankedRow(
+                    found = RankedRow(
                         row=row,
                         row_id=self.row_ids[row],
                         row_name=self.row_names[row],
@@ -176,6 +178,8 @@ class Prioritiser:
                         **self._trusted(row, line[order], known[order], int((~known).sum()), levels),
                     )
                     bar.update(steps if chance is None else 0)
+                    with bar.aside():
+                        yield found
 
     def _trusted(
         self, row: int, scores: Tensor, known: Tensor, candidates: int, levels: tuple[float, ...]
@@ -226,6 +230,9 @@ class Prioritiser:
 
     def __repr__(self) -> str:
         return f"Prioritiser({self.shape[0]} x {self.shape[1]}, {self.model}: {self.setting}, {len(self.rankers)} fits)"
+
+
+describe.register(Prioritiser, describe_prioritiser)
 
 
 def load_prioritiser(path: str | os.PathLike[str], *, budget: Budget | None = None) -> Prioritiser:
@@ -288,7 +295,8 @@ def fit_prioritiser(
     trace_share: float | None = None,
     calibrate: bool | None = False,
     seed: int = 0,
-    progress: bool = False,
+    progress: Progress = "auto",
+    log: Callable[[str], object] | None = None,
     **settings: Any,
 ) -> Prioritiser:
     """Fit a model to all links, once for each set of sampled negatives; settings not given are chosen by validation.
@@ -306,7 +314,8 @@ def fit_prioritiser(
     :param calibrate: whether to fit five times more, each time with a fifth of the links hidden: lists then have
         probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``, where links suffice.
     :param seed: of negatives and of the validation.
-    :param progress: whether to show bars.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
+    :param log: takes a line about the time and the memory that one fit is expected to need; ``auto`` has none.
     :param settings: other settings of :class:`~mvgp.prioritise.tuning.settings.FitSettings`, such as ``strengths``,
         ``noise``, ``time``, ``dtype``, ``validation_share`` or ``split``, whether validation holds out pairs or rows.
 
@@ -321,7 +330,7 @@ def fit_prioritiser(
 
     """
     check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
-    seed, progress = check_seed(seed), check_flag(progress, "progress")
+    seed, progress = check_seed(seed), check_progress(progress)
     check_fit(model, negatives, strength, trace_share)
     enough = len(link_set) >= MIN_LINKS
     if calibrate is not None and check_flag(calibrate, "calibrate") and not enough:
@@ -343,15 +352,7 @@ def fit_prioritiser(
         settings["strengths"] = (strength,)
     fit_settings = FitSettings.from_dict(settings)
     links, sampled = link_set.links(fit_settings.whole_weight), takes_negatives(model)
-    if sampled:  # all sets are drawn before the first fit: row, column and value of every link and negative
-        free, needed = free_memory(), fit_settings.negative_sets * 24 * len(links) * (1 + fit_settings.ratio)
-        if free is not None and needed > free:
-            sets = f"{fit_settings.negative_sets} sets need {needed / 2**30:.1f} GiB"
-            raise SizeError(f"negatives: {sets}, got {free / 2**30:.1f} GiB of free memory")
-    path = REGISTRY[model].trace_shares
-    shares: tuple[float, ...] = path(fit_settings) if path else ()
-    if trace_share is not None:
-        shares = (float(trace_share),)
+    shares = prepare(model, fit_settings, link_set, links, trace_share, seed, log)
     tuned = tune(family_of(model), link_set, fit_settings, seed=seed, trace_shares=shares, progress=progress)
 
     def draw(some: PositiveUnlabelled) -> Any:  # what is fitted, given links
@@ -401,7 +402,7 @@ def prioritise(
     calibrate: bool | None = None,
     coverage: Any = (),
     seed: int = 0,
-    progress: bool = False,
+    progress: Progress = "auto",
     **options: Any,
 ) -> Prioritisation:
     """Rank the columns of rows: :func:`fit_prioritiser`, then :meth:`Prioritiser.prioritise`.
@@ -416,7 +417,7 @@ def prioritise(
         ``uncertainty`` is False.
     :param coverage: levels of conformal lengths, see :meth:`Prioritiser.ranked`.
     :param seed: of negatives, validation and samples.
-    :param progress: whether to show bars.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param options: the other arguments of :func:`fit_prioritiser`.
 
     Example:

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from ...checks import check_whole_number
 from ...errors import InputError
-from ..tuning.tune import free_memory
+from ...linalg.cost import free_memory
 from .directory import Failure, Outcome, Unit
 from .work import Task, work
 

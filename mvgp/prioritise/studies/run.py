@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from ...checks import check_flag, check_instance, check_path
 from ...errors import MvgpError
 from ...metrics.ranking import RankingScores
+from ...progress import Progress, ProgressBar, check_progress, progress_bar
 from ...version import __version__
 from ..tables.link_set import LinkSet
 from ..tuning.tune import Setting
@@ -60,7 +60,7 @@ class StudyRun:
     client: Any  # of a Dask cluster, or None
     keep_scores: bool  # whether the scores of test rows stay on disk
     seconds: float  # that earlier runs took
-    bar: Any  # of tqdm; its total is the number of units as far as it is known
+    bar: ProgressBar  # its total is the number of units as far as it is known
     done: int = 0
     choices: dict[Key, list[Outcome]] = field(default_factory=dict)
     settings: dict[Key, Setting] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class StudyRun:
 
     def _do(self, tasks: Sequence[Task], stage: str, then: Callable[[Outcome], None] = lambda outcome: None) -> None:
         """Do what is not done yet, and save it."""
-        self.bar.set_description(stage)
+        self.bar.rename(stage)
         left = [task for task in tasks if self.directory.load(task.unit) is None]
         self._skip(len(tasks) - len(left))
         with contextlib.closing(results(left, self.jobs, self.client)) as outcomes:
@@ -211,17 +211,12 @@ class StudyRun:
     def _step(self, unit: Unit, count: int = 1) -> None:
         """A unit was done, or with a count of 0 tried."""
         self.done += count
-        self.bar.set_postfix_str(str(unit), refresh=False)
-        self.bar.update(count)
+        self.bar.update(count, str(unit))
 
     def _skip(self, count: int) -> None:
         """So many were there already; they say nothing about the time that others take."""
         self.done += count
-        if count and not self.bar.disable:
-            self.bar.initial += count
-            self.bar.n += count
-            self.bar.last_print_n += count
-            self.bar.refresh()
+        self.bar.skip(count)
 
     def _score_unit(self, key: Key) -> Unit:
         return Unit("score", f"{key[0]}_{self.settings[key].key}", key[1])
@@ -284,7 +279,7 @@ def run_study(
     *,
     jobs: int = 1,
     dask: str | None = None,
-    progress: bool = True,
+    progress: Progress = "auto",
     keep_scores: bool = False,
 ) -> tables.StudyResult:
     """Run a study, or resume one, and write its tables.
@@ -300,7 +295,7 @@ def run_study(
     :param jobs: processes on this machine: at most four for each core, and one for each half GiB of free memory. They
         end with this process, however it ends.
     :param dask: address of a Dask scheduler, whose workers are used instead; they need mvgp, and no common disk.
-    :param progress: whether to show a bar with the time left.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param keep_scores: whether the scores of test rows stay on disk after they were judged.
 
     Example:
@@ -322,12 +317,12 @@ def run_study(
     check_instance(study, "study", Study, "mvgp.prioritise.studies.Study")
     jobs = check_execution(jobs, dask)
     path = check_path(directory, "directory")
-    progress, keep_scores = check_flag(progress, "progress"), check_flag(keep_scores, "keep_scores")
+    progress, keep_scores = check_progress(progress), check_flag(keep_scores, "keep_scores")
     load = Workload(link_set, study)
     store = StudyDirectory(path, study, link_set.digest())
     with connected(dask) as client, store.opened():
         seconds = float((read_description(path) or {"seconds": 0.0})["seconds"])
-        with tqdm(total=load.max_units, unit="unit", disable=not progress, dynamic_ncols=True) as bar:
+        with progress_bar("study", load.max_units, unit="units", progress=progress) as bar:
             run = StudyRun(store, load, jobs, client, keep_scores, seconds, bar)
             run.run()
     if run.failures:

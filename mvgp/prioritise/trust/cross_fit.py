@@ -10,13 +10,13 @@ from itertools import islice
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from ...checks import check_flag, check_instance, check_seed, check_whole_number
+from ...checks import check_instance, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError
 from ...metrics.conformal import draw_one, listed
 from ...metrics.ranking import CHUNK_CELLS, Ranker, TaskItems
+from ...progress import Progress, progress_bar
 from ..auto.blend import GROUPS, group_of
 
 FOLDS = 5  # a link is hidden with its fold: a fifth of the links at a time
@@ -151,7 +151,7 @@ def cross_fit(
     seed: int = 0,
     kept: int = KEPT,
     row_limit: int = ROW_LIMIT,
-    progress: bool = False,
+    progress: Progress = "auto",
 ) -> CrossFit:
     """Fit to the visible links of each fold, five or two of many links, and rank the candidates of rows with links.
 
@@ -166,7 +166,7 @@ def cross_fit(
     :param seed: of the folds and of the rows.
     :param kept: places of each list that are kept.
     :param row_limit: rows of a group in a fold.
-    :param progress: whether to show a bar.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
 
     Example:
         >>> import mvgp, torch
@@ -184,9 +184,7 @@ def cross_fit(
     row_limit = check_whole_number(row_limit, "row_limit")
     linked, began, parts = links.rows.unique(), time.perf_counter(), []
     number = FOLDS if len(links) < MANY_LINKS else FEW_FOLDS
-    with tqdm(
-        total=number, desc="hide and fit again", unit="fold", disable=not check_flag(progress, "progress")
-    ) as bar:
+    with progress_bar("hide and fit again", number, unit="folds", progress=progress) as bar:
         for at, (visible, hidden, new) in enumerate(islice(hidden_folds(links, seed), number)):
             groups = group_of(torch.bincount(visible.rows, minlength=links.shape[0])[linked])
             has_hidden = torch.bincount(hidden.rows, minlength=links.shape[0]) > 0

@@ -24,7 +24,7 @@ from ...checks import (
 from ...errors import InputError
 from ...hyperparameters.splits import NegativeSets
 from ...metrics.ranking import check_metric
-from ...models.trace_gp import path_strengths
+from ...models.trace_sum import path_strengths
 
 DEFAULT_MODEL = "auto"
 # what one ranked list changes of the defaults of a study, which repeats the paper: half the fits and a shorter path

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
-
-from tqdm import tqdm
 
 from ...checks import check_not_negative, check_positive, check_share, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
-from ...errors import ConvergenceError, InputError
+from ...errors import ConvergenceError, InputError, SizeError
 from ...hyperparameters.records import AveragedRanker, Metric, fitted_sets, resolve_metric
 from ...hyperparameters.splits import Split, make_splits
 from ...hyperparameters.validation import Choice, choose
 from ...likelihoods.losses import Data
 from ...likelihoods.ranking import BipartiteRankingLikelihood
+from ...linalg.cost import Estimate, free_memory
 from ...metrics.ranking import Ranker
 from ...models.factor_gp import FactorGP
 from ...models.full_gp import FullGP
@@ -31,6 +26,7 @@ from ...models.pairwise_svm import PairwiseSVM
 from ...models.trace_gp import TraceGP
 from ...priors.matrix_gp import MatrixGP
 from ...priors.means import PopularityMean
+from ...progress import Progress, check_progress, progress_bar
 from ..auto.fit import Auto
 from ..baselines.candidates import BASELINE_NAMES, candidates
 from ..tables.link_set import LinkSet
@@ -198,14 +194,16 @@ def tune(
     recipe_seed: int | None = None,
     trace_shares: Sequence[float] = (),
     skip_single: bool = True,
-    progress: bool = False,
+    progress: Progress = "auto",
 ) -> Tuning:
     """The setting that ranks held-out links best, among recipes or, of a path, among strengths and trace shares.
 
     :param link_set: the links that may be looked at; a part of them is held out.
     :param seed: of the validation part and the sampled negatives; recipes that start at random have ``recipe_seed``.
     :param skip_single: whether a single setting is taken without a validation.
+    :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     """
+    progress = check_progress(progress)
     recipes: Grid = []
     if not has_path(family):
         recipes = grid(family, settings, link_set, seed if recipe_seed is None else recipe_seed)
@@ -246,27 +244,29 @@ def tune(
 
 
 def _try_grid(
-    family: str, recipes: Grid, sets: Sequence[Data], split: Split, judge: Metric, progress: bool
+    family: str, recipes: Grid, sets: Sequence[Data], split: Split, judge: Metric, progress: Progress
 ) -> list[Record]:
     """The score of each recipe, averaged over sets of negatives; one that cannot be fitted has none, and a warning."""
     records: list[Record] = []
-    for index, (text, recipe) in enumerate(tqdm(recipes, desc="choose", disable=not progress)):
-        began, score, failure = time.perf_counter(), None, ""
-        try:
-            score = judge(AveragedRanker([recipe.fit(data) for data in sets]), split.train, split.held_out)
-        except ConvergenceError as error:
-            failure = " ".join(str(error).split())
-            warnings.warn(f"{family}: {text} is passed over: {failure}", RuntimeWarning, stacklevel=2)
-        records.append(
-            {
-                "place": index,
-                "text": text,
-                "score": score and score.value,
-                "standard_error": score and score.standard_error,
-                "seconds": time.perf_counter() - began,
-                "failure": failure,
-            }
-        )
+    with progress_bar("choose", len(recipes), unit="recipes", progress=progress) as bar:
+        for index, (text, recipe) in enumerate(recipes):
+            began, score, failure = time.perf_counter(), None, ""
+            try:
+                score = judge(AveragedRanker([recipe.fit(data) for data in sets]), split.train, split.held_out)
+            except ConvergenceError as error:
+                failure = " ".join(str(error).split())
+                warnings.warn(f"{family}: {text} is passed over: {failure}", RuntimeWarning, stacklevel=2)
+            records.append(
+                {
+                    "place": index,
+                    "text": text,
+                    "score": score and score.value,
+                    "standard_error": score and score.standard_error,
+                    "seconds": time.perf_counter() - began,
+                    "failure": failure,
+                }
+            )
+            bar.update(1, text)
     return records
 
 
@@ -287,17 +287,73 @@ def _path_setting(family: str, trace_share: float, strength: float, score: float
     return Setting(family, text, score, trace_share=trace_share, strength=strength)
 
 
+def expected_fit(
+    model: str, settings: FitSettings, link_set: LinkSet, shares: Sequence[float], links: PositiveUnlabelled, seed: int
+) -> Estimate | None:
+    """What one fit is expected to take, at the weakest penalty or the first setting; None if a model cannot say."""
+    if has_path(family_of(model)):
+        recipe: Any = trace_recipe(settings, link_set, shares[0], family_of(model), links)
+        recipe.strength = min(settings.path)
+    else:
+        recipe = grid(model, settings, link_set, seed)[0][1]
+    if not hasattr(recipe, "estimate"):
+        return None
+    data = settings.negatives(1).draw(links, seed, 0)[0] if takes_negatives(model) else links
+    expected: Estimate = recipe.estimate(data)
+    return expected
+
+
+def prepare(
+    model: str,
+    settings: FitSettings,
+    link_set: LinkSet,
+    links: PositiveUnlabelled,
+    trace_share: float | None,
+    seed: int,
+    log: Callable[[str], object] | None,
+) -> tuple[float, ...]:
+    """The trace shares among which a model chooses; ``log`` takes a line about what one fit is expected to take.
+
+    More sets of sampled negatives than there is memory for are refused: all are drawn before the first fit.
+    """
+    if takes_negatives(model):
+        free, sets = free_memory(), settings.negative_sets
+        needed = sets * 24 * len(links) * (1 + settings.ratio)  # row, column and value of every link and negative
+        if free is not None and needed > free:
+            raise SizeError(
+                f"negatives: {sets} sets need {needed / 2**30:.1f} GiB, got {free / 2**30:.1f} GiB of free memory"
+            )
+    path = REGISTRY[model].trace_shares
+    shares = (float(trace_share),) if trace_share is not None else path(settings) if path else ()
+    expected = None if log is None else expected_fit(model, settings, link_set, shares, links, seed)
+    if log is not None and expected is not None:
+        log(f"one fit: {expected}")
+    return shares
+
+
 def fit(
-    settings: FitSettings, link_set: LinkSet, setting: Setting, sets: Sequence[Data], seed: int, progress: bool = False
+    settings: FitSettings,
+    link_set: LinkSet,
+    setting: Setting,
+    sets: Sequence[Data],
+    seed: int,
+    progress: Progress = "auto",
 ) -> list[Ranker]:
     """The model at a setting, fitted to each set of data; a path is walked from its strongest penalty as when tuned."""
-    shown = tqdm(sets, desc="fit", unit="fit", disable=not progress)
-    if not has_path(setting.family):
+    fitted: list[Ranker] = []
+    if has_path(setting.family):
+        path = trace_recipe(settings, link_set, setting.trace_share, setting.family, sets[0])
+        strengths = [strength for strength in settings.path if strength >= setting.strength]
+    else:
         recipe = grid(setting.family, settings, link_set, seed)[setting.index][1]
-        return [recipe.fit(data) for data in shown]
-    path = trace_recipe(settings, link_set, setting.trace_share, setting.family, sets[0])
-    strengths = [strength for strength in settings.path if strength >= setting.strength]
-    return [list(path.path(data, strengths))[-1].posterior for data in shown]
+    with progress_bar("fit", len(sets), unit="fits", progress=progress) as bar:
+        for data in sets:
+            if has_path(setting.family):
+                fitted.append(list(path.path(data, strengths))[-1].posterior)
+            else:
+                fitted.append(recipe.fit(data))
+            bar.update()
+    return fitted
 
 
 def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> None:
@@ -320,21 +376,6 @@ def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> No
         check_whole_number(negatives, "negatives", 1, MAX_SETS)
     except InputError as error:
         raise InputError(f"{error} (for none, take model 'whole')") from None
-
-
-def free_memory() -> int | None:
-    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
-    sizes = []
-    with contextlib.suppress(OSError):
-        available = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        sizes += [1024 * int(available[1])] if available else []
-    with contextlib.suppress(OSError, ValueError):
-        folder = Path("/sys/fs/cgroup")
-        sizes.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
-    if not sizes and hasattr(os, "sysconf"):
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(sizes) if sizes else None
 
 
 # Settings that a user fixes for one model ---------------------------------------------------------

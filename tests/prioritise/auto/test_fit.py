@@ -265,7 +265,7 @@ class TestScores:
     def test_progress_is_shown_when_asked_for(self, capsys):
         link_set, _ = planted.by_cols()
         fitted(link_set, progress=True)
-        assert "auto: 100%" in capsys.readouterr().err
+        assert "auto: 4 of 4 stages" in capsys.readouterr().err
         fitted(link_set)
         assert capsys.readouterr().err == ""
 
@@ -380,7 +380,7 @@ BAD = [
     (lambda: Auto(LINKS, seed=-1), "seed: expected a whole number of at least 0, got -1"),
     (lambda: Auto(LINKS, max_steps=1.5), "max_steps: expected a whole number of at least 0, got 1.5"),
     (lambda: Auto(LINKS, assess=1), "assess: expected True or False"),
-    (lambda: Auto(LINKS, progress="yes"), "progress: expected True or False"),
+    (lambda: Auto(LINKS, progress="yes"), "progress: expected True, False or 'auto'"),
     (lambda: Auto(LINKS).fit(LINKS), "links: expected mvgp.PositiveUnlabelled, got LinkSet"),
     (lambda: Auto(LINKS).fit(np.zeros((3, 4))), "links: expected mvgp.PositiveUnlabelled, got ndarray"),
     (
