@@ -1,7 +1,7 @@
 """How many files of mvgp take part in what users do most: a reader of that path opens no more than these.
 
 The limits are what there is today (the first version had 39, 50 and more than 100). They go down, but for new
-capabilities: sums of terms, pointwise likelihoods and explanations have brought 20 and 24 to 23 and 28.
+capabilities: one of the files of a fit is the one that shows progress.
 """
 
 import importlib
@@ -51,7 +51,7 @@ def model_and_links():
 
 def test_a_fit_on_whole_lists():
     model, links = model_and_links()
-    assert len(files_run(lambda: model.fit(links))) <= 20
+    assert len(files_run(lambda: model.fit(links))) <= 21
 
 
 def test_a_fit_and_a_ranked_row():

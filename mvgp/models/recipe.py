@@ -205,6 +205,18 @@ def low_rank_duals(
     return Duals(problem.pattern, values, known, factors, gains)
 
 
+def check_start(start: TracePosterior | None, name: str) -> None:
+    """Refuse what a solver cannot start from."""
+    if start is None:
+        return
+    check_instance(start, name, TracePosterior, "mvgp.posteriors.TracePosterior")
+    if start.solution is None:
+        raise InputError(
+            f"{name}: expected a posterior that was fitted in this process, got one from a file, which does not hold "
+            f"the state of the solver; fit without {name}"
+        )
+
+
 # What a fit will take ------------------------------------------------------------------------------
 
 LONGEST_SERIES = 64  # terms of a Chebyshev series, where finding out would take long

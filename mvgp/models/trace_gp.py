@@ -53,11 +53,10 @@ from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
 from ..progress import Progress, progress_bar
 from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
-from .recipe import FitSize, Recipe, constant_copy, known_links, low_rank_duals, moved_solution, remembered
+from .recipe import FitSize, Recipe, check_start, constant_copy, known_links, low_rank_duals, moved_solution, remembered
 from .trace_sum import (
     SumProblem,
     TermPenalties,
-    check_start,
     path_strengths,
     pointwise_sum,
     sum_posterior,

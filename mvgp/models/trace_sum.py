@@ -228,18 +228,6 @@ def _part(
     return coefficients, low_rank_duals(problem, part.mean, -theta, penalty, known)
 
 
-def check_start(start: TracePosterior | None, name: str) -> None:
-    """Refuse what a solver cannot start from."""
-    if start is None:
-        return
-    check_instance(start, name, TracePosterior, "mvgp.posteriors.TracePosterior")
-    if start.solution is None:
-        raise InputError(
-            f"{name}: expected a posterior that was fitted in this process, got one from a file, which does not hold "
-            f"the state of the solver; fit without {name}"
-        )
-
-
 def path_strengths(strengths: int | Sequence[float], lowest: float) -> list[float]:
     """Decreasing strengths: those of a sequence, or log-spaced from 1 to ``lowest``."""
     lowest = check_between(lowest, "lowest")

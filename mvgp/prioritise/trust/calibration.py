@@ -32,6 +32,7 @@ REPLICATES = 200  # of the Bayesian bootstrap
 MOST_BINS, BIN_LINKS = 200, 10  # bins, and hidden links that each expects at least
 PSEUDO_LINKS = 0.5  # that a bin has more, at the share of the logistic regression
 RIDGE = 1.0  # precision of the weights of the logistic regression, of features on the scale of 1
+ROUNDING = 1e-14  # share of its objective that a Newton step may seem to raise it by
 SHOWN = 20  # places that the calibration error is about
 THINNED = 0.25  # part of the candidates beyond them that is used, with a larger weight
 SLOPES = 15  # features whose weights are not negative: two of the score and one of the place, for all and each group
@@ -201,7 +202,7 @@ def logistic_weights(
             tried = b - size * step
             tried = torch.where(signed, tried.clamp(min=0), tried)
             reached = objective(tried)
-            if reached <= value - 1e-4 * float(gradient @ (b - tried)):
+            if reached <= value - 1e-4 * float(gradient @ (b - tried)) + ROUNDING * abs(value):
                 break
             size /= 2
         else:
