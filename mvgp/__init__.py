@@ -41,7 +41,7 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _SUBPACKAGES = {*_HOMES, "hyperparameters", "kernels", "likelihoods", "linalg", "metrics", "prioritise", "testing"}
-_EXTRAS = {"botorch", "sklearn"}  # modules that need an extra of the same name
+_EXTRAS = {"botorch", "interchange", "sklearn"}  # modules to other libraries, which are imported when they are used
 
 
 def __getattr__(name: str) -> Any:

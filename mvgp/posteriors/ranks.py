@@ -79,7 +79,7 @@ class RankQueries:
 
         :param k: how many items; also the k of P(in the top k).
         :param exclude: known positives that are no candidates: an ``ObservedMatrix``, whose entries above 0 count, a
-            ``PositiveUnlabelled`` or a pair (rows, cols). The names of items are taken from it, too.
+            ``PositiveUnlabelled`` or a pair (rows, cols). Items have its names, or those of the data that were fitted.
         :param level: probability of the intervals of ranks.
         :param num_samples: S.
         :param seed: of the samples; other random numbers are left alone.
@@ -105,7 +105,7 @@ class RankQueries:
         chosen, at = line.items[best], line.rows[best]
         here = torch.searchsorted(drawn.items, chosen)  # the leaders are contenders
         low, high = rank_interval(drawn.values, share, here)
-        names = getattr(exclude, "col_names", None)
+        names = _item_names(self, exclude, col_inputs)
         return TopTable(
             items=chosen,
             names=None if names is None else tuple(names[item] for item in chosen.tolist()),
@@ -251,8 +251,16 @@ class RankQueries:
         line = _Row(self, row, exclude, row_inputs, col_inputs)
         at_top = top_probability(line.draw(num_samples, seed, "joint").values, places)
         error = float(line.posterior.conditional.noise.min()) if noise is None else noise
-        names = getattr(exclude, "col_names", None)
+        names = _item_names(self, exclude, col_inputs)
         return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, number, places, names)
+
+
+def _item_names(posterior: Any, exclude: Any, col_inputs: Any) -> tuple[str, ...] | None:
+    """The names of items: those of ``exclude``, or of the data that were fitted; new items have none."""
+    own = getattr(exclude, "col_names", None)
+    if own is not None or col_inputs is not None:
+        return own
+    return getattr(getattr(getattr(posterior, "_fit", None), "data", None), "col_names", None)
 
 
 class _Row:
