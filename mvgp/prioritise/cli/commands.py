@@ -24,11 +24,14 @@ from .options import (
     ColTime,
     ColWord,
     Coverage,
+    DemoDir,
     Filters,
     JsonFile,
     ListFiles,
     MaxSize,
     Noise,
+    OutFile,
+    OutFormat,
     ParquetFile,
     Probabilities,
     Quiet,
@@ -47,6 +50,7 @@ from .options import (
     check_coverage,
     check_directory,
     check_option,
+    check_out,
     check_output,
     check_times,
     count_or_numbers,
@@ -144,7 +148,8 @@ def rank(
     ] = None,
     probabilities: Probabilities = None,
     coverage: Coverage = None,
-    out: Annotated[Path | None, file_option(help="Write a TSV there instead of showing tables; - for stdout.")] = None,
+    out: OutFile = None,
+    format: OutFormat = None,
     report: ReportDir = None,
     json: JsonFile = None,
     parquet: ParquetFile = None,
@@ -177,7 +182,7 @@ def rank(
         row_names=row_names,
         col_names=col_names,
     )
-    check_output(out, "--out", (*tables.paths(), load))
+    check_out(out, format, (*tables.paths(), load))
     check_output(save, "--save", (*tables.paths(), load, out))
     assessed = out.with_suffix(ASSESSED) if out is not None and str(out) != "-" and load is None else None
     if model == "auto":
@@ -256,7 +261,7 @@ def rank(
     length = top or min(TOP, fitted.shape[1])
     options: dict[str, Any] = {"include_known": known, "coverage": coverage or ()}
     if uncertainty and rows is not None and out is None and not quiet:  # what takes long comes after what is quick
-        show_or_write(fitted.ranked(rows, length, uncertainty=False, **options), None, quiet)
+        show_or_write(fitted.ranked(rows, length, uncertainty=False, **options), None, None, quiet)
         sys.stdout.flush()
         seconds = fitted.mixture.expected_seconds(rows[0])
         cost = "seconds to minutes for each row" if seconds is None else f"about {max(1, seconds * len(rows)):.0f} s"
@@ -266,7 +271,7 @@ def rank(
     if files.wanted:
         lists = files.write(fitted, lists, link_set, quiet)
     if row or out is not None:
-        show_or_write(lists, out, quiet)
+        show_or_write(lists, out, format, quiet)
 
 
 @app.command()
@@ -405,10 +410,7 @@ def report(
 
 @app.command()
 def demo(
-    out: Annotated[
-        Path | None,
-        directory_option(help="For the study and its report. [default: mvgp-demo, with --quick mvgp-demo-quick]"),
-    ] = None,
+    out: DemoDir = None,
     quick: Annotated[bool, Option("--quick", help="Seconds: the same steps with a small part of the data.")] = False,
     row: Annotated[str | None, row_option(help="The disease whose genes are ranked.")] = None,
     jobs: Annotated[

@@ -171,20 +171,18 @@ def show_table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str
     console.print(table)
 
 
-def show_or_write(lists: Iterable[RankedRow], out: Path | None, quiet: bool) -> None:
-    """Ranked lists as they come: on the screen, or as a table in a file, or on standard output (``-``)."""
-    from ...storage.files import replacing
-    from ..ranking.rows import write_rows
+def show_or_write(lists: Iterable[RankedRow], out: Path | None, kind: str | None, quiet: bool) -> None:
+    """Ranked lists as they come: on the screen, or in a file of a ``kind``, or on standard output (``-``)."""
+    from ..ranking.outputs import format_of, write_file, write_rows
 
     if out is None:
         for ranked in lists:
             with tqdm.external_write_mode():  # the bar is cleared, and shown again below
                 show_row(ranked)
     elif str(out) == "-":
-        write_rows(lists, sys.stdout.buffer)
+        write_rows(lists, sys.stdout.buffer, format_of(out, kind))
     else:
-        with replacing(str(out)) as file:
-            count = write_rows(lists, file)
+        count = write_file(lists, out, kind)
         if not quiet:
             log(f"{out}: {count:,} rows")
 

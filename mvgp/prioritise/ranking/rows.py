@@ -6,9 +6,9 @@ import difflib
 import math
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -254,10 +254,15 @@ class Prioritisation:
     def __getitem__(self, index: int) -> RankedRow:
         return self.rows[index]
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """A tab-separated table; the file appears whole or not at all."""
-        with replacing(os.fspath(path)) as file:
-            write_rows(self.rows, file)
+    def write(self, path: str | os.PathLike[str], format: str | None = None) -> None:
+        """Write the lists to a file, which appears whole or not at all.
+
+        :param path: of the file.
+        :param format: ``tsv``, ``jsonl``, ``parquet`` or ``pheval``; by the file's ending when left out.
+        """
+        from .outputs import write_file
+
+        write_file(self.rows, path, format)
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas frame with a line for each row and column."""
@@ -270,16 +275,6 @@ class Prioritisation:
 
     def __repr__(self) -> str:
         return f"Prioritisation({len(self)} rows, {self.model}: {self.setting})"
-
-
-def write_rows(rows: Iterable[RankedRow], file: IO[bytes]) -> int:
-    """Write a header and the lines of each row as it comes; returns the number of rows."""
-    count = 0
-    file.write(("\t".join(HEADER) + "\n").encode())
-    for count, row in enumerate(rows, 1):  # noqa: B007
-        file.write("".join("\t".join(line) + "\n" for line in row.lines()).encode())
-    file.flush()
-    return count
 
 
 def judged_rows(assessment: Assessment) -> int:
