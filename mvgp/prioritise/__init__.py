@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .ranking.prioritiser import Prioritiser, fit_prioritiser, load_prioritiser, prioritise
     from .ranking.rows import Prioritisation, RankedRow, find_rows
-    from .tuning.tune import MODELS
+    from .tuning.tune import MODELS, trial_objective
 
 _HOME_OF = {
     "MODELS": "tuning.tune",
@@ -17,6 +17,7 @@ _HOME_OF = {
     "fit_prioritiser": "ranking.prioritiser",
     "load_prioritiser": "ranking.prioritiser",
     "prioritise": "ranking.prioritiser",
+    "trial_objective": "tuning.tune",
 }
 __all__ = [
     "MODELS",
@@ -27,6 +28,7 @@ __all__ = [
     "fit_prioritiser",
     "load_prioritiser",
     "prioritise",
+    "trial_objective",
 ]
 
 

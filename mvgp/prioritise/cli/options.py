@@ -227,11 +227,10 @@ def fixed_settings(model: str, options: Mapping[str, float | None]) -> dict[str,
 
 
 def check_times(options: Mapping[str, float | None], links: LinkSet) -> None:
-    """Refuse the time of an axis without a graph."""
-    from ..tuning.tune import check_graphs
-
-    with options_named():
-        check_graphs(options, links)
+    """Refuse the time of an axis whose graph has no links: heat does not spread there, and it would change nothing."""
+    for option, graph, side in (("row_time", links.row_graph, "rows"), ("col_time", links.col_graph, "columns")):
+        if options.get(option) is not None and graph.num_links == 0:
+            raise InputError(f"{dashed(option)}: expected a graph of the {side} with links, got none")
 
 
 @contextlib.contextmanager

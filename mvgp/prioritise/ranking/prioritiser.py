@@ -21,6 +21,7 @@ from ...checks import (
     check_path,
     check_seed,
     check_whole_number,
+    free_memory,
 )
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import InputError, SizeError, StorageError
@@ -38,7 +39,7 @@ from ..trust.calibration import calibrate as calibrated_on
 from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
 from ..trust.record import RowTrust, Trust, describe_trust, make_trust, restore_trust
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
-from ..tuning.tune import REGISTRY, WITH_POSTERIOR, check_fit, family_of, fit, free_memory, takes_negatives, tune
+from ..tuning.tune import REGISTRY, WITH_POSTERIOR, check_fit, family_of, fit, takes_negatives, tune
 from .mixture import Mixture
 from .rows import Prioritisation, RankedRow, check_top, doubt, find_rows
 

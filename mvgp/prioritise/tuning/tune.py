@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from tqdm import tqdm
 
-from ...checks import check_not_negative, check_positive, check_share, check_whole_number
+from ...checks import check_instance, check_not_negative, check_positive, check_share, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import ConvergenceError, InputError
 from ...hyperparameters.records import AveragedRanker, Metric, fitted_sets, resolve_metric
@@ -34,7 +30,7 @@ from ...priors.means import PopularityMean
 from ..auto.fit import Auto
 from ..baselines.candidates import BASELINE_NAMES, candidates
 from ..tables.link_set import LinkSet
-from .settings import DTYPES, MAX_SETS, FitSettings
+from .settings import DTYPES, MAX_SETS, OF_ONE_LIST, FitSettings
 
 SAMPLED = "sampled"  # the family of all paths of TraceGP on sampled negatives: those models share fits
 Grid = list[tuple[str, Any]]  # settings in words, and the recipe: something with ``fit(data)``
@@ -300,6 +296,84 @@ def fit(
     return [list(path.path(data, strengths))[-1].posterior for data in shown]
 
 
+OF_ALL_TRIALS = ("split", "validation_share", "whole_weight", "metric", "seed", "negative_sets")
+
+
+def trial_objective(
+    link_set: LinkSet,
+    suggest: Callable[[Any], Mapping[str, Any]],
+    *,
+    model: str = "trace",
+    seed: int = 0,
+    **settings: Any,
+) -> Callable[[Any], float]:
+    r"""How well a setting ranks held-out links: an objective for a study of Optuna, which is to be maximised.
+
+    All trials have the same held-out part and negatives. Optuna is not imported: a trial is whatever ``suggest`` takes.
+
+    :param link_set: the links, of which a part is held out.
+    :param suggest: takes a trial and gives what :func:`~mvgp.prioritise.fit_prioritiser` takes: ``strength``,
+        ``trace_share`` and other settings, so that one setting is left. The best trial of a study can be given to it,
+        too: ``fit_prioritiser(link_set, model=model, **suggest(study.best_trial))``.
+    :param model: a name of ``MODELS``.
+    :param seed: of the held-out part and of the negatives.
+    :param settings: of all trials, as ``metric``, ``validation_share`` or ``validation_sets``.
+
+    Example:
+        >>> import optuna
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise import trial_objective
+        >>> from mvgp.prioritise.tables import LinkSet
+        >>> pairs = [0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 1, 2, 2, 3, 3, 0]
+        >>> links = LinkSet("abcd", "wxyz", *pairs, Graph([(0, 1), (2, 3)], 4), Graph([(0, 1), (2, 3)], 4))
+        >>> def suggest(trial):
+        ...     return {"strength": trial.suggest_float("strength", 0.01, 1.0, log=True)}
+        >>> study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(0))
+        >>> study.optimize(trial_objective(links, suggest), n_trials=3)
+        >>> list(study.best_params)
+        ['strength']
+
+    """
+    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_fit(model, None, None, None)
+    common = {**OF_ONE_LIST, **settings, "seed": seed}
+    base = FitSettings.from_dict(common)
+    links = link_set.links(base.whole_weight)
+    split = make_splits(links, base.split, 1, base.validation_share, seed)[0]
+    judge = resolve_metric(base.metric, _likelihood(base), links)
+
+    def objective(trial: Any) -> float:
+        given = dict(suggest(trial))
+        for name in set(OF_ALL_TRIALS) & set(given):
+            raise InputError(f"suggest: expected settings of a single trial, got {name}, the same in all")
+        strength, share = given.pop("strength", None), given.pop("trace_share", None)
+        check_fit(model, None, strength, share)
+        given |= {} if strength is None else {"strengths": (strength,)}
+        chosen = FitSettings.from_dict({**common, **given})
+        setting = _only_setting(model, link_set, chosen, seed, share)
+        negatives = chosen.negatives(chosen.validation_sets) if takes_negatives(model) else None
+        rankers = fit(chosen, link_set, setting, fitted_sets(split.train, negatives, seed, 1), seed)
+        return float(judge(AveragedRanker(rankers), split.train, split.held_out).value)
+
+    return objective
+
+
+def _only_setting(model: str, link_set: LinkSet, settings: FitSettings, seed: int, share: float | None) -> Setting:
+    """The setting of a trial, which leaves no other."""
+    family, path = family_of(model), REGISTRY[model].trace_shares
+    if path is None:
+        recipes = grid(family, settings, link_set, seed)
+        if len(recipes) > 1:
+            listed = ", ".join(text for text, _ in recipes[:4])
+            raise InputError(f"suggest: expected one setting of {model!r}, got {len(recipes)}: {listed}, ...")
+        return Setting(family, recipes[0][0])
+    shares = path(settings) if share is None else (share,)
+    if len(shares) > 1 or len(settings.path) > 1:
+        lacking = "trace_share" if len(shares) > 1 else "strength"
+        raise InputError(f"suggest: expected one setting of {model!r}, got no {lacking}")
+    return _path_setting(family, shares[0], settings.path[0])
+
+
 def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> None:
     """Whether they go together."""
     if model not in MODELS:
@@ -320,21 +394,6 @@ def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> No
         check_whole_number(negatives, "negatives", 1, MAX_SETS)
     except InputError as error:
         raise InputError(f"{error} (for none, take model 'whole')") from None
-
-
-def free_memory() -> int | None:
-    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
-    sizes = []
-    with contextlib.suppress(OSError):
-        available = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        sizes += [1024 * int(available[1])] if available else []
-    with contextlib.suppress(OSError, ValueError):
-        folder = Path("/sys/fs/cgroup")
-        sizes.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
-    if not sizes and hasattr(os, "sysconf"):
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(sizes) if sizes else None
 
 
 # Settings that a user fixes for one model ---------------------------------------------------------
@@ -385,13 +444,3 @@ def overrides(model: str, options: Mapping[str, float | None]) -> dict[str, Any]
         else:
             settings[option] = checked
     return settings
-
-
-def check_graphs(options: Mapping[str, float | None], link_set: LinkSet) -> None:
-    """Refuse the time of an axis whose graph has no links: heat does not spread there, and it would change nothing."""
-    for option, graph, side in (
-        ("row_time", link_set.row_graph, "rows"),
-        ("col_time", link_set.col_graph, "columns"),
-    ):
-        if options.get(option) is not None and graph.num_links == 0:
-            raise InputError(f"{option}: expected a graph of the {side} with links, got none")
