@@ -8,6 +8,7 @@ What is a method elsewhere is there: :meth:`mvgp.ObservedMatrix.from_frame`, ``t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,14 +99,14 @@ def from_anndata(
     """
     whole, part = annotated, annotated
     modalities = getattr(annotated, "mod", None)
-    if modalities is not None:
+    if isinstance(modalities, Mapping):
         if modality is None:
             raise InputError(f"modality: expected one of {', '.join(map(repr, modalities))}, got None")
         part = _entry(modalities, modality, "modality")
     elif modality is not None:
         raise InputError(f"modality: expected None without several modalities, got {shown(modality)}")
     for name in ("X", "obs", "var"):
-        if not hasattr(part, name):
+        if not hasattr(part, name) or (name != "X" and not hasattr(getattr(part, name), "index")):
             raise InputError(f"annotated: expected an AnnData with X, obs and var, got {shown(part)} without {name}")
     names = {side: list(getattr(part, side).index) for side in ("obs", "var")}
     matrix = part.X if layer is None else _entry(getattr(part, "layers", {}), layer, "layer")
@@ -146,6 +147,7 @@ def _graph(part: Any, whole: Any, side: str, key: str) -> Graph:
     """A graph of a modality, or the part of that of the whole object on the nodes of the modality."""
     store = f"{side}p"
     own, shared = getattr(part, store, {}), getattr(whole, store, {})
+    check_text(key, store)
     if key not in own and whole is not part and key in shared:
         places = getattr(whole, side).index.get_indexer(getattr(part, side).index)
         weights: Any = sparse.csr_array(shared[key])[places][:, places]

@@ -70,10 +70,12 @@ class PositiveUnlabelled:
         """
         known, cells = [str(column) for column in getattr(frame, "columns", ())], []
         for name, column in (("row", row), ("col", col)):
-            if column not in getattr(frame, "columns", ()):
+            named = isinstance(column, str | int) and not isinstance(column, bool)
+            if not named or column not in getattr(frame, "columns", ()):
                 raise InputError(f"{name}={shown(column)}: the frame's columns are {known}")
-            own = check_list(options.get(f"{name}_names") or (), f"{name}_names", "names")
-            numbers, names = numbered(frame[column], name, [check_name(one, f"{name}_names") for one in own])
+            own = options.get(f"{name}_names")
+            listed = () if own is None else check_list(own, f"{name}_names", "names")
+            numbers, names = numbered(frame[column], name, [check_name(one, f"{name}_names") for one in listed])
             options[f"{name}_names"] = names
             cells.append(numbers)
         return cls(cells[0], cells[1], (len(options["row_names"]), len(options["col_names"])), **options)

@@ -20,7 +20,7 @@ from ..linalg import chebyshev
 from ..linalg.chebyshev import ChebyshevLinearOperator
 from ..linalg.pairs import SymmetricCSR
 from ..linalg.spectra import SpectralLinearOperator
-from ..tensor_checks import as_reals, as_tensor, check_float_tensor, check_list, check_matrix, refuse_where
+from ..tensor_checks import as_reals, as_tensor, check_float_tensor, check_list, check_matrix, check_name, refuse_where
 from .bounded import BoundedParameters, both_node_numbers, bounded_parameter, check_options, is_everything
 
 EIGEN_LIMIT = 16384  # nodes up to which dense eigenpairs are computed
@@ -113,6 +113,8 @@ class Graph:
         if graph.is_directed():
             raise InputError("graph: expected an undirected graph, got a directed one; see graph.to_undirected()")
         order = list(graph.nodes) if nodes is None else check_list(nodes, "nodes", "nodes")
+        for at, node in enumerate(order):
+            check_name(node, f"nodes[{at}]")  # what is missing is no node, nor is what cannot be a key
         number_of = {node: number for number, node in enumerate(order)}
         if len(number_of) < len(order):
             raise InputError("nodes: expected different nodes, got some twice")

@@ -335,6 +335,8 @@ def trial_objective(
 
     """
     check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    if not callable(suggest):
+        raise InputError(f"suggest: expected a function of a trial, got {type(suggest).__name__}")
     check_fit(model, None, None, None)
     common = {**OF_ONE_LIST, **settings, "seed": seed}
     base = FitSettings.from_dict(common)
@@ -376,7 +378,7 @@ def _only_setting(model: str, link_set: LinkSet, settings: FitSettings, seed: in
 
 def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> None:
     """Whether they go together."""
-    if model not in MODELS:
+    if not isinstance(model, str) or model not in MODELS:
         raise InputError(f"model: expected one of {', '.join(MODELS)}, got {model!r}")
     if model not in WITH_PATH and not strength is trace_share is None:
         raise InputError(f"strength, trace_share: they are for {', '.join(WITH_PATH)}, got model {model!r}")
