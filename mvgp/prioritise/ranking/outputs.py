@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,13 @@ from typing import IO, Any
 from ...checks import check_choice
 from ...errors import InputError
 from ...storage.files import replacing
-from .rows import HEADER, RankedRow, table_cell
+from ...text import to_cell
 
+TRUSTED = ("probability", "low", "high", "class", "why")
+HEADER = (
+    *("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model"),
+    *TRUSTED,
+)
 FORMATS = ("tsv", "jsonl", "parquet", "pheval")
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}  # of file names; all others are tables
 # The gene results of PhEval: its schema has these columns, with the score as a number and the others as texts.
@@ -22,6 +28,8 @@ PHEVAL = ("gene_symbol", "gene_identifier", "score", "grouping_id")
 TEXTS = ("row_id", "row_name", "col_id", "col_name", "model", "class", "why", "gene_symbol", "gene_identifier")
 GROUP = 2**16  # lines that are written to a parquet file at a time
 Line = Mapping[str, Any]
+
+RankedList = Any  # RankedRow, which knows this module
 
 
 def format_of(path: str | os.PathLike[str], chosen: str | None = None) -> str:
@@ -45,7 +53,7 @@ def check_format(path: str | os.PathLike[str] | None, chosen: str | None) -> Non
     if is_parquet(path, format_of(path, chosen)):
         if str(path) == "-":
             raise InputError("format: expected a file for parquet, got - (standard output)")
-        check_pyarrow("format")
+        check_pyarrow("out" if chosen is None else "format")
 
 
 def is_parquet(path: str | os.PathLike[str], kind: str) -> bool:
@@ -64,7 +72,7 @@ def check_pyarrow(name: str) -> None:
         raise InputError(f"{name}: expected pyarrow, which writes parquet, got none; pip install 'mvgp[parquet]'")
 
 
-def write_rows(rows: Iterable[RankedRow], file: IO[bytes], kind: str = "tsv", *, parquet: bool | None = None) -> int:
+def write_rows(rows: Iterable[RankedList], file: IO[bytes], kind: str = "tsv", *, parquet: bool | None = None) -> int:
     """Write lists as they come; returns their number.
 
     :param rows: the lists.
@@ -93,16 +101,16 @@ def write_rows(rows: Iterable[RankedRow], file: IO[bytes], kind: str = "tsv", *,
 class _Counter:
     """An iterator over lists that counts them."""
 
-    def __init__(self, rows: Iterable[RankedRow]) -> None:
+    def __init__(self, rows: Iterable[RankedList]) -> None:
         self.rows, self.count = rows, 0
 
-    def __iter__(self) -> Iterator[RankedRow]:
+    def __iter__(self) -> Iterator[RankedList]:
         for row in self.rows:
             self.count += 1
             yield row
 
 
-def pheval_lines(row: RankedRow) -> list[dict[str, Any]]:
+def pheval_lines(row: RankedList) -> list[dict[str, Any]]:
     """The candidates of a list as PhEval has gene results: name, id, score, and the row's id as ``grouping_id``."""
     candidates = zip(row.col_names, row.col_ids, row.score.tolist(), strict=True)
     return [dict(zip(PHEVAL, (*candidate, row.row_id), strict=True)) for candidate in candidates]
@@ -141,8 +149,17 @@ def _groups(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield group
 
 
-def write_file(rows: Iterable[RankedRow], path: str | os.PathLike[str], kind: str | None = None) -> int:
+def write_file(rows: Iterable[RankedList], path: str | os.PathLike[str], kind: str | None = None) -> int:
     """Write lists to a file, whole or not at all; returns their number. ``kind`` by the file's ending if left out."""
     chosen = format_of(path, kind)
     with replacing(os.fspath(path)) as file:
         return write_rows(rows, file, chosen, parquet=is_parquet(path, chosen))
+
+
+def table_cell(value: Any) -> str:
+    """A cell of a table: texts are made harmless (:mod:`mvgp.text`), undefined values are empty."""
+    if isinstance(value, str):
+        return to_cell(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"

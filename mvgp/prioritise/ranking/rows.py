@@ -15,7 +15,8 @@ from torch import Tensor
 from ...checks import check_whole_number, shown
 from ...errors import InputError
 from ...storage.files import replacing
-from ...text import to_cell, visible
+from ...text import visible
+from .outputs import HEADER, table_cell, write_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,11 +78,6 @@ def _hint(text: str, ids: Sequence[str], names: Sequence[str]) -> str:
 
 
 ASSESSED = ("model", "auc", "metric", "value", "ahead", "low", "high")
-TRUSTED = ("probability", "low", "high", "class", "why")
-HEADER = (
-    *("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model"),
-    *TRUSTED,
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -260,8 +256,6 @@ class Prioritisation:
         :param path: of the file.
         :param format: ``tsv``, ``jsonl``, ``parquet`` or ``pheval``; by the file's ending when left out.
         """
-        from .outputs import write_file
-
         write_file(self.rows, path, format)
 
     def to_frame(self) -> pd.DataFrame:
@@ -339,12 +333,3 @@ def percent(value: float, low: float, high: float) -> str:
         return ""
     digits = ".0f" if value >= 0.0995 else ".1f" if value >= 0.00095 else ".1g"
     return f"{100 * value:{digits}} % ({100 * low:{digits}} to {100 * high:{digits}})"
-
-
-def table_cell(value: Any) -> str:
-    """A cell of a table: texts are made harmless (:mod:`mvgp.text`), undefined values are empty."""
-    if isinstance(value, str):
-        return to_cell(value)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"

@@ -16,8 +16,7 @@ import numpy as np
 from ...checks import check_path
 from ...errors import InputError
 from ...storage.files import check_output_file, replacing
-from ..ranking.outputs import has_pyarrow, write_parquet
-from ..ranking.rows import table_cell
+from ..ranking.outputs import has_pyarrow, table_cell, write_parquet
 from .candidates import Compact, component
 from .figures import Figure, Panel, Series
 from .page import check_target, figure_files, remove_old, render, words_of, write_files

@@ -97,7 +97,9 @@ def test_what_cannot_be_written_is_refused_before_the_fit(tables, tmp_path, refu
     refused(*given, "--out", "-", "--format", "parquet", words=["--format: expected a file for parquet, got -"])
     monkeypatch.setattr(outputs, "has_pyarrow", lambda: False)
     for option in ("--parquet", "--out"):
-        refused(*given, option, tmp_path / "l.parquet", words=["pyarrow", "pip install 'mvgp[parquet]'"])
+        refused(
+            *given, option, tmp_path / "l.parquet", words=[f"{option}: expected pyarrow", "pip install 'mvgp[parquet]'"]
+        )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs pyarrow")

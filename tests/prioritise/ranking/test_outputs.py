@@ -12,7 +12,7 @@ from pyarrow import parquet
 from mvgp.errors import InputError
 from mvgp.prioritise import Prioritisation, RankedRow
 from mvgp.prioritise.ranking import outputs
-from mvgp.prioritise.ranking.rows import HEADER
+from mvgp.prioritise.ranking.outputs import HEADER
 from mvgp.text import from_cell
 
 SCORE = torch.tensor([0.75, -1.5]).double()
