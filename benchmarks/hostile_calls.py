@@ -33,9 +33,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gpytorch
+import networkx
 import numpy as np
 import pandas as pd
 import torch
@@ -44,7 +46,7 @@ from scipy import sparse
 import mvgp
 from mvgp import hyperparameters as evidence
 from mvgp import hyperparameters as selection
-from mvgp import kernels, likelihoods, linalg, metrics, prioritise, priors, storage, testing
+from mvgp import interchange, kernels, likelihoods, linalg, metrics, prioritise, priors, storage, testing
 from mvgp import mean as solvers
 from mvgp.errors import MvgpError
 from mvgp.hyperparameters.probes import Reference, log_determinant
@@ -202,6 +204,17 @@ def gaussian() -> gpytorch.likelihoods.GaussianLikelihood:
 
 def observed() -> mvgp.ObservedMatrix:
     return mvgp.ObservedMatrix(CELLS // N, CELLS % N, torch.linspace(-1, 1, T).double(), (M, N))
+
+
+def annotated() -> SimpleNamespace:
+    """What an AnnData has."""
+    rows, cols = (pd.DataFrame(index=list(names)) for names in ("abcd", "xyz"))
+    near = graph().adjacency().toarray()
+    return SimpleNamespace(X=np.eye(4, 3), obs=rows, var=cols, obsp={"near": near}, varp={}, layers={})
+
+
+def plain_posterior() -> Any:
+    return mvgp.FullGP(prior(), gaussian()).fit(observed())
 
 
 def complete() -> mvgp.ObservedMatrix:
@@ -384,6 +397,14 @@ def data_cases() -> Iterator[Case]:
     yield case(mvgp.ObservedMatrix.from_mask, lambda: {"matrix": dense, "mask": ~np.isnan(dense)})
     yield case(mvgp.ObservedMatrix.from_scipy, lambda: {"matrix": sparse.coo_array(np.eye(3))})
     yield case(mvgp.ObservedMatrix.from_frame, lambda: {"frame": frame, "row": "r", "col": "c", "value": "v"})
+    pairs = mvgp.PositiveUnlabelled.from_frame
+    yield case(pairs, lambda: {"frame": frame, "row": "r", "col": "c", "weight": 0.1, "row_names": list("ab")})
+    yield case(mvgp.PositiveUnlabelled.from_scipy, lambda: {"matrix": sparse.coo_array(np.eye(3)), "weight": 0.1})
+    yield case(interchange.from_anndata, lambda: {"annotated": annotated(), "obsp": "near", "zeros": "missing"})
+    yield case(interchange.scores_frame, lambda: {"posterior": plain_posterior(), "rows": [1, 0]})
+    yield case(
+        interchange.to_xarray, lambda: {"posterior": plain_posterior(), "num_samples": 4, "rows": [1], "chains": 2}
+    )
     yield method(observed, "with_values", values=torch.linspace(0, 1, T))
     yield case(mvgp.PositiveUnlabelled, lambda: {**entries, "weight": 0.1, **names})
 
@@ -392,6 +413,7 @@ def kernel_cases() -> Iterator[Case]:
     options = {"method": "auto", "tolerance": 1e-8, "dtype": torch.float64}
     nodes = {"x1": torch.tensor([[0.0], [2.0]]), "x2": torch.tensor([[1.0]]), "diag": False}
     yield case(kernels.Graph, lambda: {"edges": EDGES, "num_nodes": M, "weights": [1.0, 2.0, 0.5]})
+    yield case(kernels.Graph.from_networkx, lambda: {"graph": networkx.path_graph(M), "nodes": list(range(M))})
     yield case(kernels.Graph.from_adjacency, lambda: {"adjacency": graph().adjacency()})
     yield method(graph, "eigenpairs", dtype=torch.float64, device=torch.device("cpu"))
     yield method(graph, "shifted_laplacian", dtype=torch.float64, device=torch.device("cpu"))
@@ -1025,6 +1047,7 @@ def application_cases() -> Iterator[Case]:
         prioritise.prioritise,
         lambda: {"link_set": link_set(), "rows": ["r0"], "top": 2, "include_known": True, **one, "uncertainty": True},
     )
+    yield case(prioritise.trial_objective, lambda: {"link_set": link_set(), "suggest": dict, "model": "trace"})
     yield case(prioritise.find_rows, lambda: {"wanted": ["r0"], "ids": ["r0", "r1"], "names": ["one", "two"]})
     yield method(prioritiser, "find", wanted=["r0"])
     yield method(prioritiser, "prioritise", rows=[0], top=2, uncertainty=False)

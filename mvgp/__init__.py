@@ -54,7 +54,7 @@ _SUBPACKAGES = {
     "prioritise",
     "testing",
 } - _MODULES
-_EXTRAS = {"botorch"}  # modules that need an extra of the same name
+_EXTRAS = {"botorch", "interchange", "sklearn"}  # modules to other libraries, which are imported when they are used
 
 
 def __getattr__(name: str) -> Any:

@@ -12,18 +12,22 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import torch
-from botorch.models.model import FantasizeMixin, Model
-from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from .checks import check_choice, check_instance, check_whole_number
-from .errors import InputError
+from .errors import InputError, missing_package
 from .posteriors.gaussian import GaussianPosterior
 from .priors.matrix_gp import Axis, MatrixGP
 from .tensor_checks import check_index, check_whole
+
+try:
+    from botorch.models.model import FantasizeMixin, Model
+    from botorch.posteriors.gpytorch import GPyTorchPosterior
+except ModuleNotFoundError as error:
+    raise missing_package("mvgp.botorch", "botorch", "botorch") from error
 
 __all__ = ["MatrixModel"]
 

@@ -12,6 +12,7 @@ import inspect
 import math
 import numbers
 import os
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import UnionType
@@ -187,6 +188,21 @@ def check_memory(entries: float, name: str, what: str, maximum: float = 2.0**31)
     """Refuse an answer with more numbers than fit into a machine's memory."""
     if entries > maximum:
         raise SizeError(f"{name}: {what} needs {entries:.3g} numbers, the limit is {maximum:.3g}")
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
+    sizes = []
+    with contextlib.suppress(OSError):
+        available = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        sizes += [1024 * int(available[1])] if available else []
+    with contextlib.suppress(OSError, ValueError):
+        folder = Path("/sys/fs/cgroup")
+        sizes.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
+    if not sizes and hasattr(os, "sysconf"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(sizes) if sizes else None
 
 
 # Kinds of things ----------------------------------------------------------------------------------

@@ -25,3 +25,8 @@ class ConvergenceError(MvgpError, RuntimeError):
 
 class StorageError(MvgpError, ValueError):
     """A file is not a saved posterior, or is one no longer; the message says what was expected and what came."""
+
+
+def missing_package(what: str, package: str, extra: str) -> ImportError:
+    """The error for something that needs a package which is not installed; ``extra`` is that of mvgp that brings it."""
+    return ImportError(f"{what}: expected the package {package}, got none; pip install 'mvgp[{extra}]'", name=package)

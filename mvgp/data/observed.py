@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from ..tensor_checks import (
     check_values,
     check_weights,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Replicates = Literal["error", "merge"]
 Entries = tuple[Tensor, Tensor, Tensor, tuple[int, int]]  # rows, columns and values, (T,) each, and the shape
@@ -146,18 +150,27 @@ class ObservedMatrix:
 
     @classmethod
     def from_frame(
-        cls, frame: Any, *, row: str | None = None, col: str | None = None, value: str | None = None, **options: Any
+        cls,
+        frame: Any,
+        *,
+        row: str | None = None,
+        col: str | None = None,
+        value: str | None = None,
+        weight: str | None = None,
+        **options: Any,
     ) -> ObservedMatrix:
         """A pandas frame: wide (index and columns are the names, NaN is missing), or long.
 
         A long frame has one line for each entry; ``row``, ``col`` and ``value`` say which columns hold the row name,
-        the column name and the number. Names are numbered in order of appearance.
+        the column name and the number, ``weight`` which holds its weight. Names are numbered in order of appearance.
         """
         if not all(hasattr(frame, part) for part in ("to_numpy", "columns", "index", "dtypes")):
             raise InputError(f"frame: expected a pandas DataFrame, got {shown(frame)}")
         chosen = {"row": row, "col": col, "value": value}
         missing = [name for name, column in chosen.items() if column is None]
         if len(missing) == 3:
+            if weight is not None:
+                raise InputError(f"weight={shown(weight)}: expected a long frame, with row, col and value")
             columns = [_numbers(frame.iloc[:, at], f"frame column {name!r}") for at, name in enumerate(frame.columns)]
             dense = np.stack(columns, axis=1) if columns else np.zeros((len(frame), 0))
             row_names = [check_name(name, f"frame.index[{at}]") for at, name in enumerate(frame.index)]
@@ -166,16 +179,42 @@ class ObservedMatrix:
         if missing:
             raise InputError(f"a long frame needs row, col and value; missing: {', '.join(missing)}")
         known = [str(column) for column in frame.columns]
+        if weight is not None:
+            chosen["weight"] = weight
+            options["weights"] = frame[weight].to_numpy() if weight in frame.columns else None
         for name, column in chosen.items():
             if not isinstance(column, str | int) or isinstance(column, bool) or column not in frame.columns:
                 raise InputError(f"{name}={shown(column)}: the frame's columns are {known}")
             if list(frame.columns).count(column) > 1:
                 raise InputError(f"{name}={column!r}: the frame has several columns of this name, {known}")
-        rows, row_names = _numbered(frame[row], "row")
-        cols, col_names = _numbered(frame[col], "col")
+        rows, row_names = numbered(frame[row], "row")
+        cols, col_names = numbered(frame[col], "col")
         values = as_tensor(_numbers(frame[value], f"value={value!r}"), "value")
         shape = (max(len(row_names), 1), max(len(col_names), 1))
         return cls(rows, cols, values, shape, row_names=row_names, col_names=col_names, **options)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A long pandas frame with the columns row, col, value and, where there are weights, weight.
+
+        Rows and columns are names, or numbers where there are none. :meth:`from_frame` reads it.
+        """
+        import pandas as pd
+
+        columns: dict[str, Any] = {}
+        for name, positions in (("row", self.rows), ("col", self.cols)):
+            names = getattr(self, f"{name}_names")
+            columns[name] = positions.tolist() if names is None else [names[at] for at in positions.tolist()]
+        columns["value"] = self.values.detach().cpu().numpy()
+        if self.weights is not None:
+            columns["weight"] = self.weights.detach().cpu().numpy()
+        return pd.DataFrame(columns)
+
+    def to_scipy(self) -> Any:
+        """A scipy CSR array (M, N) of the values; an observed 0 is stored, so that :meth:`from_scipy` finds it."""
+        from scipy import sparse
+
+        cells = self.rows.cpu().numpy(), self.cols.cpu().numpy()
+        return sparse.coo_array((self.values.detach().cpu().numpy(), cells), shape=self.shape).tocsr()
 
     @property
     def requires_grad(self) -> bool:
@@ -354,15 +393,17 @@ def _numbers(column: Any, name: str) -> np.ndarray:
     return numbers
 
 
-def _numbered(column: Any, name: str) -> tuple[Tensor, list[str]]:
-    """Positions of the names in a pandas column, numbered in order of appearance."""
+def numbered(column: Any, name: str, known: Sequence[str] = ()) -> tuple[Tensor, list[str]]:
+    """Positions of the names in a pandas column, numbered in order of appearance, or those of ``known`` names."""
     blank = column.isna().to_numpy()
     if blank.any():
         raise InputError(f"{name}: entry {int(blank.argmax())} of the frame has no name")
     names = [check_name(entry, f"{name}: entry {at} of the frame") for at, entry in enumerate(column)]
-    number: dict[str, int] = {}
+    number = {text: at for at, text in enumerate(known)}
     first: dict[str, Any] = {}
     for entry, text in zip(column, names, strict=True):
+        if known and text not in number:
+            raise InputError(f"{name}: expected one of the {len(known)} {name}_names, got {text!r}")
         number.setdefault(text, len(number))
         if type(first.setdefault(text, entry)) is not type(entry):
             raise InputError(f"{name}: expected different names, got {first[text]!r} and {entry!r}, both {text!r}")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, check_instance, check_part
+from ..checks import check_choice, check_instance, check_part, shown
 from ..errors import InputError
 from ..linalg.pairs import CompleteRows, cell_slots, sort_cells
-from ..tensor_checks import check_cells, check_index, check_names, check_shape
+from ..tensor_checks import check_cells, check_index, check_list, check_name, check_names, check_shape
+from .observed import ObservedMatrix, numbered
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class PositiveUnlabelled:
@@ -57,6 +61,37 @@ class PositiveUnlabelled:
         self.lists: Literal["linked", "all"] = check_choice(lists, "lists", ("linked", "all"))
         self.row_names = check_names(row_names, self.shape[0], "row_names")
         self.col_names = check_names(col_names, self.shape[1], "col_names")
+
+    @classmethod
+    def from_frame(cls, frame: Any, *, row: str, col: str, **options: Any) -> PositiveUnlabelled:
+        """A pandas frame with a line for each link; ``row`` and ``col`` say which columns hold the names of its ends.
+
+        Names are numbered in order of appearance, unless ``row_names`` or ``col_names`` are given, which may hold more.
+        """
+        known, cells = [str(column) for column in getattr(frame, "columns", ())], []
+        for name, column in (("row", row), ("col", col)):
+            named = isinstance(column, str | int) and not isinstance(column, bool)
+            if not named or column not in getattr(frame, "columns", ()):
+                raise InputError(f"{name}={shown(column)}: the frame's columns are {known}")
+            own = options.get(f"{name}_names")
+            listed = () if own is None else check_list(own, f"{name}_names", "names")
+            numbers, names = numbered(frame[column], name, [check_name(one, f"{name}_names") for one in listed])
+            options[f"{name}_names"] = names
+            cells.append(numbers)
+        return cls(cells[0], cells[1], (len(options["row_names"]), len(options["col_names"])), **options)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, **options: Any) -> PositiveUnlabelled:
+        """The links of a scipy sparse matrix (M, N): its entries above 0."""
+        data = ObservedMatrix.from_scipy(matrix)
+        linked = data.values > 0
+        return cls(data.rows[linked], data.cols[linked], data.shape, **options)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A pandas frame with the columns row and col: names, or numbers where there are none."""
+        values = torch.ones(len(self))
+        names: dict[str, Any] = {"row_names": self.row_names, "col_names": self.col_names}
+        return ObservedMatrix(self.rows, self.cols, values, self.shape, **names).to_frame()[["row", "col"]]
 
     def __len__(self) -> int:
         return int(self.rows.numel())

@@ -14,13 +14,13 @@ from linear_operator.operators import InterpolatedLinearOperator
 from scipy import sparse
 from torch import Tensor
 
-from ..checks import check_choice, check_device, check_dtype, check_instance, check_tolerance, check_whole_number
+from ..checks import check_choice, check_device, check_dtype, check_instance, check_tolerance, check_whole_number, shown
 from ..errors import InputError, SizeError
 from ..linalg import chebyshev
 from ..linalg.chebyshev import ChebyshevLinearOperator
 from ..linalg.pairs import SymmetricCSR
 from ..linalg.spectra import SpectralLinearOperator
-from ..tensor_checks import as_reals, as_tensor, check_float_tensor, check_matrix, refuse_where
+from ..tensor_checks import as_reals, as_tensor, check_float_tensor, check_list, check_matrix, check_name, refuse_where
 from .bounded import BoundedParameters, both_node_numbers, bounded_parameter, check_options, is_everything
 
 EIGEN_LIMIT = 16384  # nodes up to which dense eigenpairs are computed
@@ -96,6 +96,36 @@ class Graph:
             raise InputError(f"adjacency[{i}, {j}]: expected a symmetric matrix, got {pair}")
         upper = sparse.triu(coo, k=1)
         return cls(np.stack([upper.row, upper.col], axis=1), weights.shape[0], upper.data)
+
+    @classmethod
+    def from_networkx(cls, graph: Any, nodes: Any = None, *, weight: str | None = "weight") -> Graph:
+        """From an undirected graph of networkx; node n is the n-th of ``graph.nodes``, or of ``nodes``.
+
+        Parallel edges add their weights. As everywhere in mvgp, an edge from a node to itself is none.
+
+        :param graph: of networkx; a directed one is refused, ``graph.to_undirected()`` says what it means without.
+        :param nodes: N distinct nodes in the order of the kernel, such as ``data.row_names``: edges to others are left
+            out, and what is not in the graph has no edges. All nodes, in the graph's order, when left out.
+        :param weight: the attribute of an edge with its weight, 1 where an edge has none; None for 1 everywhere.
+        """
+        if not all(hasattr(graph, part) for part in ("nodes", "edges", "is_directed")):
+            raise InputError(f"graph: expected a graph of networkx, got {shown(graph)}")
+        if graph.is_directed():
+            raise InputError("graph: expected an undirected graph, got a directed one; see graph.to_undirected()")
+        order = list(graph.nodes) if nodes is None else check_list(nodes, "nodes", "nodes")
+        for at, node in enumerate(order):
+            check_name(node, f"nodes[{at}]")  # what is missing is no node, nor is what cannot be a key
+        number_of = {node: number for number, node in enumerate(order)}
+        if len(number_of) < len(order):
+            raise InputError("nodes: expected different nodes, got some twice")
+        if nodes is not None and not any(node in number_of for node in graph.nodes):
+            raise InputError(f"nodes: expected nodes of the graph, got none of them among {len(order)} nodes")
+        edges, weights = [], []
+        for first, second, value in graph.edges(data="" if weight is None else weight, default=1.0):
+            if first in number_of and second in number_of:
+                edges.append((number_of[first], number_of[second]))
+                weights.append(value)
+        return cls(edges, len(order), weights or None)
 
     @property
     def num_nodes(self) -> int:

@@ -10,14 +10,10 @@ once.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -183,18 +179,3 @@ def spoken_bytes(count: float) -> str:
     if count < 1e9:
         return f"{max(count / 1e6, 1):.0f} MB"
     return f"{count / 1e9:,.{0 if count >= 1e11 else 1}f} GB"
-
-
-def free_memory() -> int | None:
-    """Bytes that can be had without swapping, within the limits of the container; None where nobody knows."""
-    sizes = []
-    with contextlib.suppress(OSError):
-        available = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
-        sizes += [1024 * int(available[1])] if available else []
-    with contextlib.suppress(OSError, ValueError):
-        folder = Path("/sys/fs/cgroup")
-        sizes.append(int((folder / "memory.max").read_text()) - int((folder / "memory.current").read_text()))
-    if not sizes and hasattr(os, "sysconf"):
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(sizes) if sizes else None

@@ -10,7 +10,7 @@ import torch
 from gpytorch.likelihoods import _GaussianLikelihoodBase
 from torch import Tensor
 
-from ..checks import check_choice, check_flag, check_iterations, check_tolerance, check_whole_number
+from ..checks import check_choice, check_flag, check_iterations, check_tolerance, check_whole_number, free_memory
 from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import InputError, SizeError
@@ -19,7 +19,7 @@ from ..likelihoods.ranking import RankingLikelihood
 from ..linalg.complete_rows import CompleteRowsSystem
 from ..linalg.complete_sums import make_rows_system
 from ..linalg.conjugate_gradients import Solution
-from ..linalg.cost import NOMINAL, Estimate, Work, free_memory, spoken_bytes
+from ..linalg.cost import NOMINAL, Estimate, Work, spoken_bytes
 from ..linalg.pairs import CompleteRows, cell_slots
 from ..linalg.solvers import CholeskySolver, Method, SpectralSolver
 from ..linalg.spectra import Terms

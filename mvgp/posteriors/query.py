@@ -380,3 +380,11 @@ def pair_means(coefficients: Coefficients, query: Query) -> Tensor:
         return torch.empty(0, dtype=rows.op.dtype, device=rows.op.device)
     values, places = torch.cat(parts), torch.cat(order)
     return values[torch.argsort(places)] if len(order) > 1 else values
+
+
+def item_names(posterior: Any, exclude: Any, col_inputs: Any) -> tuple[str, ...] | None:
+    """The names of items: those of ``exclude``, or of the data that were fitted; new items have none."""
+    own = getattr(exclude, "col_names", None)
+    if own is not None or col_inputs is not None:
+        return own
+    return getattr(getattr(getattr(posterior, "_fit", None), "data", None), "col_names", None)

@@ -19,7 +19,7 @@ from ..progress import Progress, shows_progress
 from ..tensor_checks import check_index, check_matrix, check_one_index, check_samples, check_values, refuse_where
 from .covariance import ConditionalCovariance, WholeListCovariance, unscaled
 from .joint import Joint
-from .query import Query
+from .query import Query, item_names
 from .row_samples import Contenders, narrow
 from .tables import RowSamples, TestPlan, TopTable, plan_tests
 from .whole_rows import row_sampler
@@ -82,7 +82,7 @@ class RankQueries:
 
         :param k: how many items; also the k of P(in the top k).
         :param exclude: known positives that are no candidates: an ``ObservedMatrix``, whose entries above 0 count, a
-            ``PositiveUnlabelled`` or a pair (rows, cols). The names of items are taken from it, too.
+            ``PositiveUnlabelled`` or a pair (rows, cols). Items have its names, or those of the data that were fitted.
         :param level: probability of the intervals of ranks.
         :param num_samples: S.
         :param seed: of the samples; other random numbers are left alone.
@@ -109,7 +109,7 @@ class RankQueries:
         chosen, at = line.items[best], line.rows[best]
         here = torch.searchsorted(drawn.items, chosen)  # the leaders are contenders
         low, high = rank_interval(drawn.values, share, here)
-        names = getattr(exclude, "col_names", None)
+        names = item_names(self, exclude, col_inputs)
         return TopTable(
             items=chosen,
             names=None if names is None else tuple(names[item] for item in chosen.tolist()),
@@ -261,7 +261,7 @@ class RankQueries:
         line = _Row(self, row, exclude, row_inputs, col_inputs)
         at_top = top_probability(line.draw(num_samples, seed, "joint").values, places)
         error = float(line.posterior.conditional.noise.min()) if noise is None else noise
-        names = getattr(exclude, "col_names", None)
+        names = item_names(self, exclude, col_inputs)
         return plan_tests(line.joint.matrix, at_top, line.items, line.mean, error, number, places, names)
 
 

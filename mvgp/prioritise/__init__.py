@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .ranking.prioritiser import Prioritiser, fit_prioritiser, load_prioritiser, prioritise
     from .ranking.rows import Prioritisation, RankedRow, find_rows
+    from .tuning.trials import trial_objective
     from .tuning.tune import MODELS
 
 _HOME_OF = {
@@ -17,6 +18,7 @@ _HOME_OF = {
     "fit_prioritiser": "ranking.prioritiser",
     "load_prioritiser": "ranking.prioritiser",
     "prioritise": "ranking.prioritiser",
+    "trial_objective": "tuning.trials",
 }
 __all__ = [
     "MODELS",
@@ -27,6 +29,7 @@ __all__ = [
     "fit_prioritiser",
     "load_prioritiser",
     "prioritise",
+    "trial_objective",
 ]
 
 

@@ -27,6 +27,7 @@ from .tuning.tune import REGISTRY
 
 MODEL = "auto"
 BASELINES = ("popularity", "neighbours", "propagation", "katz")
+FEW = 400  # diseases of a quick demo
 # What the demo changes of the defaults (tuning/settings.py, studies/settings.py).
 QUICK = {"models": (MODEL, *BASELINES), "run_folds": 1, "title": "Genes of OMIM diseases"}
 
@@ -49,6 +50,7 @@ def run_demo(
     out: Path,
     *,
     row: str | None = None,
+    quick: bool = False,
     jobs: int | None = None,
     seed: int = 0,
     progress: Progress = "auto",
@@ -58,14 +60,20 @@ def run_demo(
 
     :param out: directory of the study, which is resumed if it is there.
     :param row: id or name of the disease; the one with the most held-out genes when left out.
+    :param quick: whether only the :data:`FEW` diseases with the most genes are used, and their genes. It takes the same
+        steps in seconds, and its figures are not those of all diseases.
     :param jobs: processes; two, if there are two cores, when left out.
     :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param log: takes a line about what is done.
     """
     progress, links = check_progress(progress), hpo_links()
     log(f"{links.source}. Please cite: {HPO_CITATION}")
+    if quick:
+        links = few_diseases(links, FEW)
+        log(f"quick: only the {FEW} diseases with the most genes, so the figures are not those of all diseases")
     log(f"{links.shape[0]:,} diseases x {links.shape[1]:,} genes, {len(links):,} links; a fifth of them is held out")
-    settings = Study.from_dict({**QUICK, "seed": seed})
+    title = f"Genes of {FEW} OMIM diseases" if quick else QUICK["title"]
+    settings = Study.from_dict({**QUICK, "title": title, "seed": seed})
     split = split_pairs(links.links(settings.whole_weight), folds=settings.folds, seed=seed)[0]  # as in the study
     chosen = example_row(links, split) if row is None else find_rows([row], links.row_ids, links.row_names)[0]
     log(f"models: {', '.join(settings.models)} ({MODEL} is {REGISTRY[MODEL].title})")
@@ -87,6 +95,13 @@ def run_demo(
     symbols = tuple(links.col_names[col] for col in known.tolist())
     page = write_lists(record_of(fitted, [ranked], link_set=train), out / "list")
     return DemoResult(study, ranked, hits, symbols, landed, sentences, write_report(out), page)
+
+
+def few_diseases(links: LinkSet, count: int) -> LinkSet:
+    """The ``count`` diseases with the most links, the first of equal ones, and the genes of these links."""
+    degrees = torch.bincount(links.rows, minlength=links.shape[0])
+    rows = degrees.argsort(descending=True, stable=True)[:count].sort().values
+    return links.keep(rows, links.cols[torch.isin(links.rows, rows)].unique())
 
 
 def findings(study: StudyResult, split: Split, disease: str, places: Sequence[int]) -> tuple[str, ...]:

@@ -24,11 +24,14 @@ from .options import (
     ColTime,
     ColWord,
     Coverage,
+    DemoDir,
     Filters,
     JsonFile,
     ListFiles,
     MaxSize,
     Noise,
+    OutFile,
+    OutFormat,
     ParquetFile,
     Probabilities,
     Quiet,
@@ -47,6 +50,7 @@ from .options import (
     check_coverage,
     check_directory,
     check_option,
+    check_out,
     check_output,
     check_times,
     count_or_numbers,
@@ -59,10 +63,10 @@ from .options import (
     numbers,
     row_option,
 )
-from .streams import Stopped, can_show, log, log_assessment, show_or_write, show_row, show_table
+from .streams import Stopped, log, log_assessment, show_metrics, show_or_write, show_row
 
 if TYPE_CHECKING:
-    from ..studies.tables import StudyResult
+    pass
 
 OWN_MODELS = "auto, hilbert, trace, best, whole, whole-popular, full, factor, prodige"
 BASELINES = "popularity, neighbours, ease, edlae, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
@@ -144,7 +148,8 @@ def rank(
     ] = None,
     probabilities: Probabilities = None,
     coverage: Coverage = None,
-    out: Annotated[Path | None, file_option(help="Write a TSV there instead of showing tables; - for stdout.")] = None,
+    out: OutFile = None,
+    format: OutFormat = None,
     report: ReportDir = None,
     json: JsonFile = None,
     parquet: ParquetFile = None,
@@ -177,7 +182,7 @@ def rank(
         row_names=row_names,
         col_names=col_names,
     )
-    check_output(out, "--out", (*tables.paths(), load))
+    check_out(out, format, (*tables.paths(), load))
     check_output(save, "--save", (*tables.paths(), load, out))
     assessed = out.with_suffix(ASSESSED) if out is not None and str(out) != "-" and load is None else None
     if model == "auto":
@@ -257,7 +262,7 @@ def rank(
     length = top or min(TOP, fitted.shape[1])
     options: dict[str, Any] = {"include_known": known, "coverage": coverage or ()}
     if uncertainty and rows is not None and out is None and not quiet:  # what takes long comes after what is quick
-        show_or_write(fitted.ranked(rows, length, uncertainty=False, **options), None, quiet)
+        show_or_write(fitted.ranked(rows, length, uncertainty=False, **options), None, None, quiet)
         sys.stdout.flush()
         seconds = fitted.mixture.expected_seconds(rows[0])
         cost = "seconds to minutes for each row" if seconds is None else f"about {max(1, seconds * len(rows)):.0f} s"
@@ -269,7 +274,7 @@ def rank(
     if files.wanted:
         lists = files.write(fitted, lists, link_set, quiet)
     if row or out is not None:
-        show_or_write(lists, out, quiet)
+        show_or_write(lists, out, format, quiet)
 
 
 @app.command()
@@ -366,18 +371,11 @@ def study(
         result = run_study(links, chosen, out, jobs=jobs, dask=dask, progress=False if quiet else "auto")
     except KeyboardInterrupt:
         raise Stopped(KEPT.format(out)) from None
-    _show_metrics(result)
+    show_metrics(result)
     if not quiet:
         for note in result.notes:
             log(f"note: {note}")
         log(f"tables are in {out / 'tables'}; mvgp report {out} makes a page of them")
-
-
-def _show_metrics(result: StudyResult) -> None:
-    """Mean and standard deviation over folds, a line for each model."""
-    headings, *lines = result.cells("±" if can_show("±") else "+-")
-    title = f"{result.study.num_folds} of {result.study.folds} folds, split by {result.study.split}"
-    show_table(title, headings, lines, left=("model",))
 
 
 @app.command()
@@ -408,7 +406,8 @@ def report(
 
 @app.command()
 def demo(
-    out: Annotated[Path, directory_option(help="For the study and its report.")] = Path("mvgp-demo"),
+    out: DemoDir = None,
+    quick: Annotated[bool, Option("--quick", help="Seconds: the same steps with a small part of the data.")] = False,
     row: Annotated[str | None, row_option(help="The disease whose genes are ranked.")] = None,
     jobs: Annotated[
         int | None, Option(help="Processes, at most 4 for each core. [default: 2, or 1 on one core]")
@@ -418,10 +417,11 @@ def demo(
 ) -> None:
     """Rank genes of OMIM diseases (Human Phenotype Ontology), compare models on held-out pairs, write a report.
 
-    Takes about two minutes on two cores. Nothing is downloaded.
+    Takes about two minutes on two cores, with `--quick` some seconds. Nothing is downloaded.
 
     For example: `mvgp demo --row "Marfan syndrome"`
     """
+    out = Path("mvgp-demo-quick" if quick else "mvgp-demo") if out is None else out
     check_at_least(seed, 0, "--seed")
     check_directory(out)
     from ..demo import run_demo
@@ -431,10 +431,10 @@ def demo(
         check_option("--", check_jobs, jobs)
     progress = {"progress": False, "log": lambda line: None} if quiet else {"log": log}
     try:
-        result = run_demo(out, row=row, jobs=jobs, seed=seed, **progress)
+        result = run_demo(out, row=row, quick=quick, jobs=jobs, seed=seed, **progress)
     except KeyboardInterrupt:
         raise Stopped(KEPT.format(out)) from None
-    _show_metrics(result.study)
+    show_metrics(result.study)
     show_row(result.ranked)
     landed = ", ".join(f"{name} (rank {place:,})" for name, place in result.held_out) or "none"
     print(visible(f"Known genes that were fitted: {', '.join(result.known) or 'none'}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -61,6 +60,13 @@ RATIO = "Sampled negatives for each known link, above 0. [default: 1]"
 Ratio = Annotated[float | None, Option(help=RATIO)]
 
 
+OutFile = Annotated[Path | None, file_option(help="Write the lists there instead of showing them; - for stdout.")]
+OutFormat = Annotated[
+    str | None,
+    Option("--format", metavar="tsv|jsonl|parquet|pheval", help="Of --out; by the file's ending when left out."),
+]
+DEMO = "For the study and its report. [default: mvgp-demo, with --quick mvgp-demo-quick]"
+DemoDir = Annotated[Path | None, directory_option(help=DEMO)]
 ReportDir = Annotated[
     Path | None, directory_option(help="Write a page of the lists there, report.html, with JSON and tables beside it.")
 ]
@@ -108,8 +114,10 @@ class ListFiles:
                 raise InputError(f"--report: expected a directory, got {self.report}, the name of a file")
             if os.path.lexists(self.report / "study.json"):
                 raise InputError(f"--report: expected a directory without another report, got the study {self.report}")
-        if self.files["parquet"] is not None and importlib.util.find_spec("pyarrow") is None:
-            raise InputError("--parquet: expected pyarrow, which writes parquet, got none; pip install pyarrow")
+        if self.files["parquet"] is not None:
+            from ..ranking.outputs import check_pyarrow
+
+            check_pyarrow("--parquet")
 
     def write(self, fitted: Prioritiser, lists: Iterable[RankedRow], links: LinkSet | None, quiet: bool) -> Any:
         """Write them; returns an iterator over the same lists."""
@@ -219,11 +227,10 @@ def fixed_settings(model: str, options: Mapping[str, float | None]) -> dict[str,
 
 
 def check_times(options: Mapping[str, float | None], links: LinkSet) -> None:
-    """Refuse the time of an axis without a graph."""
-    from ..tuning.tune import check_graphs
-
-    with options_named():
-        check_graphs(options, links)
+    """Refuse the time of an axis whose graph has no links: heat does not spread there, and it would change nothing."""
+    for option, graph, side in (("row_time", links.row_graph, "rows"), ("col_time", links.col_graph, "columns")):
+        if options.get(option) is not None and graph.num_links == 0:
+            raise InputError(f"{dashed(option)}: expected a graph of the {side} with links, got none")
 
 
 @contextlib.contextmanager
@@ -291,6 +298,14 @@ def check_directory(path: Path, option: str = "--out") -> None:
 
     check_option(f"{option}: ", check_output_directory, path)
     check_option(f"{option}: ", check_can_write, path)
+
+
+def check_out(path: Path | None, format: str | None, others: Iterable[Path | None]) -> None:
+    """``--out`` and ``--format``."""
+    check_output(path, "--out", others)
+    from ..ranking.outputs import check_format
+
+    check_option("--", lambda chosen: check_format(path, chosen), format)
 
 
 def check_output(path: Path | None, option: str, others: Iterable[Path | None]) -> None:

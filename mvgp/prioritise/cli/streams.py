@@ -23,6 +23,7 @@ from ...text import visible
 if TYPE_CHECKING:
     from ..ranking.prioritiser import Prioritiser
     from ..ranking.rows import RankedRow
+    from ..studies.tables import StudyResult
 
 
 class Stopped(Exception):
@@ -171,20 +172,18 @@ def show_table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str
     console.print(table)
 
 
-def show_or_write(lists: Iterable[RankedRow], out: Path | None, quiet: bool) -> None:
-    """Ranked lists as they come: on the screen, or as a table in a file, or on standard output (``-``)."""
-    from ...storage.files import replacing
-    from ..ranking.rows import write_rows
+def show_or_write(lists: Iterable[RankedRow], out: Path | None, kind: str | None, quiet: bool) -> None:
+    """Ranked lists as they come: on the screen, or in a file of a ``kind``, or on standard output (``-``)."""
+    from ..ranking.outputs import format_of, write_file, write_rows
 
     if out is None:
         for ranked in lists:
             with tqdm.external_write_mode():  # the bar is cleared, and shown again below
                 show_row(ranked)
     elif str(out) == "-":
-        write_rows(lists, sys.stdout.buffer)
+        write_rows(lists, sys.stdout.buffer, format_of(out, kind))
     else:
-        with replacing(str(out)) as file:
-            count = write_rows(lists, file)
+        count = write_file(lists, out, kind)
         if not quiet:
             log(f"{out}: {count:,} rows")
 
@@ -244,3 +243,10 @@ def notes_in_one_line() -> Iterator[None]:
             again = sum(seen.values()) - len(seen)
             if again:
                 log(f"note: {again} more like {'that' if len(seen) == 1 else 'those'}")
+
+
+def show_metrics(result: StudyResult) -> None:
+    """Mean and standard deviation over folds, a line for each model."""
+    headings, *lines = result.cells("±" if can_show("±") else "+-")
+    title = f"{result.study.num_folds} of {result.study.folds} folds, split by {result.study.split}"
+    show_table(title, headings, lines, left=("model",))

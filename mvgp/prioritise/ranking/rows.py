@@ -6,16 +6,17 @@ import difflib
 import math
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from ...checks import check_whole_number, shown
 from ...errors import InputError
 from ...storage.files import replacing
-from ...text import to_cell, visible
+from ...text import visible
+from .outputs import HEADER, table_cell, write_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,11 +78,6 @@ def _hint(text: str, ids: Sequence[str], names: Sequence[str]) -> str:
 
 
 ASSESSED = ("model", "auc", "metric", "value", "ahead", "low", "high")
-TRUSTED = ("probability", "low", "high", "class", "why")
-HEADER = (
-    *("row_id", "row_name", "rank", "col_id", "col_name", "score", "std", "p_top", "k", "known", "model"),
-    *TRUSTED,
-)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -254,10 +250,13 @@ class Prioritisation:
     def __getitem__(self, index: int) -> RankedRow:
         return self.rows[index]
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """A tab-separated table; the file appears whole or not at all."""
-        with replacing(os.fspath(path)) as file:
-            write_rows(self.rows, file)
+    def write(self, path: str | os.PathLike[str], format: str | None = None) -> None:
+        """Write the lists to a file, which appears whole or not at all.
+
+        :param path: of the file.
+        :param format: ``tsv``, ``jsonl``, ``parquet`` or ``pheval``; by the file's ending when left out.
+        """
+        write_file(self.rows, path, format)
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas frame with a line for each row and column."""
@@ -270,16 +269,6 @@ class Prioritisation:
 
     def __repr__(self) -> str:
         return f"Prioritisation({len(self)} rows, {self.model}: {self.setting})"
-
-
-def write_rows(rows: Iterable[RankedRow], file: IO[bytes]) -> int:
-    """Write a header and the lines of each row as it comes; returns the number of rows."""
-    count = 0
-    file.write(("\t".join(HEADER) + "\n").encode())
-    for count, row in enumerate(rows, 1):  # noqa: B007
-        file.write("".join("\t".join(line) + "\n" for line in row.lines()).encode())
-    file.flush()
-    return count
 
 
 def judged_rows(assessment: Assessment) -> int:
@@ -344,12 +333,3 @@ def percent(value: float, low: float, high: float) -> str:
         return ""
     digits = ".0f" if value >= 0.0995 else ".1f" if value >= 0.00095 else ".1g"
     return f"{100 * value:{digits}} % ({100 * low:{digits}} to {100 * high:{digits}})"
-
-
-def table_cell(value: Any) -> str:
-    """A cell of a table: texts are made harmless (:mod:`mvgp.text`), undefined values are empty."""
-    if isinstance(value, str):
-        return to_cell(value)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return str(int(value)) if isinstance(value, bool | int) else f"{value:.10g}"

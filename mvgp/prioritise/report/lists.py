@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import io
 import json
 import math
@@ -18,7 +16,7 @@ import numpy as np
 from ...checks import check_path
 from ...errors import InputError
 from ...storage.files import check_output_file, replacing
-from ..ranking.rows import table_cell
+from ..ranking.outputs import has_pyarrow, table_cell, write_parquet
 from .candidates import Compact, component
 from .figures import Figure, Panel, Series
 from .page import check_target, figure_files, remove_old, render, words_of, write_files
@@ -64,7 +62,7 @@ def write_lists(record: dict[str, Any], out: str | os.PathLike[str]) -> Path:
     target = check_target(check_path(out, "out"))
     if os.path.lexists(target / "study.json"):
         raise InputError(f"{target}: expected a directory without another report, got that of a study")
-    parquet = {"lists.parquet": to_parquet(record)} if has_parquet() else {}
+    parquet = {"lists.parquet": to_parquet(record)} if has_pyarrow() else {}
     files = {"lists.tsv": to_tsv(record), "lists.json": to_json(record), **parquet}
     shown = _sections(record, list(files))
     contents = {"report.html": _page(record, shown), **files, **figure_files(shown)}
@@ -95,27 +93,10 @@ def to_tsv(record: Mapping[str, Any]) -> bytes:
     return "".join("\t".join(line) + "\n" for line in lines).encode()
 
 
-def has_parquet() -> bool:
-    """Whether pyarrow is there."""
-    return importlib.util.find_spec("pyarrow") is not None
-
-
 def to_parquet(record: Mapping[str, Any]) -> bytes:
     """The same table as :func:`to_tsv`, with types; texts are as they are."""
-    if not has_parquet():
-        raise InputError("parquet: expected pyarrow, which writes it, got none; pip install pyarrow")
-    pyarrow, parquet = (importlib.import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
-    texts = {name: pyarrow.string() for name in ("row_id", "row_name", "col_id", "col_name", "model", "class", "why")}
-    kinds = {**texts, "rank": pyarrow.int32(), "k": pyarrow.int32(), "known": pyarrow.bool_()}
-    lines = list(_lines(record))
-    columns = {}
-    for name in COLUMNS:
-        values = [line[name] for line in lines]
-        if name in texts:  # halves of surrogate pairs cannot be written
-            values = [None if text is None else text.encode("utf-8", "replace").decode() for text in values]
-        columns[name] = pyarrow.array(values, kinds.get(name, pyarrow.float64()))
     file = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), file)
+    write_parquet(_lines(record), COLUMNS, file)
     return file.getvalue()
 
 

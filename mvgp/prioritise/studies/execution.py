@@ -16,9 +16,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...checks import check_whole_number
+from ...checks import check_whole_number, free_memory
 from ...errors import InputError
-from ...linalg.cost import free_memory
 from .directory import Failure, Outcome, Unit
 from .work import Task, work
 

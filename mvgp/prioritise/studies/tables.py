@@ -19,7 +19,8 @@ from ...errors import InputError
 from ...metrics.comparison import compare
 from ...metrics.ranking import RankingScores
 from ..ranking.mixture import mixture_std
-from ..ranking.rows import aligned, table_cell
+from ..ranking.outputs import table_cell
+from ..ranking.rows import aligned
 from ..tables.typed import Column, read_typed
 from ..tuning.tune import Setting
 from .directory import Outcome, read_description

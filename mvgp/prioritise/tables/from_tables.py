@@ -32,18 +32,19 @@ from .reader import (
     shortened,
 )
 
+Source = FilePath | Any  # of a table: a file, or a pandas frame
 FILTERS = ("linked", "paper", "none")
 
 
 def read_links(
-    pairs: FilePath,
-    row_edges: FilePath | Sequence[FilePath] | None = None,
-    col_edges: FilePath | Sequence[FilePath] | None = None,
-    row_names: FilePath | None = None,
-    col_names: FilePath | None = None,
+    pairs: Source,
+    row_edges: Source | Sequence[Source] | None = None,
+    col_edges: Source | Sequence[Source] | None = None,
+    row_names: Source | None = None,
+    col_names: Source | None = None,
     *,
-    row_features: FilePath | Sequence[FilePath] | None = None,
-    col_features: FilePath | Sequence[FilePath] | None = None,
+    row_features: Source | Sequence[Source] | None = None,
+    col_features: Source | Sequence[Source] | None = None,
     filters: str = "linked",
     header: bool | None = None,
     delimiter: str | None = None,
@@ -54,12 +55,15 @@ def read_links(
     col_names_columns: Columns | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> LinkSet:
-    r"""Known links, graphs and features of the rows and of the columns, and names, from text tables.
+    r"""Known links, graphs and features of the rows and of the columns, and names, from text tables or pandas frames.
 
     A table is UTF-8 text, plain or gzip'd, with fields separated by tabs, commas or semicolons, found from the
     content. Ids are text. Blank lines and lines that begin with ``#`` are skipped. Rows and columns are the ids of
     pairs, edges and features, sorted: an edge may lead to an id that has no pair yet. ``LinkSet.report`` says what was
     read and what was left out.
+
+    Any of the tables may be a pandas frame with the same columns; ``header``, ``delimiter`` and ``max_bytes`` are for
+    files. The ids of a frame of features are its index, unless that only counts the lines.
 
     :param pairs: row id, column id; a pair listed twice counts once.
     :param row_edges: two row ids and perhaps a weight. A link listed more than once, in either direction, counts once,
@@ -112,29 +116,82 @@ def read_links(
     _check_columns(row_names_columns, (2,), header, "row_names_columns")
     _check_columns(col_names_columns, (2,), header, "col_names_columns")
     options: dict[str, Any] = {"header": header, "delimiter": delimiter, "max_bytes": max_bytes}
-    table = read_table(pairs, pairs_columns, **options)
+    table = _table(pairs, pairs_columns, "pairs", **options)
     distinct = list(dict.fromkeys(zip(*table.columns, strict=True)))  # (row id, column id)
     reports = [FileReport(table.path.name, "pairs", len(table), table.header, len(table) - len(distinct))]
     rows, cols = (_Side(name, set(ids)) for name, ids in zip(("row", "column"), table.columns, strict=True))
     edges = ((rows, cols, row_edges, row_edges_columns), (cols, rows, col_edges, col_edges_columns))
     for side, other, paths, columns in edges:
         for path in _listed(paths):
-            reports.append(side.add_edges(read_table(path, columns, weighted=True, **options), other, table.path))
+            edge_table = _table(path, columns, f"{side.name}_edges", weighted=True, **options)
+            reports.append(side.add_edges(edge_table, other, table.path))
     for side, other, paths in ((rows, cols, row_features), (cols, rows, col_features)):
         for path in _listed(paths):
-            reports.append(side.add_features(read_numbers(path, **options), other, table.path))
+            numbers = _numbers(path, f"{side.name}_features") if _is_frame(path) else read_numbers(path, **options)
+            reports.append(side.add_features(numbers, other, table.path))
     names = ((rows, cols, row_names, row_names_columns), (cols, rows, col_names, col_names_columns))
     for side, other, name_path, columns in names:
         if name_path is not None:
-            reports.append(side.add_names(read_table(name_path, columns, ids=1, **options), other, table.path))
+            name_table = _table(name_path, columns, f"{side.name}_names", ids=1, **options)
+            reports.append(side.add_names(name_table, other, table.path))
     return _link_set(rows, cols, distinct, ReadReport(tuple(reports), filters))
 
 
-def _listed(paths: FilePath | Sequence[FilePath] | None) -> Sequence[FilePath]:
-    """None, one path or several: as a list."""
+def _listed(paths: Source | Sequence[Source] | None) -> Sequence[Source]:
+    """None, one table or several: as a list."""
     if paths is None:
         return ()
     return [paths] if isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Sequence) else paths
+
+
+def _is_frame(source: Any) -> bool:
+    """Whether it is a pandas frame and no path."""
+    return all(hasattr(source, part) for part in ("iloc", "columns", "index"))
+
+
+def _table(
+    source: Source, columns: Columns | None, name: str, *, ids: int = 2, weighted: bool = False, **options: Any
+) -> Table:
+    """A table of a file, or of a pandas frame, whose cells become text; its ``name`` stands for that of a file."""
+    if not _is_frame(source):
+        return read_table(source, columns, ids=ids, weighted=weighted, **options)
+    frame: Any = source
+    header = tuple(str(column) for column in frame.columns)
+    path = Path(f"frame of {name}")
+    requested: Columns = range(2 + (weighted and len(header) > 2)) if columns is None else columns
+    texts = []
+    for number, column in enumerate(requested):
+        position = header.index(column) if column in header else column
+        if not isinstance(position, int) or position >= len(header):
+            raise TableError(path, f"expected a column {column!r}, got the columns {', '.join(header)}")
+        cells, missing = frame.iloc[:, position], frame.iloc[:, position].isna().to_numpy()
+        if number < ids and missing.any():
+            raise TableError(
+                path, f"expected an id in column {header[position]}, got nothing", int(missing.argmax()) + 1
+            )
+        texts.append(["" if gone else str(cell).strip() for cell, gone in zip(cells, missing, strict=True)])
+    if not len(frame):
+        raise TableError(path, "expected at least one line, got none")
+    return Table(path, tuple(texts), range(1, len(frame) + 1), header)
+
+
+def _numbers(frame: Any, name: str) -> NumberTable:
+    """A pandas frame of numbers; the ids are its index, or its first column where the index counts the lines."""
+    path, counts = Path(f"frame of {name}"), list(frame.index) == list(range(len(frame)))
+    indexed = frame.set_index(frame.columns[0]) if counts and len(frame.columns) else frame
+    try:
+        values = indexed.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise TableError(path, f"expected numbers in every column but that of the ids, got {error}") from None
+    bad = ~np.isfinite(values)
+    if bad.any() or values.size == 0:
+        line, column = (int(part[0]) for part in bad.nonzero()) if bad.any() else (0, 0)
+        got = f"{values[line, column]} in column {indexed.columns[column]}" if bad.any() else "none"
+        raise TableError(path, f"expected finite numbers, got {got}", line + 1)
+    names = tuple(str(column) for column in indexed.columns)
+    return NumberTable(
+        path, [str(one).strip() for one in indexed.index], values, names, range(1, len(frame) + 1), names
+    )
 
 
 def _check_columns(columns: Columns | None, counts: tuple[int, ...], header: bool | None, name: str) -> None:

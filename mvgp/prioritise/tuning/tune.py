@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from ...checks import check_not_negative, check_positive, check_share, check_whole_number
+from ...checks import check_not_negative, check_positive, check_share, check_whole_number, free_memory
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...errors import ConvergenceError, InputError, SizeError
 from ...hyperparameters.records import AveragedRanker, Metric, fitted_sets, resolve_metric
@@ -18,7 +18,7 @@ from ...hyperparameters.splits import Split, make_splits
 from ...hyperparameters.validation import Choice, choose
 from ...likelihoods.losses import Data
 from ...likelihoods.ranking import BipartiteRankingLikelihood
-from ...linalg.cost import Estimate, free_memory
+from ...linalg.cost import Estimate
 from ...metrics.ranking import Ranker
 from ...models.factor_gp import FactorGP
 from ...models.full_gp import FullGP
@@ -55,7 +55,8 @@ class Model:
     own_choice: bool = False  # whether its fit chooses by held-out links itself, so that a validation adds nothing
 
 
-def _likelihood(settings: FitSettings, noise: float | None = None) -> BipartiteRankingLikelihood:
+def ranking_likelihood(settings: FitSettings, noise: float | None = None) -> BipartiteRankingLikelihood:
+    """The likelihood of the settings, with another noise if one is given."""
     return BipartiteRankingLikelihood(margin=settings.margin, noise=settings.noise if noise is None else noise)
 
 
@@ -75,7 +76,7 @@ def trace_recipe(
         prior.mean_module = PopularityMean(known, settings.popularity, prior.dtype)
     return TraceGP(
         prior,
-        _likelihood(settings),
+        ranking_likelihood(settings),
         trace_share=trace_share,
         tolerance=settings.tolerance,
         max_iterations=settings.max_iterations,
@@ -85,13 +86,15 @@ def trace_recipe(
 def _full(settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
     prior = _prior(settings, link_set)
     options: dict[str, Any] = {"tolerance": settings.tolerance, "max_iterations": settings.max_iterations}
-    return [(f"noise {noise:g}", FullGP(prior, _likelihood(settings, noise), **options)) for noise in settings.noises]
+    return [
+        (f"noise {noise:g}", FullGP(prior, ranking_likelihood(settings, noise), **options)) for noise in settings.noises
+    ]
 
 
 def _factor(settings: FitSettings, link_set: LinkSet, seed: int) -> Grid:
     factor = partial(FactorGP, _prior(settings, link_set), restarts=1, max_iterations=100, seed=seed)
     return [
-        (f"rank {rank}, noise {noise:g}", factor(_likelihood(settings, noise), rank))
+        (f"rank {rank}, noise {noise:g}", factor(ranking_likelihood(settings, noise), rank))
         for rank in settings.factor_ranks
         for noise in settings.factor_noises
     ]
@@ -210,12 +213,12 @@ def tune(
         if skip_single and len(recipes) == 1:
             return Tuning(Setting(family, recipes[0][0]), [])
     elif skip_single and len(trace_shares) == len(settings.path) == 1:
-        return Tuning(_path_setting(family, trace_shares[0], settings.path[0]), [])
+        return Tuning(path_setting(family, trace_shares[0], settings.path[0]), [])
     links = link_set.links(settings.whole_weight)
     split = make_splits(links, settings.split, 1, settings.validation_share, seed)[0]
     negatives = settings.negatives(settings.validation_sets) if takes_negatives(family) else None
     if recipes:
-        judge = resolve_metric(settings.metric, _likelihood(settings), links)
+        judge = resolve_metric(settings.metric, ranking_likelihood(settings), links)
         records = _try_grid(family, recipes, fitted_sets(split.train, negatives, seed, 1), split, judge, progress)
         return Tuning(best_setting(family, records), records)
     choice = choose(
@@ -274,7 +277,7 @@ def best_setting(family: str, records: Sequence[Record]) -> Setting:
     """The best of all that was tried; of equal ones the strongest penalty, or the first of a grid."""
     if has_path(family):
         best = max(records, key=lambda record: (record["score"], record["strength"], record["trace_share"]))
-        return _path_setting(family, best["trace_share"], best["strength"], best["score"])
+        return path_setting(family, best["trace_share"], best["strength"], best["score"])
     fitted = [record for record in records if not record.get("failure")]
     if not fitted:
         raise ConvergenceError(f"{family}: none of {len(records)} settings could be fitted; {records[-1]['failure']}")
@@ -282,7 +285,8 @@ def best_setting(family: str, records: Sequence[Record]) -> Setting:
     return Setting(family, best["text"], best["score"], index=best["place"])
 
 
-def _path_setting(family: str, trace_share: float, strength: float, score: float = math.nan) -> Setting:
+def path_setting(family: str, trace_share: float, strength: float, score: float = math.nan) -> Setting:
+    """A point of a regularisation path."""
     text = f"trace_share {trace_share:g}, strength {strength:.4g}"
     return Setting(family, text, score, trace_share=trace_share, strength=strength)
 
@@ -358,7 +362,7 @@ def fit(
 
 def check_fit(model: Any, negatives: Any, strength: Any, trace_share: Any) -> None:
     """Whether they go together."""
-    if model not in MODELS:
+    if not isinstance(model, str) or model not in MODELS:
         raise InputError(f"model: expected one of {', '.join(MODELS)}, got {model!r}")
     if model not in WITH_PATH and not strength is trace_share is None:
         raise InputError(f"strength, trace_share: they are for {', '.join(WITH_PATH)}, got model {model!r}")
@@ -426,13 +430,3 @@ def overrides(model: str, options: Mapping[str, float | None]) -> dict[str, Any]
         else:
             settings[option] = checked
     return settings
-
-
-def check_graphs(options: Mapping[str, float | None], link_set: LinkSet) -> None:
-    """Refuse the time of an axis whose graph has no links: heat does not spread there, and it would change nothing."""
-    for option, graph, side in (
-        ("row_time", link_set.row_graph, "rows"),
-        ("col_time", link_set.col_graph, "columns"),
-    ):
-        if options.get(option) is not None and graph.num_links == 0:
-            raise InputError(f"{option}: expected a graph of the {side} with links, got none")

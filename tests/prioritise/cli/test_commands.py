@@ -19,7 +19,8 @@ import mvgp
 from mvgp.prioritise.baselines import BASELINE_NAMES
 from mvgp.prioritise.cli import commands, entry, options
 from mvgp.prioritise.cli import streams as notes
-from mvgp.prioritise.ranking.rows import ASSESSED, HEADER
+from mvgp.prioritise.ranking.outputs import HEADER
+from mvgp.prioritise.ranking.rows import ASSESSED
 from mvgp.prioritise.studies import Study, load_study
 from mvgp.prioritise.tables import read_links
 from mvgp.prioritise.tables.reader import MAX_BYTES

@@ -88,3 +88,11 @@ def test_the_example_has_something_to_find(small):
     row = demo.example_row(small, split)
     assert int((split.train.rows == row).sum()) >= 2
     assert int((split.held_out.rows == row).sum()) == int(torch.bincount(split.held_out.rows).max())
+
+
+def test_a_quick_demo_has_the_diseases_with_the_most_genes(small):
+    few = demo.few_diseases(small, 10)
+    degrees = torch.bincount(small.rows, minlength=M)
+    assert few.shape[0] == 10
+    assert sorted(torch.bincount(few.rows).tolist()) == degrees.sort().values[-10:].tolist()
+    assert int(torch.bincount(few.cols, minlength=few.shape[1]).min()) > 0

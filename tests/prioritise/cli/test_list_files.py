@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mvgp.prioritise.cli import options
+from mvgp.prioritise.ranking import outputs
 from mvgp.prioritise.report.record import COLUMNS
 from tests.prioritise.cli.runner import command
 from tests.prioritise.cli.tables import M, inputs, write_tables
@@ -90,8 +90,16 @@ def test_what_cannot_be_written_is_refused_before_the_fit(tables, tmp_path, refu
     refused(*given, "--json", "-", words=["--json", "path of a file"])
     refused(*given, "--row-word", "x", "--row", "D01", words=["--row-word", "--report"])
     refused(*given, "--report", tmp_path / "p", "--col-word", " ", words=["--col-word", "a word"])
-    monkeypatch.setattr(options.importlib.util, "find_spec", lambda name: None)
-    refused(*given, "--parquet", tmp_path / "l.parquet", words=["--parquet", "pyarrow", "pip install"])
+    refused(
+        *given, "--out", "l.tsv", "--format", "xml", words=["--format: expected 'tsv', 'jsonl', 'parquet' or 'pheval'"]
+    )
+    refused(*given, "--row", "D01", "--format", "jsonl", words=["--format: expected a file to write", "without --out"])
+    refused(*given, "--out", "-", "--format", "parquet", words=["--format: expected a file for parquet, got -"])
+    monkeypatch.setattr(outputs, "has_pyarrow", lambda: False)
+    for option in ("--parquet", "--out"):
+        refused(
+            *given, option, tmp_path / "l.parquet", words=[f"{option}: expected pyarrow", "pip install 'mvgp[parquet]'"]
+        )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="needs pyarrow")
@@ -101,6 +109,26 @@ def test_parquet(tables, tmp_path, capsysbinary):
     found = command(capsysbinary, "rank", *inputs(tables), *QUICK, "--parquet", tmp_path / "l.parquet", "--quiet")
     assert found.code == 0, found.err
     assert parquet.read_table(tmp_path / "l.parquet").num_rows == 3 * M
+
+
+def test_out_follows_its_ending_and_format(tables, tmp_path, capsysbinary):
+    given = ["rank", *inputs(tables), *QUICK, "--row", "D03", "--quiet"]
+    table, lines, genes = tmp_path / "l.tsv", tmp_path / "l.jsonl", tmp_path / "genes.tsv"
+    for more in (["--out", table], ["--out", lines], ["--out", genes, "--format", "pheval"]):
+        found = command(capsysbinary, *given, *more)
+        assert (found.code, found.out, found.err) == (0, "", "")
+    with open(table) as file:
+        plain = list(csv.DictReader(file, delimiter="\t"))
+    entries = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [entry["col_id"] for entry in entries] == [line["col_id"] for line in plain]
+    assert [entry["std"] for entry in entries] == [None] * 3
+    with open(genes) as file:
+        results = list(csv.DictReader(file, delimiter="\t"))
+    assert list(results[0]) == ["gene_symbol", "gene_identifier", "score", "grouping_id"]
+    assert {one["grouping_id"] for one in results} == {"D03"}
+    assert [one["gene_identifier"] for one in results] == [line["col_id"] for line in plain]
+    shown = command(capsysbinary, *given, "--out", "-", "--format", "jsonl")
+    assert shown.out == lines.read_text()
 
 
 def test_words_of_a_report(tmp_path, capsysbinary, refused):

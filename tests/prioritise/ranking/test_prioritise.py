@@ -9,7 +9,7 @@ from mvgp.errors import ConvergenceError, InputError, StorageError
 from mvgp.metrics import ranking_scores
 from mvgp.prioritise import MODELS, fit_prioritiser, load_prioritiser, prioritise
 from mvgp.prioritise.baselines import Popularity
-from mvgp.prioritise.ranking.rows import HEADER
+from mvgp.prioritise.ranking.outputs import HEADER
 from mvgp.prioritise.tuning import tune
 from mvgp.storage import Budget
 from tests.prioritise.ranking.examples import LINKS, M, N

@@ -15,6 +15,7 @@ import torch
 from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.prioritise import fit_prioritiser
+from mvgp.prioritise.ranking import outputs
 from mvgp.prioritise.ranking.mixture import Mixture
 from mvgp.prioritise.ranking.rows import RankedRow
 from mvgp.prioritise.report import lists, record_of, write_lists
@@ -412,7 +413,7 @@ def test_no_lists(fitted):
 
 
 def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
-    monkeypatch.setattr(lists, "has_parquet", lambda: False)
+    monkeypatch.setattr(outputs, "has_pyarrow", lambda: False)
     with pytest.raises(InputError, match="parquet: expected pyarrow"):
         lists.save_record(make_record(rows=1, top=2), tmp_path / "l.parquet", "parquet")
 

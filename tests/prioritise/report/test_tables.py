@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mvgp.errors import InputError
 from mvgp.prioritise.report import write_report
-from mvgp.prioritise.report.contents import TABLES, Column, read_study, read_table
+from mvgp.prioritise.report.page import TABLES, Column, read_study, read_table
 from mvgp.text import to_cell
 from tests.prioritise.report.studies import write_description, write_study, write_table
 

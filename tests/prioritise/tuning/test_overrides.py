@@ -6,6 +6,7 @@ import torch
 from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.prioritise import fit_prioritiser
+from mvgp.prioritise.cli.options import check_times
 from mvgp.prioritise.studies import Study
 from mvgp.prioritise.tables import LinkSet
 from mvgp.prioritise.tuning.settings import FitSettings
@@ -13,7 +14,6 @@ from mvgp.prioritise.tuning.tune import (
     MODELS,
     OPTIONS,
     _prior,
-    check_graphs,
     grid,
     models_with,
     overrides,
@@ -70,10 +70,10 @@ def test_settings_of_an_axis_are_checked_and_kept(name):
 @pytest.mark.parametrize("option", ["row_time", "col_time"])
 def test_a_time_needs_a_graph(option):
     links = LinkSet("ab", "xyz", [0, 1], [0, 1], Graph([], 2), Graph([], 3))
-    with pytest.raises(InputError, match=f"{option}: expected a graph of the"):
-        check_graphs({option: 2.0}, links)
-    check_graphs({option: None, "row_shift": 1.0}, links)
-    check_graphs({option: 2.0}, LINKS)
+    with pytest.raises(InputError, match=f"--{option.replace('_', '-')}: expected a graph of the"):
+        check_times({option: 2.0}, links)
+    check_times({option: None, "row_shift": 1.0}, links)
+    check_times({option: 2.0}, LINKS)
 
 
 def test_fixed_settings_reach_the_fit():
