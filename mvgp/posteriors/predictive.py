@@ -15,7 +15,9 @@ from ..checks import without_gradient
 from ..errors import InputError, SizeError
 from ..mean.sites import SiteReport, Sites
 
-NODES = 64  # of the quadrature
+NODES = 64  # of Gauss-Hermite quadrature, up to a standard deviation of 1
+STEP = 0.125  # between nodes beyond that: a likelihood is smooth on the scale of 1
+MAX_NODES = 4096
 
 
 def predictive(likelihood: Any, latent: MultivariateNormal, **params: Any) -> Distribution:
@@ -34,10 +36,11 @@ def predictive(likelihood: Any, latent: MultivariateNormal, **params: Any) -> Di
     plain = (Likelihood.marginal, _OneDimensionalLikelihood.marginal)
     if getattr(type(likelihood), "marginal", None) not in plain:
         return likelihood.marginal(latent, **params)
-    nodes, weights = (torch.from_numpy(part).to(latent.loc) for part in np.polynomial.hermite.hermgauss(NODES))
-    at = latent.loc.unsqueeze(-1) + (2 * latent.variance).sqrt().unsqueeze(-1) * nodes  # (Q, K)
+    deviation = latent.variance.sqrt()
+    nodes, weights = (torch.from_numpy(part).to(latent.loc) for part in normal_quadrature(float(deviation.max())))
+    at = latent.loc.unsqueeze(-1) + deviation.unsqueeze(-1) * nodes  # (Q, K)
     components = likelihood.forward(at, **params)
-    share = (weights / math.sqrt(math.pi)).expand(at.shape)
+    share = weights.expand(at.shape)
     if isinstance(components, Bernoulli):
         return Bernoulli(probs=(share * components.probs).sum(-1).clamp(0, 1))
     if not isinstance(components, Distribution) or components.batch_shape != at.shape or components.event_shape:
@@ -46,6 +49,22 @@ def predictive(likelihood: Any, latent: MultivariateNormal, **params: Any) -> Di
             "likelihood.marginal(posterior(rows, cols))"
         )
     return MixtureSameFamily(Categorical(probs=share), components)
+
+
+def normal_quadrature(deviation: float) -> tuple[np.ndarray, np.ndarray]:
+    r"""Nodes and weights (K,) of the standard normal distribution, for functions of ``deviation`` times it.
+
+    Gauss-Hermite nodes are too far apart for a wide distribution. The trapezoidal rule on a grid of step h has an error
+    of about :math:`\exp(-2 \pi^2 / h^2)` for the weight itself, and reaches as far as exponentials of counts need.
+    """
+    if deviation <= 1:
+        nodes, weights = np.polynomial.hermite.hermgauss(NODES)
+        return math.sqrt(2) * nodes, weights / math.sqrt(math.pi)
+    reach = min(9 + 2 * deviation, 38.0)  # from there on weights are 0 in double precision
+    count = min(math.ceil(2 * reach * deviation / STEP), MAX_NODES) + 1
+    nodes = np.linspace(-reach, reach, count)
+    weights = np.exp(-(nodes**2) / 2)
+    return nodes, weights / weights.sum()
 
 
 class Predictions:

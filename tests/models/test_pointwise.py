@@ -7,6 +7,7 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.likelihoods import (
     BernoulliLikelihood,
     BetaLikelihood,
@@ -26,6 +27,7 @@ from mvgp.likelihoods import LogisticLikelihood, LogPoissonLikelihood
 from mvgp.linalg.cost import Limits
 from mvgp.mean.sites import laplace_sites
 from mvgp.models.pointwise import PointwiseFit
+from mvgp.posteriors.predictive import normal_quadrature, predictive
 from mvgp.priors import ConstantMean
 from tests import randomness
 from tests.chance import share_limit
@@ -574,3 +576,17 @@ def test_rounds_that_do_not_settle_are_told(monkeypatch):
         mvgp.TraceGP(prior, BernoulliLikelihood(), penalty=TRACE, strict=True).fit(data)
     with pytest.warns(RuntimeWarning, match="did not settle"):
         mvgp.TraceGP(prior, BernoulliLikelihood(), penalty=TRACE).fit(data)
+
+
+@pytest.mark.parametrize("deviation", [0.3, 1.0, 1.1, 5.0, 12.0])
+def test_predictions_are_exact_for_wide_latents_too(deviation):
+    """Gauss-Hermite nodes are two units apart at a standard deviation of 5: the chance of a count was off by 0.4 %."""
+    latent = MultivariateNormal(torch.tensor([0.4]).double(), torch.tensor([[deviation**2]]).double())
+    for kind in ("log poisson", "logistic"):
+        chance = predictive(LIKELIHOODS[kind](), latent).log_prob(torch.ones(1, dtype=torch.float64)).exp().item()
+        assert chance == pytest.approx(predicted(kind, 0.4, deviation**2, 1.0), abs=1e-6)
+    nodes, weights = normal_quadrature(deviation)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-12)
+    assert (weights * nodes**2).sum() == pytest.approx(1.0, abs=1e-12)
+    if deviation < 5:
+        assert (weights * np.exp(deviation * nodes)).sum() == pytest.approx(math.exp(deviation**2 / 2), rel=1e-10)
