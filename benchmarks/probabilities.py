@@ -25,7 +25,8 @@ from mvgp.metrics.conformal import conformal_length
 from mvgp.prioritise.auto import Auto
 from mvgp.prioritise.auto.blend import GROUPS
 from mvgp.prioritise.tables.hpo import hpo_links
-from mvgp.prioritise.trust.calibration import CLASSES, calibrate, expected_calibration_error, features, mass_bins
+from mvgp.metrics import calibration_error
+from mvgp.prioritise.trust.calibration import CLASSES, calibrate, features, mass_bins
 from mvgp.prioritise.trust.cross_fit import cross_fit, observed, standardised
 
 NAMES = {"hpo": "hpo", "omim": "omim_humannet", "mesh": "mesh_disgenet"}
@@ -68,7 +69,7 @@ def everywhere(calibration, lists, value, label):
     p = torch.cat([value, tail])
     share = torch.cat([label, far / room.clamp(min=1)])
     return (
-        expected_calibration_error(p, share, weights),
+        calibration_error(p, share, weights=weights),
         float(weights @ p),
         float(weights @ share),
         float(weights.sum()),
@@ -83,7 +84,7 @@ def report(name, found, lists, figure=None):
     index, place, value, label = probabilities(calibration, lists)
     for length in (20, 100):
         some = place < length
-        error = expected_calibration_error(value[some], label[some])
+        error = calibration_error(value[some], label[some])
         groups = []
         for group, words in enumerate(GROUPS):
             own = some & (lists.group[index] == group)

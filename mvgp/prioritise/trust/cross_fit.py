@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ HIDDEN_SHARE = 1 / FOLDS
 NEW_ROWS = 0.05  # share of the rows with links that lose all of them in a fold
 KEPT = 100  # candidates of a row that are looked at one by one
 ROW_LIMIT = 200  # rows of each group and fold that are ranked
+COMPARED = len(GROUPS) * ROW_LIMIT  # lists up to which another fold is compared with the complete ranker: two or more
 MANY_LINKS, FEW_FOLDS = 50_000, 2  # links from which so many folds are enough
 MIN_LINKS = 20  # below which nothing can be said
 TAILS = torch.logspace(0, -4, 64, dtype=torch.float64)  # shares of scores above a quantile
@@ -45,6 +47,8 @@ class CrossFit:
     :param labels: (R, K) bool: whether a hidden link is at the place.
     :param link_list: (H,) list of each hidden link, ascending.
     :param link_rank: (H,) its rank, from 1.
+    :param later: (R, K) rank, from 1, of the candidate at each of the first K places in the list of the ranker that
+        knows the hidden links, too, over the same candidates; 0 in lists that were not compared.
     :param seconds: what it took.
     """
 
@@ -58,6 +62,7 @@ class CrossFit:
     labels: Tensor
     link_list: Tensor
     link_rank: Tensor
+    later: Tensor
     seconds: float = 0.0
 
     @property
@@ -148,6 +153,7 @@ def cross_fit(
     fit: Fit,
     links: PositiveUnlabelled,
     *,
+    complete: Ranker | None = None,
     seed: int = 0,
     kept: int = KEPT,
     row_limit: int = ROW_LIMIT,
@@ -163,6 +169,8 @@ def cross_fit(
 
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
+    :param complete: the ranker that was fitted to all of them, whose lists are compared with those of the folds, until
+        there are enough.
     :param seed: of the folds and of the rows.
     :param kept: places of each list that are kept.
     :param row_limit: rows of a group in a fold.
@@ -182,7 +190,8 @@ def cross_fit(
     generator = torch.Generator().manual_seed(check_seed(seed) + 1)
     kept = min(check_whole_number(kept, "kept"), links.shape[1])
     row_limit = check_whole_number(row_limit, "row_limit")
-    linked, began, parts = links.rows.unique(), time.perf_counter(), []
+    linked, began = links.rows.unique(), time.perf_counter()
+    parts: list[CrossFit] = []
     number = FOLDS if len(links) < MANY_LINKS else FEW_FOLDS
     with tqdm(
         total=number, desc="hide and fit again", unit="fold", disable=not check_flag(progress, "progress")
@@ -200,14 +209,17 @@ def cross_fit(
                     chosen.append(some)
                     weights.append(torch.full((len(some),), len(stratum) / max(1, len(some)), dtype=torch.float64))
             rows, weight = torch.cat(chosen), torch.cat(weights)
-            parts.append(observed(fit(visible), visible, hidden, rows, weight=weight, fold=at, kept=kept))
+            options: dict[str, Any] = {"weight": weight, "fold": at, "kept": kept}
+            if sum(len(part.row) for part in parts) <= COMPARED:
+                options["complete"] = complete
+            parts.append(observed(fit(visible), visible, hidden, rows, **options))
             bar.update()
     return joined(parts, time.perf_counter() - began)
 
 
 def joined(parts: Sequence[CrossFit], seconds: float = 0.0) -> CrossFit:
     """The lists of several folds together."""
-    names = ("fold", "row", "known", "candidates", "hidden", "weight", "scores", "labels")
+    names = ("fold", "row", "known", "candidates", "hidden", "weight", "scores", "labels", "later")
     starts = torch.tensor([0, *(len(part.row) for part in parts[:-1])]).cumsum(0)  # lists before each part
     shifted = [part.link_list + start for part, start in zip(parts, starts, strict=True)]
     stacked: dict[str, Tensor] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
@@ -242,12 +254,14 @@ def observed(
     hidden: PositiveUnlabelled | None,
     rows: Tensor,
     *,
+    complete: Ranker | None = None,
     weight: Tensor | None = None,
     fold: int = 0,
     kept: int = KEPT,
 ) -> CrossFit:
     """The lists of ``rows`` (R,) by a ranker that was fitted to the visible links, and where hidden ones are.
 
+    :param complete: a ranker that was fitted to visible and hidden links, to compare with.
     :param weight: (R,) how many rows each stands for; 1 when left out.
     :param fold: a number for it.
     :param kept: places of each list that are kept.
@@ -255,11 +269,9 @@ def observed(
     num_cols = int(ranker.shape[1])
     kept = min(kept, num_cols)
     known, left_out = (TaskItems(part, ranker.shape, "links") for part in (visible, hidden))
-    scores, labels, ranks = [], [], []
+    scores, labels, ranks, later = [], [], [], []
     for part in rows.split(max(1, CHUNK_CELLS // num_cols)):
-        block = ranker.scores(part).detach().cpu()
-        if not bool(torch.isfinite(block).all()):
-            raise InputError(f"scores(rows): expected finite numbers, got others in fold {fold}")
+        block = _scores(ranker, part, fold)
         order, rank = listed(block, known.of(part), left_out.of(part), kept)
         ranks.append(rank)
         place, listed_row = rank[rank <= kept] - 1, left_out.of(part)[0][rank <= kept]
@@ -268,6 +280,9 @@ def observed(
         labels.append(found)
         open_ = torch.arange(kept) < num_cols - known.counts[part][:, None]
         scores.append(torch.where(open_, block.gather(1, order).double(), 0.0))
+        if complete is not None:
+            asked = torch.arange(len(part)).repeat_interleave(kept), order.flatten()
+            later.append(listed(_scores(complete, part, fold), known.of(part), asked)[1].view(-1, kept))
     counts = left_out.counts[rows]
     return CrossFit(
         fold=torch.full_like(rows, fold),
@@ -280,4 +295,13 @@ def observed(
         labels=torch.cat(labels),
         link_list=torch.repeat_interleave(torch.arange(len(rows)), counts),
         link_rank=torch.cat(ranks),
+        later=torch.cat(later) if later else torch.zeros(len(rows), kept, dtype=torch.long),
     )
+
+
+def _scores(ranker: Ranker, rows: Tensor, fold: int) -> Tensor:
+    """(R, N) finite."""
+    block = ranker.scores(rows).detach().cpu()
+    if not bool(torch.isfinite(block).all()):
+        raise InputError(f"scores(rows): expected finite numbers, got others in fold {fold}")
+    return block
