@@ -165,7 +165,9 @@ def cross_fit(
     Rows that have no link in ``links`` are not: nothing says whether they have one. Of rows without a visible link only
     those are ranked that were chosen to lose all links: others lost the only one they had, and would stand for rows
     with one link alone. Of each group of rows (by known links) at most ``row_limit`` are ranked in a
-    fold: about half of them rows with a hidden link, if there are so many. Weights make up for that.
+    fold: about half of them rows with a hidden link, if there are so many. Weights make up for that. Rows that lose
+    all links come on top of the fifth; so hidden links of rows that are not ranked are visible again until no more than
+    a fifth of all is hidden, or no such links are left.
 
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
@@ -209,12 +211,31 @@ def cross_fit(
                     chosen.append(some)
                     weights.append(torch.full((len(some),), len(stratum) / max(1, len(some)), dtype=torch.float64))
             rows, weight = torch.cat(chosen), torch.cat(weights)
+            visible, hidden = _given_back(links, hidden, rows, generator)
             options: dict[str, Any] = {"weight": weight, "fold": at, "kept": kept}
             if sum(len(part.row) for part in parts) <= COMPARED:
                 options["complete"] = complete
             parts.append(observed(fit(visible), visible, hidden, rows, **options))
             bar.update()
     return joined(parts, time.perf_counter() - began)
+
+
+def _given_back(
+    links: PositiveUnlabelled, hidden: PositiveUnlabelled, ranked: Tensor, generator: torch.Generator
+) -> tuple[PositiveUnlabelled, PositiveUnlabelled]:
+    """Visible and hidden links: of rows that are not ranked, hidden ones are visible again until a fifth is hidden."""
+    spare = (~torch.isin(hidden.rows, ranked)).nonzero().squeeze(1)
+    excess = max(0, len(hidden) - round(HIDDEN_SHARE * len(links)))
+    back = spare[torch.randperm(len(spare), generator=generator)[:excess]]
+    stays = torch.ones(len(hidden), dtype=torch.bool)
+    stays[back] = False
+    every, gone = (part.rows * links.shape[1] + part.cols for part in (links, hidden))
+    away = torch.isin(every, gone[stays])
+    visible, hidden = (
+        PositiveUnlabelled(links.rows[some], links.cols[some], links.shape, links.weight, lists=links.lists)
+        for some in (~away, away)
+    )
+    return visible, hidden
 
 
 def joined(parts: Sequence[CrossFit], seconds: float = 0.0) -> CrossFit:
