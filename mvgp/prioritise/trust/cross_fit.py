@@ -25,7 +25,7 @@ HIDDEN_SHARE = 1 / FOLDS
 NEW_ROWS = 0.05  # share of the rows with links that lose all of them in a fold
 KEPT = 100  # candidates of a row that are looked at one by one
 ROW_LIMIT = 200  # rows of each group and fold that are ranked
-COMPARED = len(GROUPS) * ROW_LIMIT  # lists up to which another fold is compared with the complete ranker: two or more
+COMPARED = 800  # lists of all folds that are compared with those of the complete ranker, roughly
 MANY_LINKS, FEW_FOLDS = 50_000, 2  # links from which so many folds are enough
 MIN_LINKS = 20  # below which nothing can be said
 TAILS = torch.logspace(0, -4, 64, dtype=torch.float64)  # shares of scores above a quantile
@@ -171,8 +171,7 @@ def cross_fit(
 
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
-    :param complete: the ranker that was fitted to all of them, whose lists are compared with those of the folds, until
-        there are enough.
+    :param complete: the ranker that was fitted to all of them; its lists are compared with some of those of each fold.
     :param seed: of the folds and of the rows.
     :param kept: places of each list that are kept.
     :param row_limit: rows of a group in a fold.
@@ -213,8 +212,10 @@ def cross_fit(
             rows, weight = torch.cat(chosen), torch.cat(weights)
             visible, hidden = _given_back(links, hidden, rows, generator)
             options: dict[str, Any] = {"weight": weight, "fold": at, "kept": kept}
-            if sum(len(part.row) for part in parts) <= COMPARED:
-                options["complete"] = complete
+            if complete is not None:  # every so many lists: strata keep their shares
+                step = max(1, round(number * len(rows) / COMPARED))
+                start = int(torch.randint(step, (1,), generator=generator))
+                options |= {"complete": complete, "compared": torch.arange(min(start, len(rows) - 1), len(rows), step)}
             parts.append(observed(fit(visible), visible, hidden, rows, **options))
             bar.update()
     return joined(parts, time.perf_counter() - began)
@@ -276,6 +277,7 @@ def observed(
     rows: Tensor,
     *,
     complete: Ranker | None = None,
+    compared: Tensor | None = None,
     weight: Tensor | None = None,
     fold: int = 0,
     kept: int = KEPT,
@@ -283,6 +285,7 @@ def observed(
     """The lists of ``rows`` (R,) by a ranker that was fitted to the visible links, and where hidden ones are.
 
     :param complete: a ranker that was fitted to visible and hidden links, to compare with.
+    :param compared: ascending places in ``rows`` of the lists that are compared; all of them when left out.
     :param weight: (R,) how many rows each stands for; 1 when left out.
     :param fold: a number for it.
     :param kept: places of each list that are kept.
@@ -290,7 +293,7 @@ def observed(
     num_cols = int(ranker.shape[1])
     kept = min(kept, num_cols)
     known, left_out = (TaskItems(part, ranker.shape, "links") for part in (visible, hidden))
-    scores, labels, ranks, later = [], [], [], []
+    scores, labels, ranks, listed_cols = [], [], [], []
     for part in rows.split(max(1, CHUNK_CELLS // num_cols)):
         block = _scores(ranker, part, fold)
         order, rank = listed(block, known.of(part), left_out.of(part), kept)
@@ -301,9 +304,15 @@ def observed(
         labels.append(found)
         open_ = torch.arange(kept) < num_cols - known.counts[part][:, None]
         scores.append(torch.where(open_, block.gather(1, order).double(), 0.0))
-        if complete is not None:
-            asked = torch.arange(len(part)).repeat_interleave(kept), order.flatten()
-            later.append(listed(_scores(complete, part, fold), known.of(part), asked)[1].view(-1, kept))
+        listed_cols.append(order)
+    later = torch.zeros(len(rows), kept, dtype=torch.long)
+    if complete is not None:
+        cols = torch.cat(listed_cols)
+        chosen = torch.arange(len(rows)) if compared is None else compared
+        for some in chosen.split(max(1, CHUNK_CELLS // num_cols)):
+            asked = torch.arange(len(some)).repeat_interleave(kept), cols[some].flatten()
+            block = _scores(complete, rows[some], fold)
+            later[some] = listed(block, known.of(rows[some]), asked)[1].view(-1, kept)
     counts = left_out.counts[rows]
     return CrossFit(
         fold=torch.full_like(rows, fold),
@@ -316,7 +325,7 @@ def observed(
         labels=torch.cat(labels),
         link_list=torch.repeat_interleave(torch.arange(len(rows)), counts),
         link_rank=torch.cat(ranks),
-        later=torch.cat(later) if later else torch.zeros(len(rows), kept, dtype=torch.long),
+        later=later,
     )
 
 

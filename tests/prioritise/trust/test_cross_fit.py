@@ -112,15 +112,17 @@ def test_no_more_than_a_fifth_is_hidden_where_rows_are_left_out():
             assert int(count) == int((hidden.rows == row).sum())
 
 
-def test_folds_are_compared_until_there_are_enough_lists():
-    links = some_links((2000, 6), 0.3, 9)
-    ranker = Popularity().fit(links)
-    found = cross_fit(Popularity().fit, links, complete=ranker, seed=seed(9))
-    compared = (found.later > 0).any(1)
-    counts = [int((found.fold == fold).sum()) for fold in range(FOLDS)]
-    number = next(at for at in range(1, FOLDS + 1) if sum(counts[:at]) > COMPARED)
-    assert 2 <= number < FOLDS
-    assert torch.equal(compared, found.fold < number)
+@pytest.mark.parametrize("size", [100, 2000])
+def test_every_so_many_lists_are_compared(size):
+    links = some_links((size, 6), 0.3, 9)
+    found = cross_fit(Popularity().fit, links, complete=Popularity().fit(links), seed=seed(9))
+    for fold in range(FOLDS):
+        step = max(1, round(FOLDS * int((found.fold == fold).sum()) / COMPARED))
+        assert (step > 1) == (size == 2000)
+        compared = (found.later[found.fold == fold] > 0).any(1).nonzero().squeeze(1)
+        assert bool((compared.diff() == step).all())
+        assert int(compared[0]) < step
+        assert int(compared[-1]) >= int((found.fold == fold).sum()) - step
 
 
 def test_weights_stand_for_all_rows():
