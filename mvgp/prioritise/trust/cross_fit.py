@@ -21,9 +21,7 @@ from ...metrics.ranking import CHUNK_CELLS, Ranker, TaskItems
 from ..auto.blend import GROUPS, group_of
 
 FOLDS = 5  # a link is hidden with its fold: a fifth of the links at a time
-# of all links, hidden at most where some can be given back: four fifths of the links make lists that change more than
-# those of all, as one over the root of their number (measured, docs/probabilities.md); this makes up for it
-HIDDEN_SHARE = (1 - 1 / FOLDS) ** 0.5 / FOLDS
+HIDDEN_SHARE = 1 / FOLDS  # of all links, at most, where some can be given back
 NEW_ROWS = 0.05  # share of the rows with links that lose all of them in a fold
 KEPT = 100  # candidates of a row that are looked at one by one
 ROW_LIMIT = 200  # rows of each group and fold that are ranked
@@ -169,7 +167,7 @@ def cross_fit(
     with one link alone. Of each group of rows (by known links) at most ``row_limit`` are ranked in a
     fold: about half of them rows with a hidden link, if there are so many. Weights make up for that. Rows that lose
     all links come on top of the fifth; so hidden links of rows that are not ranked are visible again until no more than
-    18 % of all links are hidden (a fifth times the root of four fifths), or no such links are left.
+    a fifth of all is hidden, or no such links are left.
 
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
@@ -226,7 +224,7 @@ def cross_fit(
 def _given_back(
     links: PositiveUnlabelled, hidden: PositiveUnlabelled, ranked: Tensor, generator: torch.Generator
 ) -> tuple[PositiveUnlabelled, PositiveUnlabelled]:
-    """Visible and hidden links: of rows that are not ranked, hidden ones are visible again until few enough are hidden."""
+    """Visible and hidden links: hidden ones of rows that are not ranked are visible again until few are hidden."""
     spare = (~torch.isin(hidden.rows, ranked)).nonzero().squeeze(1)
     excess = max(0, len(hidden) - round(HIDDEN_SHARE * len(links)))
     back = spare[torch.randperm(len(spare), generator=generator)[:excess]]

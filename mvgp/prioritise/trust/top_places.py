@@ -30,7 +30,7 @@ from .cross_fit import CrossFit
 
 KNOTS = (1, 2, 5, 10, 20, 50)  # k that are fitted, and the largest one
 USUAL = 20  # the k whose error is published
-FEW_ROWS = 50  # of a group, below which there are no probabilities
+FEW_ROWS = 30  # of a group, below which there are no probabilities: shares of so many have errors above .03
 ENOUGH_ROWS = 100  # of a group, for an isotonic regression of its own
 TOP_SLOPES = 4 * (1 + len(GROUPS))
 TOP_FEATURES = TOP_SLOPES + 1 + len(GROUPS)
