@@ -26,7 +26,7 @@ LINES = ("grid", "values", "low", "high")
 NUMBERS = ("error", "residual")
 PARTS = (*NUMBERS, *LINES, "quantiles", "highest", "weights", "tail", "kept", "classes", "curve")
 FIELDS = ("calibration", "ranks", "chance", "isolated", "remarks", "lists", "links", "rows")
-KNOT = ("k", "weights", "grids", "values")
+KNOT = ("k", "weights", "grid", "values")
 MOST = 10_000_000  # rows, ranks or lists of a record
 
 
@@ -291,10 +291,7 @@ def describe_trust(trust: Trust) -> dict[str, Any]:
 
 
 def _describe_top(top: TopPlaces) -> dict[str, Any]:
-    knots = [
-        {"k": knot.k, "weights": knot.weights, "grids": list(knot.grids), "values": list(knot.values)}
-        for knot in top.knots
-    ]
+    knots = [{name: getattr(knot, name) for name in KNOT} for knot in top.knots]
     return {"knots": knots, "unit": top.unit, "rows": top.rows, "error": top.error, "error_k": top.error_k}
 
 
@@ -334,13 +331,10 @@ def _restore_top(parts: Fields) -> TopPlaces:
         weights = inner.finite("weights", torch.float64, (TOP_FEATURES,))
         inner.require(weights.abs().max() <= 1e6, "weights", "numbers below a million")
         inner.require((weights[:TOP_SLOPES] >= 0).all(), "weights", "slopes that are not negative")
-        grids = tuple(inner.each("grids", _rising))
-        lines = tuple(inner.each("values", lambda at, name: at.finite(name, torch.float64, (None,))))
-        inner.require(len(grids) == len(lines) == len(GROUPS), "grids", f"one for each of {len(GROUPS)} groups of rows")
-        for grid, line in zip(grids, lines, strict=True):
-            good = len(line) == len(grid) and bool((line >= 0).all() and (line <= 1).all() and (line.diff() >= 0).all())
-            inner.require(good, "values", f"{len(grid)} probabilities that do not fall")
-        knots.append(TopKnot(inner.whole("k", 1, KEPT), weights, grids, lines))
+        grid, values = _rising(inner, "grid"), inner.finite("values", torch.float64, (None,))
+        good = len(values) == len(grid) and bool((values >= 0).all() and (values <= 1).all())
+        inner.require(good and (values.diff() >= 0).all(), "values", f"{len(grid)} probabilities that do not fall")
+        knots.append(TopKnot(inner.whole("k", 1, KEPT), weights, grid, values))
     ks = [knot.k for knot in knots]
     parts.require(bool(ks) and ks == sorted(set(ks)) and ks[0] == 1, "knots", "ascending k, from 1", ks)
     rows = parts.array("rows", torch.int64, (len(GROUPS),))

@@ -7,8 +7,8 @@ the features of the candidate at place l with score :math:`s_l` are, relative to
 .. math:: a_l = \log \frac{k + 1/2}{l}, \qquad m_l = \frac1u \Big( s_l - \frac{s_k + s_{k + 1}}{2} \Big),
 
 each in two parts, above and below 0, for all rows and for each group of rows, with weights that are not negative. A
-penalised logistic regression and an isotonic regression for each group, as in :mod:`~.calibration`, make a probability
-of them that does not rise with the place. Between those k straight lines in :math:`\log k` are used.
+penalised logistic regression and an isotonic regression, as in :mod:`~.calibration`, make a probability of them that
+does not rise with the place. Between those k straight lines in :math:`\log k` are used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from .cross_fit import CrossFit
 KNOTS = (1, 2, 5, 10, 20, 50)  # k that are fitted, and the largest one
 USUAL = 20  # the k whose error is published
 FEW_ROWS = 30  # of a group, below which there are no probabilities: shares of so many have errors above .03
-ENOUGH_ROWS = 100  # of a group, for an isotonic regression of its own
 TOP_SLOPES = 4 * (1 + len(GROUPS))
 TOP_FEATURES = TOP_SLOPES + 1 + len(GROUPS)
 ERROR_BINS = 10  # of equal widths
@@ -43,22 +42,18 @@ class TopKnot:
 
     :param k: places of the top.
     :param weights: (F,) of the logistic regression.
-    :param grids: for each group (B,) linear predictors, ascending.
-    :param values: for each group (B,) probability at each, not descending.
+    :param grid: (B,) linear predictors, ascending.
+    :param values: (B,) probability at each, not descending.
     """
 
     k: int
     weights: Tensor
-    grids: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
+    grid: Tensor
+    values: Tensor
 
     def chances(self, x: Tensor) -> Tensor:
         """(I,) given features (I, F)."""
-        eta, group = x @ self.weights, x[:, -len(GROUPS) :].argmax(1)
-        found = torch.empty_like(eta)
-        for at, (grid, values) in enumerate(zip(self.grids, self.values, strict=True)):
-            found[group == at] = between(eta[group == at], grid, values)
-        return found
+        return between(x @ self.weights, self.grid, self.values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,13 +182,8 @@ def _knot(cells: Cells, chosen: Tensor, k: int, start: Tensor | None = None) -> 
     """The calibration by some of the candidates (I,)."""
     x, labels, counts = (part[chosen] for part in (cells.x, cells.labels, cells.counts))
     weights = logistic_weights(x, labels, counts, start, slopes=TOP_SLOPES, tolerance=1e-6)[0]
-    lines = []
-    for group in range(len(GROUPS)):
-        own = chosen & (cells.x[:, group - len(GROUPS)] > 0)
-        enough = len(cells.unit[own].unique()) >= ENOUGH_ROWS
-        lines.append(isotonic(cells, weights, own if enough else chosen)[:2])
-    grids, values = zip(*lines, strict=True)
-    return TopKnot(k, weights, grids, values)
+    grid, values = isotonic(cells, weights, chosen)[:2]
+    return TopKnot(k, weights, grid, values)
 
 
 def _crossed_error(cells: Cells, knot: TopKnot) -> float:

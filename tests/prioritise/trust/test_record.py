@@ -223,9 +223,8 @@ def test_an_older_file_has_no_probabilities(tmp_path):
         (lambda tree: tree["top"]["knots"].reverse(), "ascending k, from 1"),
         (lambda tree: tree["top"]["knots"][0].update(weights=-torch.ones(25, dtype=torch.float64)), "slopes"),
         (lambda tree: tree["top"]["knots"][0].update(weights=torch.full((25,), 1e7).double()), "million"),
-        (lambda tree: tree["top"]["knots"][0]["grids"].__setitem__(1, torch.zeros(2).double()), "ascending numbers"),
-        (lambda tree: tree["top"]["knots"][0]["grids"].pop(), "groups of rows"),
-        (lambda tree: tree["top"]["knots"][0]["values"][0].add_(1), "probabilities that do"),
+        (lambda tree: tree["top"]["knots"][0].update(grid=torch.zeros(2).double()), "ascending numbers"),
+        (lambda tree: tree["top"]["knots"][0]["values"].add_(1), "probabilities that do"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(trust, change, words):
