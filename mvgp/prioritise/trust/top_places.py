@@ -28,7 +28,7 @@ from ..auto.blend import GROUPS, group_of
 from .calibration import Cells, between, isotonic, logistic_weights
 from .cross_fit import CrossFit
 
-KNOTS = (1, 2, 5, 10, 20, 50)  # k that are fitted, and the largest one
+KNOTS = (2, 5, 10, 50)  # k that are fitted, beside 1, the usual one and the largest
 USUAL = 20  # the k whose error is published
 FEW_ROWS = 30  # of a group, below which there are no probabilities: shares of so many have errors above .03
 TOP_SLOPES = 4 * (1 + len(GROUPS))
@@ -135,7 +135,7 @@ def top_places(found: CrossFit, ks: Sequence[int] = KNOTS) -> TopPlaces:
     """P(top k) from the lists of a cross-fit that were compared.
 
     :param found: of :func:`~mvgp.prioritise.trust.cross_fit.cross_fit` with ``complete``.
-    :param ks: those that are fitted, beside the largest one: the places that were compared.
+    :param ks: those that are fitted, beside 1, 20 and the largest one: the places that were compared.
 
     Example:
         >>> import mvgp, torch
@@ -156,10 +156,9 @@ def top_places(found: CrossFit, ks: Sequence[int] = KNOTS) -> TopPlaces:
         raise InputError("found: expected lists that were compared (cross_fit with complete=), got none")
     spread = [line[own].std(unbiased=False) for line, own in zip(found.scores[compared], some[compared], strict=True)]
     unit = float(torch.stack(spread).mean()) or 1.0
-    chosen = sorted({check_whole_number(k, "ks", 1) for k in ks if k < most} | {most})
-    usual = min(USUAL, most)
+    chosen, usual = [check_whole_number(k, "ks", 1) for k in ks], min(USUAL, most)
     knots, error = [], 0.0
-    for k in sorted({*chosen, usual}):
+    for k in sorted({1, usual, most, *(k for k in chosen if k < most)}):
         cells = _cells(found, compared & (found.candidates > k), k, unit)
         everything = torch.ones_like(cells.labels, dtype=torch.bool)
         knots.append(_knot(cells, everything, k))
