@@ -887,7 +887,9 @@ def metric_cases() -> Iterator[Case]:
         lambda: {"predicted": fitted("full"), "held_out": observed(), "noise": 0.1, "levels": [0.5, 0.9]},
     )
     events = {"probabilities": [0.1, 0.4, 0.8, 0.9], "outcomes": [0, 0, 1, 1]}
-    yield case(metrics.calibration_error, lambda: {**events, "bins": 2})
+    yield case(
+        metrics.calibration_error, lambda: {**events, "bins": 2, "weights": [1.0, 2.0, 0.5, 1.0], "equal": "widths"}
+    )
     grouped = {"groups": ["a", "a", "b", "b"], "bins": 2, "num_draws": 5, "seed": 0}
     yield case(metrics.group_calibration, lambda: {**events, **grouped})
     random_groups = {"shares": [0.5, 1.0], "bins": 2, "num_groups": 2, "trials": 2, "seed": 0}

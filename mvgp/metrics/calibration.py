@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..checks import (
+    check_choice,
     check_instance,
     check_not_negative,
     check_number,
@@ -150,24 +151,42 @@ def _predictions(predicted: Any, held_out: Any, noise: float | None) -> tuple[Te
 
 
 @without_gradient
-def calibration_error(probabilities: Any, outcomes: Any, bins: int = 20) -> float:
-    r"""The expected calibration error, :math:`\sum_b \frac{n_b}{Q} |\bar p_b - \bar y_b|`.
+def calibration_error(
+    probabilities: Any, outcomes: Any, bins: int = 20, *, weights: Any = None, equal: str = "counts"
+) -> float:
+    r"""The expected calibration error, :math:`\sum_b w_b |\bar p_b - \bar y_b| / \sum_b w_b`.
 
-    Bins b hold as many probabilities each as ties allow: of rare events most probabilities are small, and bins of equal
-    width would put nearly all of them into one.
+    By default bins b have the same total weight :math:`w_b`, as nearly as ties allow: of rare events most probabilities
+    are small, and bins of equal width would put nearly all of them into one. Equal widths show what probabilities
+    spread over the whole of [0, 1] are worth, such as P(in the top k).
 
     :param probabilities: (Q,) predicted probabilities.
-    :param outcomes: (Q,) what happened: 0 or 1, or booleans.
+    :param outcomes: (Q,) what happened: 0 or 1, or booleans; or the share of events among several of one probability.
     :param bins: how many.
+    :param weights: (Q,) how often each counts, not negative; once when left out.
+    :param equal: what bins have in common, "counts" or "widths".
 
     Example:
         >>> from mvgp.metrics import calibration_error
         >>> round(calibration_error([0.1, 0.1, 0.8, 0.8], [0, 0, 1, 1], bins=2), 3)
         0.15
+        >>> round(calibration_error([0.1, 0.8], [0, 1], bins=2, weights=[3, 1]), 3)
+        0.125
 
     """
-    p, y = _events(probabilities, outcomes)
-    return float(_error(p, y[None], _bins(p, check_whole_number(bins, "bins")))[0])
+    p, y = _events(probabilities, outcomes, shares=True)
+    count = check_whole_number(bins, "bins")
+    check_choice(equal, "equal", ("counts", "widths"))
+    if weights is None:
+        w = np.ones_like(p)
+    else:
+        given = check_values(weights, len(p), "weights", torch.float64).cpu()
+        refuse_where(given < 0, given, "weights", "a number that is not negative")
+        w = given.numpy()
+        if w.sum() == 0:
+            raise InputError("weights: expected some above 0, got none")
+    place = _bins(p, count, w) if equal == "counts" else np.minimum((p * count).astype(int), count - 1)
+    return float(_error(p, y[None], place, w)[0])
 
 
 @without_gradient
@@ -322,24 +341,31 @@ class AdversarialCalibration:
         return "\n".join(["share  worst error         chance", *shown])
 
 
-def _events(probabilities: Any, outcomes: Any) -> tuple[np.ndarray, np.ndarray]:
-    """(Q,) each, checked."""
+def _events(probabilities: Any, outcomes: Any, shares: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """(Q,) each, checked; with ``shares``, outcomes may be between 0 and 1."""
     p = check_values(probabilities, None, "probabilities", torch.float64).cpu()
     refuse_where((p < 0) | (p > 1), p, "probabilities", "a probability from 0 to 1")
     given = as_tensor(outcomes, "outcomes")
     y = check_values(given.double() if given.dtype == torch.bool else given, len(p), "outcomes", torch.float64).cpu()
-    refuse_where((y != 0) & (y != 1), y, "outcomes", "0 or 1")
+    if shares:
+        refuse_where((y < 0) | (y > 1), y, "outcomes", "0, 1 or a share of events")
+    else:
+        refuse_where((y != 0) & (y != 1), y, "outcomes", "0 or 1")
     if len(p) == 0:
         raise InputError("probabilities: expected at least one, got none")
     return p.numpy(), y.numpy()
 
 
-def _bins(p: np.ndarray, count: int) -> np.ndarray:
-    """(Q,) the bin of each probability: equal counts, ties together."""
-    cuts = np.unique(np.sort(p)[(np.arange(1, count) * len(p)) // count])  # the first probability of each bin
+def _bins(p: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """(Q,) the bin of each probability: equal counts, or equal sums of weights; ties together."""
+    order = np.argsort(p)
+    total = np.arange(1, len(p) + 1) if weights is None else weights[order].cumsum()
+    first = np.searchsorted(total, np.arange(1, count) * total[-1] / count, side="right").clip(max=len(p) - 1)
+    cuts = np.unique(p[order][first])  # the first probability of each bin
     return np.searchsorted(cuts, p, side="right")
 
 
-def _error(p: np.ndarray, outcomes: np.ndarray, bins: np.ndarray) -> np.ndarray:
+def _error(p: np.ndarray, outcomes: np.ndarray, bins: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """(K,) errors of K vectors of outcomes (K, Q)."""
-    return np.array([np.abs(np.bincount(bins, weights=p - y)).sum() / len(p) for y in outcomes])
+    w = np.ones_like(p) if weights is None else weights
+    return np.array([np.abs(np.bincount(bins, weights=w * (p - y))).sum() / w.sum() for y in outcomes])

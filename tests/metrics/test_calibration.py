@@ -237,6 +237,25 @@ class TestProbabilities:
         for outcomes in ([1, 1, 0, 0], [0, 0, 1, 1], [True, False, True, False]):
             assert calibration_error([0.5] * 4, outcomes, 2) == 0
 
+    def test_weights_are_repetitions(self):
+        p, y, rng = self.events(50)
+        times = rng.integers(0, 4, 50)
+        repeated = calibration_error(p.repeat(times), y.repeat(times), 6)
+        assert calibration_error(p, y, 6, weights=times) == pytest.approx(repeated, abs=1e-12)
+        assert calibration_error(p, y, 6, weights=0.3 * np.ones(50)) == pytest.approx(calibration_error(p, y, 6))
+
+    def test_a_share_stands_for_several(self):
+        """One probability with 3 of 8 events, or 8 events."""
+        one = calibration_error([0.5, 0.9], [3 / 8, 1], 9, weights=[8, 1])
+        assert one == pytest.approx(calibration_error([0.5] * 8 + [0.9], [1] * 3 + [0] * 5 + [1], 9), abs=1e-12)
+
+    def test_bins_of_equal_width(self):
+        p, y = [0.05, 0.05, 0.95, 1.0, 0.1], [0, 1, 1, 1, 0]
+        expected = (2 * 0.45 + 0.05 + 0.1) / 5  # 0.1 is in the second of ten
+        assert calibration_error(p, y, 10, equal="widths") == pytest.approx(expected)
+        weighted = calibration_error(p, y, 10, equal="widths", weights=[1, 0, 2, 0, 0])
+        assert weighted == pytest.approx((0.05 + 2 * 0.05) / 3)
+
     def test_groups_beside_a_loop(self):
         p, y, rng = self.events()
         groups = rng.integers(0, 3, len(p))
@@ -302,6 +321,11 @@ class TestProbabilities:
             (lambda: calibration_error([0.5, 0.5], [0]), "outcomes"),
             (lambda: calibration_error([], []), "probabilities: expected at least one"),
             (lambda: calibration_error([0.5], [1], 0), "bins"),
+            (lambda: calibration_error([0.5], [1], equal="width"), "equal: expected 'counts' or 'widths'"),
+            (lambda: calibration_error([0.5], [1], weights=[-1.0]), "weights"),
+            (lambda: calibration_error([0.5], [1], weights=[0.0]), "weights: expected some above 0"),
+            (lambda: calibration_error([0.5], [1], weights=[1.0, 1.0]), "weights"),
+            (lambda: group_calibration([0.5], [0.5], [0]), "outcomes"),
             (lambda: group_calibration([0.5], [1], [0, 1]), "groups: expected shape"),
             (lambda: group_calibration([0.5], [1], [0], num_draws=0), "num_draws"),
             (lambda: adversarial_calibration([0.5], [1], [0.0]), r"shares\[0\]"),

@@ -14,6 +14,7 @@ one term is at most ``LEFT_OUT`` of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,7 +23,6 @@ from torch import Tensor
 
 from .blend import FLOOR, MIXTURE, POPULARITY, Blend, log_ratio, moments
 from .contributions import Contributions
-from .scale import ContenderSamples, spread
 from .terms import TermBank, to_torch
 
 PILOT = 32  # samples of all columns
@@ -33,6 +33,28 @@ BLOCK = 250  # samples at a time
 FEW_LINKS = 4000  # none is left out
 LEFT_OUT = 0.003
 SPARSE = 0.05  # share of entries below which a product is one of sparse matrices
+
+
+@dataclass(frozen=True, eq=False)
+class ContenderSamples:
+    """Samples of the scores of a row.
+
+    :param cols: (C,) the contenders, ascending.
+    :param values: (S, C) in single precision.
+    :param deviations: (N,) of all columns: of the samples for contenders, of the pilot for others.
+    :param num_links: how many links have random weights.
+    """
+
+    cols: Tensor
+    values: Tensor
+    deviations: Tensor
+    num_links: int
+
+
+def top_shares(values: Tensor, k: int) -> Tensor:
+    """(C,) the share of samples (S, C) in which each column is among the first k."""
+    best = values.topk(min(k, values.shape[1]), 1).indices.flatten()
+    return torch.bincount(best, minlength=values.shape[1]).double() / len(values)
 
 
 class RowBootstrap:
@@ -59,24 +81,18 @@ class RowBootstrap:
         open_, groups = self.open_.expand(size, -1), torch.tensor([self.group]).expand(size)
         return self.blend.scores(terms, open_, self.bank.counts, groups), terms
 
-    def draw(
-        self, k: int, num_samples: int, seed: int, *, allowed: Tensor, scale: float = 1.0, noise: float = 0.0
-    ) -> ContenderSamples:
+    def draw(self, k: int, num_samples: int, seed: int, *, allowed: Tensor) -> ContenderSamples:
         """Samples of the contenders.
 
         :param k: places of the top.
         :param allowed: (N,) bool: who may be a contender.
-        :param scale: with ``noise``, how wide the samples will be made.
         """
         generator = torch.Generator().manual_seed(seed)
         count = len(self.bank.links)
         weights = torch.empty(count, min(PILOT, num_samples)).exponential_(generator=generator)
         pilot, terms = self.everybody(weights)
         deviations = pilot.double().std(0, unbiased=False)
-        number, groups = torch.tensor([self.row]), torch.tensor([self.group])
-        plain = self.bank.scores(number, self.names)
-        scores = self.blend.scores(plain, self.open_[None], self.bank.counts, groups)[0]  # (N,)
-        cols = contenders(spread(pilot, scores, scale, noise, seed), allowed, k)
+        cols = contenders(pilot, allowed, k)
         if num_samples <= PILOT or len(cols) > MOST:
             parts = [pilot]
             for size in _sizes(num_samples - len(pilot), PILOT):
@@ -85,11 +101,11 @@ class RowBootstrap:
             cols = allowed.nonzero().squeeze(1)
             values = torch.cat(parts)
             deviations = values.double().std(0, unbiased=False)
-            return ContenderSamples(cols, values[:, cols], scores[cols], deviations, count)
-        sampler = _Sampler(self, cols, terms, pilot, plain)
+            return ContenderSamples(cols, values[:, cols], deviations, count)
+        sampler = _Sampler(self, cols, terms, pilot, self.bank.scores(torch.tensor([self.row]), self.names))
         values = torch.cat([pilot[:, cols], *sampler.blocks(num_samples - len(pilot), generator)])
         deviations[cols] = values.double().std(0, unbiased=False)
-        return ContenderSamples(cols, values, scores[cols], deviations, len(sampler.links))
+        return ContenderSamples(cols, values, deviations, len(sampler.links))
 
 
 def contenders(pilot: Tensor, allowed: Tensor, k: int) -> Tensor:

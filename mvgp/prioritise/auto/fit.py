@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_flag, check_instance, check_not_negative, check_positive, check_seed, check_whole_number
+from ...checks import check_flag, check_instance, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...descriptions import describe
 from ...errors import InputError
@@ -24,9 +24,8 @@ from ...text import Description
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet
 from .blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of, select
-from .bootstrap import RowBootstrap
+from .bootstrap import ContenderSamples, RowBootstrap, top_shares
 from .sample import Sample
-from .scale import ContenderSamples, spread, top_shares
 from .terms import POPULAR, SOURCES, TermBank, blocks
 
 HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
@@ -43,9 +42,6 @@ class AutoRanker:
     :param bank: the terms of all links.
     :param blend: their weights.
     :param assessment: how good it is on held-out links, and what was tried; None where links are too few.
-    :param scale: the deviations of samples from their mean are multiplied by this in :meth:`uncertainty`, see
-        :func:`~mvgp.prioritise.auto.scale.fit_scale`.
-    :param noise: the standard deviation of what is added to each score of each sample there.
 
     Its ``dtype`` is single precision: a row may differ from that of a larger block in the last digits.
 
@@ -57,22 +53,14 @@ class AutoRanker:
         >>> ranker = Auto(links).fit(links.links())
         >>> ranker.scores([2]).argmax().item()  # as its neighbour
         1
-        >>> top, deviation = ranker.uncertainty(2, k=1, num_samples=100)
+        >>> top, deviation = ranker.bootstrap(2, k=1, num_samples=100)
         >>> top.tolist()
         [0.0, 1.0, 0.0, 0.0]
 
     """
 
-    def __init__(
-        self,
-        bank: TermBank,
-        blend: Blend,
-        assessment: Assessment | None = None,
-        scale: float = 1.0,
-        noise: float = 0.0,
-    ) -> None:
+    def __init__(self, bank: TermBank, blend: Blend, assessment: Assessment | None = None) -> None:
         self.bank, self.blend, self.assessment = bank, blend, assessment
-        self.scale, self.noise = check_positive(scale, "scale"), check_not_negative(noise, "noise")
         self.shape, self.dtype = bank.shape, torch.float32
 
     @cached_property
@@ -109,48 +97,35 @@ class AutoRanker:
             parts.append(self.blend.scores(terms, open_.expand(size, -1), self.bank.counts, group.expand(size)))
         return torch.cat(parts)
 
-    def uncertainty(
+    def bootstrap(
         self, row: int, k: int, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """(N,) P(in the top k) and (N,) standard deviation of each score, by :meth:`contender_samples`.
+        """(N,) P(in the top k) and (N,) standard deviation of each score, by the bootstrap of :meth:`samples`.
+
+        It knows the links alone and no others, so it is far too sure of the place of a column. ``mvgp rank`` shows what
+        :class:`~mvgp.prioritise.trust.TopPlaces` has measured.
 
         :param exclude: links that are no candidates, as ``ranking_scores`` takes them.
         """
         k = check_whole_number(k, "k", 1, self.shape[1])
         found = self.contender_samples(row, k, exclude=exclude, num_samples=num_samples, seed=seed)
         top = torch.zeros(self.shape[1], dtype=torch.float64)
-        top[found.cols] = top_shares(spread(found.values, found.scores, self.scale, self.noise, seed), k)
-        return top, (self.scale * found.deviations).square().add(self.noise**2).sqrt()
+        top[found.cols] = top_shares(found.values, k)
+        return top, found.deviations
 
     def contender_samples(
-        self,
-        row: int,
-        k: int,
-        *,
-        exclude: Any = None,
-        num_samples: int = 1000,
-        seed: int = 0,
-        scale: float | None = None,
-        noise: float | None = None,
+        self, row: int, k: int, *, exclude: Any = None, num_samples: int = 1000, seed: int = 0
     ) -> ContenderSamples:
         """Samples as those of :meth:`samples`, of the columns that can reach the top k alone.
 
         :param exclude: links that are no candidates, as ``ranking_scores`` takes them.
-        :param scale: with ``noise``, how wide samples will be made later on; those of the ranker when left out.
         """
         number = check_index([row], self.shape[0], "row").cpu()
         check_whole_number(num_samples, "num_samples")
         allowed = candidates(TaskItems(exclude, self.shape, "exclude"), number, self.shape[1])[0]
         open_ = candidates(self._known, number, self.shape[1])[0]
-        bootstrap = RowBootstrap(self.bank, self.blend, int(number), int(group_of(self._known.counts[number])), open_)
-        return bootstrap.draw(
-            k,
-            num_samples,
-            check_seed(seed),
-            allowed=allowed,
-            scale=self.scale if scale is None else scale,
-            noise=self.noise if noise is None else noise,
-        )
+        rows = RowBootstrap(self.bank, self.blend, int(number), int(group_of(self._known.counts[number])), open_)
+        return rows.draw(k, num_samples, check_seed(seed), allowed=allowed)
 
     def conformal(self, held_out: Any, *, known: Any = None, level: float = 0.9, **options: Any) -> ConformalLengths:
         """The shortest lists that hold a held-out link with probability ``level``: :mod:`mvgp.metrics.conformal`.

@@ -69,8 +69,6 @@ def describe_auto(ranker: AutoRanker) -> dict[str, Any]:
         "mixture": blend.mixture,  # (4, Q + 1)
         "weights": [{name: float(weight) for name, weight in weights.items()} for weights in blend.weights],
         "fitted": {name: _describe_baseline(bank._ranker(bank.terms[name]), name) for name in low_rank},
-        "scale": float(ranker.scale),
-        "noise": float(ranker.noise),
     }
 
 
@@ -110,7 +108,7 @@ def restore_auto(parts: Fields, spending: Spending, shape: tuple[int, int]) -> A
     :param spending: what loading may cost.
     :param shape: (M, N), known from elsewhere, such as the ids: a file must not choose how much memory is taken.
     """
-    parts.only(*PARTS, *(["scale", "noise"] if parts.holds("scale") else []))  # files of before have none
+    parts.only(*PARTS)
     parts.text("kind", (AUTO,))
     links = _restore_links(parts.fields("links"), spending, shape)
     graphs: dict[str, Any] = {}
@@ -128,8 +126,6 @@ def restore_auto(parts: Fields, spending: Spending, shape: tuple[int, int]) -> A
     for name in low_rank:
         bank._rankers[name] = _restore_baseline(fitted.fields(name), spending, bank)
     ranker = AutoRanker(bank, blend)
-    if parts.holds("scale"):
-        ranker.scale, ranker.noise = parts.positive("scale"), parts.not_negative("noise")
     groups = group_of(torch.bincount(links.rows, minlength=shape[0]))
     examples = [int((groups == group).nonzero()[0]) for group in groups.unique()]
     with np.errstate(all="ignore"):  # seen below

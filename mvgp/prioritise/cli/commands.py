@@ -142,8 +142,8 @@ def rank(
         bool | None,
         Option(
             "--uncertainty/--no-uncertainty",
-            help="Standard deviations and P(top k), which take seconds to minutes for each row. By default for rows "
-            "that are chosen, and not for all rows.",
+            help="Standard deviations of scores, and P(top k) where no probabilities are measured, which take seconds "
+            "to minutes for each row. By default for rows that are chosen, and not for all rows.",
         ),
     ] = None,
     probabilities: Probabilities = None,
@@ -255,10 +255,11 @@ def rank(
         fitted.save(save)
     if not row and out is None and not files.wanted:
         return
+    sampled = "" if fitted.trust is not None and fitted.trust.top is not None else " and P(top {})"
     if uncertainty is None:  # by default of rows that were chosen
         uncertainty = rows is not None and fitted.mixture.has_uncertainty
         if rows is None and fitted.mixture.has_uncertainty and not quiet:
-            log("all rows: without standard deviations and P(top k); --uncertainty adds them")
+            log(f"all rows: without standard deviations{sampled.format('k')}; --uncertainty adds them")
     length = top or min(TOP, fitted.shape[1])
     options: dict[str, Any] = {"include_known": known, "coverage": coverage or ()}
     if uncertainty and rows is not None and out is None and not quiet:  # what takes long comes after what is quick
@@ -266,7 +267,7 @@ def rank(
         sys.stdout.flush()
         seconds = fitted.mixture.expected_seconds(rows[0])
         cost = "seconds to minutes for each row" if seconds is None else f"about {max(1, seconds * len(rows)):.0f} s"
-        log(f"next the same with standard deviations and P(top {length}), which takes {cost}")
+        log(f"next the same with standard deviations{sampled.format(length)}, which takes {cost}")
     options["words"] = files.called if uncertainty or files.wanted else None
     lists = fitted.ranked(
         rows, length, uncertainty=uncertainty, seed=seed, progress=False if quiet else "auto", **options

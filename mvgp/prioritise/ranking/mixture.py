@@ -49,7 +49,7 @@ class Mixture(AveragedRanker):
     ) -> tuple[Tensor, Tensor]:
         """(Q,) P(in the top k) and (Q,) standard deviation of some columns of a row."""
         if len(self.posteriors) == 1 and isinstance(self.posteriors[0], AutoRanker):
-            chance, deviation = self.posteriors[0].uncertainty(row, k, **options)
+            chance, deviation = self.posteriors[0].bootstrap(row, k, **options)
             if step is not None:
                 step()
             return chance[cols], deviation[cols]

@@ -38,13 +38,14 @@ from ..auto.storage import AUTO, describe_auto, restore_auto
 from ..tables.link_set import LinkSet
 from ..trust.calibration import calibrate as calibrated_on
 from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
-from ..trust.record import RowTrust, Trust, describe_trust, make_trust, restore_trust
+from ..trust.record import Trust, describe_trust, make_trust, restore_trust
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
 from ..tuning.tune import WITH_POSTERIOR, check_fit, family_of, fit, prepare, takes_negatives, tune
 from .mixture import Mixture, describe_prioritiser
 from .rows import Prioritisation, RankedRow, check_top, doubt, find_rows
 
 CHUNK_CELLS = 2**22  # scores held at a time
+RAW = "P(top {0}) comes from the Bayesian bootstrap alone and is far too sure; calibrate=True measures it"
 KIND = "Prioritiser"  # of a saved file
 TEXTS = ("model", "setting", "source")
 NAMES = ("row_ids", "col_ids", "row_names", "col_names")
@@ -111,8 +112,9 @@ class Prioritiser(Described):
         """The best columns of each row, one row at a time, in bounded memory; arguments as for :func:`prioritise`.
 
         :param rows: their numbers, see :meth:`find`; all of them when left out.
-        :param uncertainty: takes seconds to minutes for each row, where scores take milliseconds.
-        :param num_samples: joint samples behind P(in the top k).
+        :param uncertainty: standard deviations, which take seconds to minutes for each row, where scores take
+            milliseconds. P(in the top k) comes from the same samples where :attr:`trust` does not have it.
+        :param num_samples: joint samples behind them.
         :param coverage: levels between 0 and 1: how long a list must be to hold a hidden link with that probability.
             For a prioritiser with :attr:`trust`.
         :param words: what a row and a column are called: lists of ``auto`` then say why, see :class:`Reasons`.
@@ -169,35 +171,31 @@ class Prioritiser(Described):
                         col_names=tuple(self.col_names[col] for col in order.tolist()),
                         score=line[order],
                         std=std,
-                        top_probability=chance,
                         known=known[order],
                         k=top,
                         model=self.model,
                         num_known=int(known.sum()),
                         reasons=self.mixture.why(row, order, words=words, **names) if words else None,
-                        **self._trusted(row, line[order], known[order], int((~known).sum()), levels),
+                        **self._trusted(row, line[~known], known[order], top, levels, chance),
                     )
                     bar.update(steps if chance is None else 0)
                     with bar.aside():
                         yield found
 
     def _trusted(
-        self, row: int, scores: Tensor, known: Tensor, candidates: int, levels: tuple[float, ...]
+        self, row: int, scores: Tensor, known: Tensor, k: int, levels: tuple[float, ...], sampled: Tensor | None
     ) -> dict[str, Any]:
-        """The fields of a list that come of cross-fitting; (I,) scores and which of them are known links."""
-        if self.trust is None:
-            return {}
-        num_known = self.shape[1] - candidates
-        places = torch.arange(1, int((~known).sum()) + 1)  # known links have none
-        said: RowTrust = self.trust.judge(row, scores[~known], places, num_known, candidates, levels)
-        found: dict[str, Any] = {"notes": said.notes, "lengths": said.lengths}
-        if said.probability is not None and said.classes is not None:
-            for name, end in (("probability", "value"), ("probability_low", "low"), ("probability_high", "high")):
-                values, nothing = getattr(said.probability, end), torch.full((len(scores),), torch.nan).double()
-                found[name] = nothing.masked_scatter_(~known, values)
-            classes = iter(said.classes)
-            found["classes"] = tuple("" if own else next(classes) for own in known.tolist())
-        return found
+        """The fields of a list that come of cross-fitting, and P(top k) by samples where that has none.
+
+        :param scores: of all candidates.
+        :param known: (I,) which of the columns that are listed are known links.
+        """
+        said = {} if self.trust is None else self.trust.of_list(row, scores, known, k, self.shape[1], levels)
+        if self.trust is None or self.trust.top is None:
+            raw = sampled is not None and isinstance(self.rankers[0], AutoRanker)
+            notes = (*said.get("notes", ()), *([RAW.format(k)] if raw else []))
+            said |= {"top_probability": sampled, "notes": notes}
+        return said
 
     def prioritise(self, rows: Iterable[int] | None = None, top: int = TOP, **options: Any) -> Prioritisation:
         """The lists of :meth:`ranked`, all at once; the same arguments."""
@@ -368,7 +366,7 @@ def fit_prioritiser(
                 return recipe.refit(rankers[0], some)
             return Mixture(fit(fit_settings, link_set, tuned.setting, draw(some), seed))
 
-        folds = cross_fit(again, links, seed=seed, progress=progress)
+        folds = cross_fit(again, links, complete=Mixture(rankers), seed=seed, progress=progress)
         if calibrate is None and not bool(folds.labels.any()):
             warnings.warn(f"probabilities are not known: {folds.nothing()}", RuntimeWarning, stacklevel=2)
         else:

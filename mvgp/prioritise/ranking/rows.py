@@ -92,7 +92,8 @@ class RankedRow:
     :param col_names: their I names.
     :param score: (I,).
     :param std: (I,) standard deviations of the scores, or None.
-    :param top_probability: (I,) P(in the top k), or None.
+    :param top_probability: (I,) P(in the top k): that it is still among the first k once hidden links are known, too
+        (:mod:`mvgp.prioritise.trust.top_places`), NaN for known links; or by samples; or None.
     :param known: (I,) bool: whether it is a link that was fitted; all False where known links are left out.
     :param k: how many places the top has.
     :param model: what ranked them.
@@ -193,7 +194,9 @@ class RankedRow:
         if self.std is not None:
             columns["std"] = [f"{value:.3g}" for value in self.std.tolist()]
         if self.top_probability is not None:
-            columns[f"P(top {self.k})"] = [f"{value:.3f}" for value in self.top_probability.tolist()]
+            columns[f"P(top {self.k})"] = [
+                "" if math.isnan(value) else f"{value:.3f}" for value in self.top_probability.tolist()
+            ]
         if self.probability is not None and self.probability_low is not None and self.probability_high is not None:
             parts = (self.probability.tolist(), self.probability_low.tolist(), self.probability_high.tolist())
             columns["probability"] = [percent(*line) for line in zip(*parts, strict=True)]

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ...checks import check_instance, check_seed, check_whole_number
 from ...errors import InputError
+from ...metrics.calibration import calibration_error
 from ...tensor_checks import as_tensor
 from ..auto.blend import GROUPS, group_of
 from .cross_fit import CrossFit, standardised
@@ -121,7 +122,7 @@ class Calibration:
         places = torch.arange(1, len(scores) + 1) if places is None else as_tensor(places, "places")
         known = torch.full((len(scores),), check_whole_number(num_known, "num_known", 0))
         eta = features(standardised(scores, group_of(known), self.quantiles), places, known) @ self.weights
-        found = [_between(eta, self.grid, line) for line in (self.values, self.low, self.high)]
+        found = [between(eta, self.grid, line) for line in (self.values, self.low, self.high)]
         beyond = self.tail[group_of(known)]  # (I, 3)
         last = [line[places <= self.kept].min() if bool((places <= self.kept).any()) else torch.inf for line in found]
         parts = (
@@ -160,24 +161,31 @@ def features(score: Tensor, places: Tensor, known: Tensor) -> Tensor:
 
 
 def logistic_weights(
-    x: Tensor, labels: Tensor, counts: Tensor, start: Tensor | None = None, *, tolerance: float = 1e-7
+    x: Tensor,
+    labels: Tensor,
+    counts: Tensor,
+    start: Tensor | None = None,
+    *,
+    slopes: int = SLOPES,
+    tolerance: float = 1e-7,
 ) -> tuple[Tensor, float]:
     r"""(F,) weights of the penalised logistic regression, and the largest projected gradient per candidate.
 
     Minimises :math:`\sum_i c_i (\log(1 + e^{\eta_i}) - y_i \eta_i) + \frac r2 \sum_{f \ne 1} b_f^2` with
-    :math:`\eta = X b` and :math:`b_f \ge 0` for the first ``SLOPES``: convex, by projected Newton steps.
+    :math:`\eta = X b` and :math:`b_f \ge 0` for the first ``slopes``: convex, by projected Newton steps.
 
     :param x: (I, F).
     :param labels: (I,) 0 or 1.
     :param counts: (I,) weights of the candidates.
+    :param slopes: how many weights are not negative; the intercept is next.
     """
     ridge = torch.full((x.shape[1],), RIDGE, dtype=torch.float64)
-    ridge[SLOPES] = 1e-9  # the intercept
-    signed = torch.arange(x.shape[1]) < SLOPES
+    ridge[slopes] = 1e-9  # the intercept
+    signed = torch.arange(x.shape[1]) < slopes
     b = torch.zeros(x.shape[1], dtype=torch.float64) if start is None else start.clone()
     if start is None:
         share = min(max(float((counts * labels).sum() / counts.sum()), 1e-9), 1 - 1e-9)
-        b[SLOPES] = np.log(share / (1 - share))
+        b[slopes] = np.log(share / (1 - share))
     total = float(counts.sum())
 
     def objective(at: Tensor) -> float:
@@ -212,7 +220,7 @@ def logistic_weights(
 
 
 @dataclass(frozen=True, eq=False)
-class _Cells:
+class Cells:
     """Candidates within the first K places of all lists, flat: (I,) each, and (I, F) features."""
 
     x: Tensor
@@ -259,7 +267,7 @@ def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) 
     drawn = torch.rand(inside.shape, generator=generator) < THINNED
     sure = found.labels | (torch.arange(inside.shape[1]) < SHOWN)
     list_at, place = (inside & (sure | drawn)).nonzero(as_tuple=True)
-    cells = _Cells(
+    cells = Cells(
         features(score[list_at, place], place + 1, found.known[list_at]),
         found.labels[list_at, place].double(),
         weight[list_at] / torch.where(sure[list_at, place], 1.0, THINNED),
@@ -269,16 +277,16 @@ def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) 
     )
     draws = torch.empty(REPLICATES, int(unit.max()) + 1, dtype=torch.float64).exponential_(generator=generator)
     weights, residual = logistic_weights(cells.x, cells.labels, cells.counts)
-    grid, values, low, high = _isotonic(cells, weights, torch.ones_like(cells.fold, dtype=torch.bool), draws, generator)
+    grid, values, low, high = isotonic(cells, weights, torch.ones_like(cells.fold, dtype=torch.bool), draws, generator)
     crossed = torch.empty_like(cells.labels)  # probabilities by the other folds
     for fold in cells.fold.unique().tolist():
         own, rest = cells.fold == fold, cells.fold != fold
         if not bool((cells.labels[rest] > 0).any()):
-            crossed[own] = _between(cells.x[own] @ weights, grid, values)
+            crossed[own] = between(cells.x[own] @ weights, grid, values)
             continue
         part = logistic_weights(cells.x[rest], cells.labels[rest], cells.counts[rest], weights, tolerance=1e-6)[0]
-        steps = _isotonic(cells, part, rest)
-        crossed[own] = _between(cells.x[own] @ part, steps[0], steps[1])
+        steps = isotonic(cells, part, rest)
+        crossed[own] = between(cells.x[own] @ part, steps[0], steps[1])
     top = cells.place <= SHOWN
     tail = _tail(found, weight, draws, unit)
     return Calibration(
@@ -291,15 +299,15 @@ def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) 
         high=high,
         tail=tail,
         kept=found.labels.shape[1],
-        error=expected_calibration_error(crossed[top], cells.labels[top], cells.counts[top]),
+        error=calibration_error(crossed[top], cells.labels[top], weights=cells.counts[top]),
         classes=_classes(cells, crossed, found, weight, unit, draws),
         curve=_curve(cells, crossed, top, draws),
         residual=residual,
     )
 
 
-def _isotonic(
-    cells: _Cells,
+def isotonic(
+    cells: Cells,
     weights: Tensor,
     chosen: Tensor,
     draws: Tensor | None = None,
@@ -343,7 +351,7 @@ def _monotone(shares: Tensor, mass: Tensor) -> Tensor:
     return torch.from_numpy(np.asarray(line, dtype=np.float64)).clamp(max=1)
 
 
-def _between(eta: Tensor, grid: Tensor, line: Tensor) -> Tensor:
+def between(eta: Tensor, grid: Tensor, line: Tensor) -> Tensor:
     """(I,) straight lines between the points, constant beyond them."""
     return torch.from_numpy(np.interp(eta.numpy(), grid.numpy(), line.numpy()))
 
@@ -381,7 +389,7 @@ def _tail(found: CrossFit, weight: Tensor, draws: Tensor, unit: Tensor) -> Tenso
 
 
 def _classes(
-    cells: _Cells, crossed: Tensor, found: CrossFit, weight: Tensor, unit: Tensor, draws: Tensor
+    cells: Cells, crossed: Tensor, found: CrossFit, weight: Tensor, unit: Tensor, draws: Tensor
 ) -> tuple[ClassYield, ...]:
     """Yields of the classes, those of places beyond K in the last one."""
     kept = found.labels.shape[1]
@@ -402,7 +410,7 @@ def _classes(
     return tuple(classes)
 
 
-def _curve(cells: _Cells, crossed: Tensor, chosen: Tensor, draws: Tensor, points: int = 10) -> tuple[CurvePoint, ...]:
+def _curve(cells: Cells, crossed: Tensor, chosen: Tensor, draws: Tensor, points: int = 10) -> tuple[CurvePoint, ...]:
     """Shares of hidden links in bins of probability that hold equally many links."""
     p, labels, counts, unit = (part[chosen] for part in (crossed, cells.labels, cells.counts, cells.unit))
     line = []
@@ -422,26 +430,3 @@ def mass_bins(values: Tensor, mass: Tensor, number: int) -> list[Tensor]:
     edges = values[order][cuts].unique()
     bins = torch.bucketize(values, edges)
     return [own for at in range(len(edges) + 1) if len(own := (bins == at).nonzero().squeeze(1))]
-
-
-def expected_calibration_error(
-    probability: Tensor, labels: Tensor, counts: Tensor | None = None, bins: int = 20
-) -> float:
-    """Mean distance between probability and share of links, in bins of equally many candidates.
-
-    :param probability: (I,).
-    :param labels: (I,) 0 or 1.
-    :param counts: (I,) how often each candidate counts; once when left out.
-    :param bins: how many.
-
-    Example:
-        >>> import torch
-        >>> from mvgp.prioritise.trust.calibration import expected_calibration_error
-        >>> expected_calibration_error(torch.tensor([0.25, 0.25, 0.25, 0.25]), torch.tensor([0, 1, 0, 0]))
-        0.0
-
-    """
-    labels = labels.double()
-    counts = torch.ones_like(labels) if counts is None else counts.double()
-    gap = counts * (probability - labels)
-    return sum(float(gap[own].sum().abs()) for own in mass_bins(probability, counts, bins)) / float(counts.sum())

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +21,11 @@ from ...progress import Progress, progress_bar
 from ..auto.blend import GROUPS, group_of
 
 FOLDS = 5  # a link is hidden with its fold: a fifth of the links at a time
-HIDDEN_SHARE = 1 / FOLDS
+HIDDEN_SHARE = 1 / FOLDS  # of all links, at most, where some can be given back
 NEW_ROWS = 0.05  # share of the rows with links that lose all of them in a fold
 KEPT = 100  # candidates of a row that are looked at one by one
 ROW_LIMIT = 200  # rows of each group and fold that are ranked
+COMPARED = 800  # lists of all folds that are compared with those of the complete ranker, roughly
 MANY_LINKS, FEW_FOLDS = 50_000, 2  # links from which so many folds are enough
 MIN_LINKS = 20  # below which nothing can be said
 TAILS = torch.logspace(0, -4, 64, dtype=torch.float64)  # shares of scores above a quantile
@@ -45,6 +47,8 @@ class CrossFit:
     :param labels: (R, K) bool: whether a hidden link is at the place.
     :param link_list: (H,) list of each hidden link, ascending.
     :param link_rank: (H,) its rank, from 1.
+    :param later: (R, K) rank, from 1, of the candidate at each of the first K places in the list of the ranker that
+        knows the hidden links, too, over the same candidates; 0 in lists that were not compared.
     :param seconds: what it took.
     """
 
@@ -58,6 +62,7 @@ class CrossFit:
     labels: Tensor
     link_list: Tensor
     link_rank: Tensor
+    later: Tensor
     seconds: float = 0.0
 
     @property
@@ -148,6 +153,7 @@ def cross_fit(
     fit: Fit,
     links: PositiveUnlabelled,
     *,
+    complete: Ranker | None = None,
     seed: int = 0,
     kept: int = KEPT,
     row_limit: int = ROW_LIMIT,
@@ -159,10 +165,13 @@ def cross_fit(
     Rows that have no link in ``links`` are not: nothing says whether they have one. Of rows without a visible link only
     those are ranked that were chosen to lose all links: others lost the only one they had, and would stand for rows
     with one link alone. Of each group of rows (by known links) at most ``row_limit`` are ranked in a
-    fold: about half of them rows with a hidden link, if there are so many. Weights make up for that.
+    fold: about half of them rows with a hidden link, if there are so many. Weights make up for that. Rows that lose
+    all links come on top of the fifth; so hidden links of rows that are not ranked are visible again until no more than
+    a fifth of all is hidden, or no such links are left.
 
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
+    :param complete: the ranker that was fitted to all of them; its lists are compared with some of those of each fold.
     :param seed: of the folds and of the rows.
     :param kept: places of each list that are kept.
     :param row_limit: rows of a group in a fold.
@@ -182,7 +191,8 @@ def cross_fit(
     generator = torch.Generator().manual_seed(check_seed(seed) + 1)
     kept = min(check_whole_number(kept, "kept"), links.shape[1])
     row_limit = check_whole_number(row_limit, "row_limit")
-    linked, began, parts = links.rows.unique(), time.perf_counter(), []
+    linked, began = links.rows.unique(), time.perf_counter()
+    parts: list[CrossFit] = []
     number = FOLDS if len(links) < MANY_LINKS else FEW_FOLDS
     with progress_bar("hide and fit again", number, unit="folds", progress=progress) as bar:
         for at, (visible, hidden, new) in enumerate(islice(hidden_folds(links, seed), number)):
@@ -198,14 +208,38 @@ def cross_fit(
                     chosen.append(some)
                     weights.append(torch.full((len(some),), len(stratum) / max(1, len(some)), dtype=torch.float64))
             rows, weight = torch.cat(chosen), torch.cat(weights)
-            parts.append(observed(fit(visible), visible, hidden, rows, weight=weight, fold=at, kept=kept))
+            visible, hidden = _given_back(links, hidden, rows, generator)
+            options: dict[str, Any] = {"weight": weight, "fold": at, "kept": kept}
+            if complete is not None:  # every so many lists: strata keep their shares
+                step = max(1, round(number * len(rows) / COMPARED))
+                start = int(torch.randint(step, (1,), generator=generator))
+                options |= {"complete": complete, "compared": torch.arange(min(start, len(rows) - 1), len(rows), step)}
+            parts.append(observed(fit(visible), visible, hidden, rows, **options))
             bar.update()
     return joined(parts, time.perf_counter() - began)
 
 
+def _given_back(
+    links: PositiveUnlabelled, hidden: PositiveUnlabelled, ranked: Tensor, generator: torch.Generator
+) -> tuple[PositiveUnlabelled, PositiveUnlabelled]:
+    """Visible and hidden links: hidden ones of rows that are not ranked are visible again until few are hidden."""
+    spare = (~torch.isin(hidden.rows, ranked)).nonzero().squeeze(1)
+    excess = max(0, len(hidden) - round(HIDDEN_SHARE * len(links)))
+    back = spare[torch.randperm(len(spare), generator=generator)[:excess]]
+    stays = torch.ones(len(hidden), dtype=torch.bool)
+    stays[back] = False
+    every, gone = (part.rows * links.shape[1] + part.cols for part in (links, hidden))
+    away = torch.isin(every, gone[stays])
+    visible, hidden = (
+        PositiveUnlabelled(links.rows[some], links.cols[some], links.shape, links.weight, lists=links.lists)
+        for some in (~away, away)
+    )
+    return visible, hidden
+
+
 def joined(parts: Sequence[CrossFit], seconds: float = 0.0) -> CrossFit:
     """The lists of several folds together."""
-    names = ("fold", "row", "known", "candidates", "hidden", "weight", "scores", "labels")
+    names = ("fold", "row", "known", "candidates", "hidden", "weight", "scores", "labels", "later")
     starts = torch.tensor([0, *(len(part.row) for part in parts[:-1])]).cumsum(0)  # lists before each part
     shifted = [part.link_list + start for part, start in zip(parts, starts, strict=True)]
     stacked: dict[str, Tensor] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
@@ -240,12 +274,16 @@ def observed(
     hidden: PositiveUnlabelled | None,
     rows: Tensor,
     *,
+    complete: Ranker | None = None,
+    compared: Tensor | None = None,
     weight: Tensor | None = None,
     fold: int = 0,
     kept: int = KEPT,
 ) -> CrossFit:
     """The lists of ``rows`` (R,) by a ranker that was fitted to the visible links, and where hidden ones are.
 
+    :param complete: a ranker that was fitted to visible and hidden links, to compare with.
+    :param compared: ascending places in ``rows`` of the lists that are compared; all of them when left out.
     :param weight: (R,) how many rows each stands for; 1 when left out.
     :param fold: a number for it.
     :param kept: places of each list that are kept.
@@ -253,11 +291,9 @@ def observed(
     num_cols = int(ranker.shape[1])
     kept = min(kept, num_cols)
     known, left_out = (TaskItems(part, ranker.shape, "links") for part in (visible, hidden))
-    scores, labels, ranks = [], [], []
+    scores, labels, ranks, listed_cols = [], [], [], []
     for part in rows.split(max(1, CHUNK_CELLS // num_cols)):
-        block = ranker.scores(part).detach().cpu()
-        if not bool(torch.isfinite(block).all()):
-            raise InputError(f"scores(rows): expected finite numbers, got others in fold {fold}")
+        block = _scores(ranker, part, fold)
         order, rank = listed(block, known.of(part), left_out.of(part), kept)
         ranks.append(rank)
         place, listed_row = rank[rank <= kept] - 1, left_out.of(part)[0][rank <= kept]
@@ -266,6 +302,15 @@ def observed(
         labels.append(found)
         open_ = torch.arange(kept) < num_cols - known.counts[part][:, None]
         scores.append(torch.where(open_, block.gather(1, order).double(), 0.0))
+        listed_cols.append(order)
+    later = torch.zeros(len(rows), kept, dtype=torch.long)
+    if complete is not None:
+        cols = torch.cat(listed_cols)
+        chosen = torch.arange(len(rows)) if compared is None else compared
+        for some in chosen.split(max(1, CHUNK_CELLS // num_cols)):
+            asked = torch.arange(len(some)).repeat_interleave(kept), cols[some].flatten()
+            block = _scores(complete, rows[some], fold)
+            later[some] = listed(block, known.of(rows[some]), asked)[1].view(-1, kept)
     counts = left_out.counts[rows]
     return CrossFit(
         fold=torch.full_like(rows, fold),
@@ -278,4 +323,13 @@ def observed(
         labels=torch.cat(labels),
         link_list=torch.repeat_interleave(torch.arange(len(rows)), counts),
         link_rank=torch.cat(ranks),
+        later=later,
     )
+
+
+def _scores(ranker: Ranker, rows: Tensor, fold: int) -> Tensor:
+    """(R, N) finite."""
+    block = ranker.scores(rows).detach().cpu()
+    if not bool(torch.isfinite(block).all()):
+        raise InputError(f"scores(rows): expected finite numbers, got others in fold {fold}")
+    return block

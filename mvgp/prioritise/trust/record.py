@@ -17,6 +17,7 @@ from ...tensor_checks import as_tensor
 from ..auto.blend import GROUPS, group_of
 from .calibration import CLASSES, FEATURES, Calibration, ClassYield, CurvePoint, Probabilities
 from .cross_fit import KEPT, TAILS, CrossFit
+from .top_places import TOP_FEATURES, TOP_SLOPES, TopKnot, TopPlaces, top_places
 
 ORDER_ONLY = "order only: too little to go by"
 NOTHING = "no known link and no neighbour in the graph of the rows: nothing speaks for one column more than for another"
@@ -25,6 +26,7 @@ LINES = ("grid", "values", "low", "high")
 NUMBERS = ("error", "residual")
 PARTS = (*NUMBERS, *LINES, "quantiles", "highest", "weights", "tail", "kept", "classes", "curve")
 FIELDS = ("calibration", "ranks", "chance", "isolated", "remarks", "lists", "links", "rows")
+KNOT = ("k", "weights", "grid", "values")
 MOST = 10_000_000  # rows, ranks or lists of a record
 
 
@@ -56,6 +58,7 @@ class Trust:
     :param lists: how many lists were made.
     :param links: how many hidden links were looked for.
     :param rows: how many rows had one.
+    :param top: from places and scores to P(top k); None where lists were not compared.
     """
 
     calibration: Calibration
@@ -66,6 +69,7 @@ class Trust:
     lists: int
     links: int
     rows: int
+    top: TopPlaces | None = None
 
     def length(self, num_known: int, level: float = 0.9) -> float:
         """The conformal length for a row with so many known links; infinity where too few rows were like it."""
@@ -112,7 +116,7 @@ class Trust:
                     f"for probability {level:g} the list is the whole row: {count} rows with hidden links and "
                     f"{_known(group)} are too few"
                 )
-        if num_known == 0 and bool(torch.isin(torch.tensor(row), self.isolated)):
+        if self._says_nothing(row, num_known):
             return RowTrust(None, None, (f"{ORDER_ONLY}; {NOTHING}", *notes), lengths)
         found = self.calibration.probabilities(scores, num_known, places)
         chance = float(self.chance[group])
@@ -125,12 +129,61 @@ class Trust:
             notes.append(EXTRAPOLATED)
         return RowTrust(found, self.calibration.classes_of(found.value), tuple(notes), lengths)
 
+    def top_chances(self, row: int, scores: Tensor, num_known: int, k: int) -> tuple[Tensor | None, str | None]:
+        """P(top k) of candidates of a row, or None and why, where only the order is meant.
+
+        :param row: its number.
+        :param scores: (I,) of all its candidates or of the first k + 1 or more, descending.
+        :param num_known: known links of the row.
+        :param k: places of the top.
+        """
+        if self.top is None:
+            return None, f"P(top {k}) is not known: no lists were compared"
+        if self._says_nothing(row, num_known):
+            return None, f"P(top {k}) is not known, {ORDER_ONLY}"
+        reason = self.top.refusal(num_known, k, len(scores))
+        return (self.top.chances(scores, num_known, k), None) if reason is None else (None, reason)
+
+    def of_list(
+        self, row: int, scores: Tensor, known: Tensor, k: int, num_cols: int, levels: Sequence[float] = ()
+    ) -> dict[str, Any]:
+        """What :meth:`judge` and :meth:`top_chances` say of a list, as fields of a ``RankedRow``.
+
+        :param row: its number.
+        :param scores: of all its candidates, in any order.
+        :param known: (I,) which of the listed columns are known links; they have no place, and NaN for probabilities.
+        :param k: places of the top.
+        :param num_cols: columns, candidates and known links.
+        :param levels: of conformal lengths.
+        """
+        candidates = len(scores)
+        best, num_known = scores.topk(min(k + 1, candidates)).values, num_cols - candidates
+        listed = int((~known).sum())
+
+        def of_all(values: Tensor) -> Tensor:
+            return torch.full((len(known),), torch.nan).double().masked_scatter_(~known, values)
+
+        said = self.judge(row, best[:listed], torch.arange(1, listed + 1), num_known, candidates, levels)
+        fields: dict[str, Any] = {"notes": said.notes, "lengths": said.lengths}
+        if said.probability is not None and said.classes is not None:
+            ends = {"probability": "value", "probability_low": "low", "probability_high": "high"}
+            fields |= {name: of_all(getattr(said.probability, end)) for name, end in ends.items()}
+            classes = iter(said.classes)
+            fields["classes"] = tuple("" if own else next(classes) for own in known.tolist())
+        chances, reason = self.top_chances(row, best, num_known, k)
+        fields["top_probability"] = None if chances is None else of_all(chances[:listed])
+        return fields | {"notes": (*said.notes, *([] if reason is None or self.top is None else [reason]))}
+
+    def _says_nothing(self, row: int, num_known: int) -> bool:
+        return num_known == 0 and bool(torch.isin(torch.tensor(row), self.isolated))
+
     def in_words(self) -> list[str]:
         """What was measured, in sentences."""
         return [
             f"a fifth of the links was hidden at a time: {self.links:,} hidden links of {self.rows:,} rows in "
             f"{self.lists:,} lists",
             *self.calibration.in_words(),
+            *([] if self.top is None else [self.top.in_words()]),
             *self.remarks,
         ]
 
@@ -174,6 +227,7 @@ def make_trust(
         lists=len(found.row),
         links=len(found.link_rank),
         rows=len(found.row[found.hidden > 0].unique()),
+        top=top_places(found) if bool((found.later > 0).any()) else None,
     )
 
 
@@ -232,7 +286,13 @@ def describe_trust(trust: Trust) -> dict[str, Any]:
         "lists": trust.lists,
         "links": trust.links,
         "rows": trust.rows,
+        **({} if trust.top is None else {"top": _describe_top(trust.top)}),
     }
+
+
+def _describe_top(top: TopPlaces) -> dict[str, Any]:
+    knots = [{name: getattr(knot, name) for name in KNOT} for knot in top.knots]
+    return {"knots": knots, "unit": top.unit, "rows": top.rows, "error": top.error, "error_k": top.error_k}
 
 
 def restore_trust(parts: Fields, shape: tuple[int, int]) -> Trust:
@@ -241,7 +301,7 @@ def restore_trust(parts: Fields, shape: tuple[int, int]) -> Trust:
     :param parts: of a file.
     :param shape: (M, N) of the links.
     """
-    parts.only(*FIELDS)
+    parts.only(*FIELDS, *(["top"] if parts.holds("top") else []))
     ranks = parts.each("ranks", lambda inner, name: inner.array(name, torch.int64, (None,)))
     parts.require(len(ranks) == len(GROUPS), "ranks", f"{len(GROUPS)} groups of rows", len(ranks))
     for each in ranks:
@@ -259,7 +319,35 @@ def restore_trust(parts: Fields, shape: tuple[int, int]) -> Trust:
         isolated,
         tuple(parts.each("remarks", lambda inner, name: inner.label(name, 1000))),
         **counts,
+        top=_restore_top(parts.fields("top")) if parts.holds("top") else None,
     )
+
+
+def _restore_top(parts: Fields) -> TopPlaces:
+    parts.only("knots", "unit", "rows", "error", "error_k")
+    knots = []
+    for inner in parts.each("knots", Fields.fields):
+        inner.only(*KNOT)
+        weights = inner.finite("weights", torch.float64, (TOP_FEATURES,))
+        inner.require(weights.abs().max() <= 1e6, "weights", "numbers below a million")
+        inner.require((weights[:TOP_SLOPES] >= 0).all(), "weights", "slopes that are not negative")
+        grid, values = _rising(inner, "grid"), inner.finite("values", torch.float64, (None,))
+        good = len(values) == len(grid) and bool((values >= 0).all() and (values <= 1).all())
+        inner.require(good and (values.diff() >= 0).all(), "values", f"{len(grid)} probabilities that do not fall")
+        knots.append(TopKnot(inner.whole("k", 1, KEPT), weights, grid, values))
+    ks = [knot.k for knot in knots]
+    parts.require(bool(ks) and ks == sorted(set(ks)) and ks[0] == 1, "knots", "ascending k, from 1", ks)
+    rows = parts.array("rows", torch.int64, (len(GROUPS),))
+    parts.require((rows >= 0).all() and (rows <= MOST).all(), "rows", "numbers of rows")
+    error = float(parts.number("error", 0, 1))
+    return TopPlaces(tuple(knots), float(parts.positive("unit")), rows, error, parts.whole("error_k", 1, KEPT))
+
+
+def _rising(parts: Fields, name: str) -> Tensor:
+    """(B,) at least one number, ascending."""
+    grid = parts.finite(name, torch.float64, (None,))
+    parts.require(len(grid) > 0 and (grid.diff() > 0).all(), name, "ascending numbers, at least one")
+    return grid
 
 
 def _restore_calibration(parts: Fields) -> Calibration:
@@ -268,8 +356,7 @@ def _restore_calibration(parts: Fields) -> Calibration:
     quantiles = parts.finite("quantiles", torch.float64, (len(GROUPS), len(TAILS)))
     parts.require((quantiles.diff() >= 0).all(), "quantiles", "ascending numbers")
     parts.require(0 <= numbers["error"] <= 1, "error", "a number from 0 to 1", numbers["error"])
-    grid = parts.finite("grid", torch.float64, (None,))
-    parts.require(len(grid) > 0 and (grid.diff() > 0).all(), "grid", "ascending numbers, at least one")
+    grid = _rising(parts, "grid")
     lines: dict[str, Any] = {name: parts.finite(name, torch.float64, (len(grid),)) for name in LINES[1:]}
     for name, line in lines.items():
         good = bool((line >= 0).all() and (line <= 1).all() and (line.diff() >= 0).all())

@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-import mvgp
-from mvgp.errors import InputError
 from mvgp.prioritise.auto import Auto
 from mvgp.prioritise.auto import bootstrap as module
 from mvgp.prioritise.auto.blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of
-from mvgp.prioritise.auto.bootstrap import RowBootstrap, contenders
+from mvgp.prioritise.auto.bootstrap import RowBootstrap, contenders, top_shares
 from mvgp.prioritise.auto.contributions import Contributions, own_links
 from mvgp.prioritise.auto.fit import AutoRanker, candidates
-from mvgp.prioritise.auto.scale import ContenderSamples, calibration_error, fit_scale, spread, top_shares
 from mvgp.prioritise.auto.terms import LOW_RANK, POPULAR, TermBank
 from mvgp.prioritise.baselines.linear import GFCF
 from tests import randomness
@@ -147,29 +144,6 @@ class TestSamples:
         others[found.cols] = False
         assert not bool(others[pilot.topk(4, 1).indices].any())
 
-    def test_a_scale_stretches_them(self):
-        values = torch.randn(30, 7, generator=randomness.generator(4))
-        scores = torch.arange(7.0)
-        found = spread(values, scores, 2.5, 0.0, 0)
-        torch.testing.assert_close(found.mean(0), scores)
-        torch.testing.assert_close(found.std(0), 2.5 * values.std(0))
-        assert spread(values, scores, 1.0, 0.0, 0) is values
-        noisy = spread(values, scores, 2.5, 0.5, 3)
-        torch.testing.assert_close(noisy - found, 0.5 * torch.randn(30, 7, generator=randomness.generator_of(3)))
-
-    def test_the_scale_of_the_ranker(self, problem):
-        _, bank = problem
-        blend = random_blend(bank, randomness.numpy_generator(6))
-        plain, wide = (AutoRanker(bank, blend, scale=scale).uncertainty(0, 3, num_samples=20) for scale in (1.0, 2.0))
-        torch.testing.assert_close(wide[1], 2 * plain[1])
-
-    def test_noise_is_in_the_deviation(self, problem):
-        _, bank = problem
-        blend = random_blend(bank, randomness.numpy_generator(6))
-        plain, noisy = (AutoRanker(bank, blend, noise=noise).uncertainty(0, 3, num_samples=20) for noise in (0.0, 0.7))
-        torch.testing.assert_close(noisy[1].square(), plain[1].square() + 0.49)
-        assert float(noisy[0].sum()) == pytest.approx(3)
-
     def test_shares_of_the_top(self):
         values = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [3.0, 1.0, 2.0]])
         assert top_shares(values, 1).tolist() == pytest.approx([2 / 3, 0, 1 / 3])
@@ -185,55 +159,3 @@ class TestSamples:
         allowed[0] = False
         assert contenders(pilot, allowed, 1).tolist() == [1, 2, 3]
         assert contenders(pilot, allowed, 5).tolist() == [1, 2, 3, 4, 5]
-
-
-class Toy:
-    """Samples around scores, and a list that comes true: stands for a pair of fitted rankers."""
-
-    def __init__(self, links, scores, samples):
-        self.bank, self._scores, self._samples = type("Bank", (), {"links": links})(), scores, samples
-
-    def scores(self, rows=None):
-        return self._scores[rows]
-
-    def contender_samples(self, row, k, **options):
-        cols = torch.arange(self._scores.shape[1])
-        return ContenderSamples(cols, self._samples[row], self._scores[row], self._samples[row].std(0), 0)
-
-
-class TestScale:
-    def problem(self, truth):
-        """Rows without known links; what comes true deviates ``truth`` times as far as the samples do."""
-        rows, cols, count = 40, 30, 200
-        generator = randomness.generator(9)
-        scores = torch.randn(rows, cols, generator=generator)
-        samples = scores[:, None] + 0.3 * torch.randn(rows, count, cols, generator=generator)
-        later = scores + 0.3 * truth * torch.randn(rows, cols, generator=generator)
-        links = mvgp.PositiveUnlabelled([0], [0], (rows + 1, cols))
-        empty = torch.zeros(1, cols)
-        return Toy(links, torch.cat([scores, empty]), samples), Toy(links, torch.cat([later, empty]), samples)
-
-    @pytest.mark.parametrize("truth", [1.0, 4.0])
-    def test_what_was_tried_is_not_better(self, truth):
-        found = fit_scale([self.problem(truth)], range(1, 40), 5, num_samples=200)
-        tried = {(scale, noise): value for scale, noise, value in found.trials}
-        assert tried[found.scale, found.noise] == max(tried.values())
-        assert (1.0, 0.0) in tried
-        assert found.rows == 39
-        assert found.k == 5
-
-    def test_wide_truth_makes_samples_wider(self):
-        """Sixteen times the variance, of 1,170 candidates: far beyond chance."""
-        found = fit_scale([self.problem(4.0)], range(1, 40), 5)
-        assert (0.3 * found.scale) ** 2 + found.noise**2 > 0.3**2 * 2
-        assert found.error_after < found.error_before
-
-    def test_errors(self):
-        chances, outcomes = torch.tensor([0.05, 0.05, 0.95, 0.95]), torch.tensor([False, True, True, True])
-        assert calibration_error(chances.double(), outcomes) == pytest.approx((0.45 * 2 + 0.05 * 2) / 4)
-
-    def test_refusals(self):
-        with pytest.raises(InputError, match="fits: expected at least one pair"):
-            fit_scale([])
-        with pytest.raises(InputError, match="num_rows: expected"):
-            fit_scale([], num_rows=0)

@@ -313,7 +313,7 @@ class TestUncertainty:
     def test_chances_add_up_to_k(self, example, k):
         link_set, ranker = example
         for exclude in (None, link_set.links()):
-            top, deviations = ranker.uncertainty(1, k, exclude=exclude, num_samples=70)
+            top, deviations = ranker.bootstrap(1, k, exclude=exclude, num_samples=70)
             assert float(top.sum()) == pytest.approx(k)
             assert bool(((top >= 0) & (top <= 1 + 1e-12)).all())
             assert top.shape == deviations.shape == (link_set.shape[1],)
@@ -322,22 +322,22 @@ class TestUncertainty:
     def test_excluded_columns_have_none(self, example):
         link_set, ranker = example
         known = link_set.cols[link_set.rows == 1]
-        top, _ = ranker.uncertainty(1, 8, exclude=link_set.links(), num_samples=20)
+        top, _ = ranker.bootstrap(1, 8, exclude=link_set.links(), num_samples=20)
         assert len(known) > 0
         assert bool((top[known] == 0).all())
 
     def test_all_columns_are_in_the_top_of_all(self, example):
         link_set, ranker = example
         columns = link_set.shape[1]
-        top, _ = ranker.uncertainty(1, columns, num_samples=4)
+        top, _ = ranker.bootstrap(1, columns, num_samples=4)
         torch.testing.assert_close(top, torch.ones(columns, dtype=torch.float64))
-        top, _ = ranker.uncertainty(1, columns, exclude=link_set.links(), num_samples=4)
+        top, _ = ranker.bootstrap(1, columns, exclude=link_set.links(), num_samples=4)
         assert float(top.sum()) == pytest.approx(columns - int((link_set.rows == 1).sum()))
 
     def test_they_are_counted_from_the_samples(self, example):
         _, ranker = example
         drawn = ranker.samples(2, 9, seed=4)
-        top, deviations = ranker.uncertainty(2, 3, num_samples=9, seed=4)
+        top, deviations = ranker.bootstrap(2, 3, num_samples=9, seed=4)
         counted = torch.zeros(ranker.shape[1], dtype=torch.float64)
         for sample in drawn:
             counted[sample.topk(3).indices] += 1 / 9
@@ -366,7 +366,7 @@ class TestUncertainty:
         """Nothing of what the terms say of it depends on the weights of the links."""
         pairs = [(row, col) for row in range(30) for col in range(12) if (row + col) % 3]
         ranker = fitted(planted.link_set(pairs, (31, 12)))
-        assert float(ranker.uncertainty(30, 3, num_samples=5)[1].max()) < 1e-6
+        assert float(ranker.bootstrap(30, 3, num_samples=5)[1].max()) < 1e-6
 
 
 LINKS = planted.link_set([(0, 1), (1, 1)], (3, 4))
@@ -391,9 +391,9 @@ BAD = [
     (lambda: fitted(LINKS).samples(3), r"row\[0\]: expected a position in \[0, 3\), got 3"),
     (lambda: fitted(LINKS).samples(0, 0), "num_samples: expected a positive whole number, got 0"),
     (lambda: fitted(LINKS).samples(0, 3, seed=-1), "seed: expected a whole number of at least 0"),
-    (lambda: fitted(LINKS).uncertainty(0, 5), "k: expected a whole number from 1 to 4, got 5"),
-    (lambda: fitted(LINKS).uncertainty(0, 0), "k: expected a whole number from 1 to 4, got 0"),
-    (lambda: fitted(LINKS).uncertainty(0, 2, exclude=([9], [0])), "exclude"),
+    (lambda: fitted(LINKS).bootstrap(0, 5), "k: expected a whole number from 1 to 4, got 5"),
+    (lambda: fitted(LINKS).bootstrap(0, 0), "k: expected a whole number from 1 to 4, got 0"),
+    (lambda: fitted(LINKS).bootstrap(0, 2, exclude=([9], [0])), "exclude"),
 ]
 
 

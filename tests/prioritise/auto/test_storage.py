@@ -73,7 +73,7 @@ def test_scores_and_uncertainty_are_the_same_bit_for_bit(ranker, tmp_path, monke
     assert repr(loaded) == repr(ranker)
     assert torch.equal(loaded.scores(), ranker.scores())
     for row in (0, 17):
-        answers = zip(loaded.uncertainty(row, 10, seed=5), ranker.uncertainty(row, 10, seed=5), strict=True)
+        answers = zip(loaded.bootstrap(row, 10, seed=5), ranker.bootstrap(row, 10, seed=5), strict=True)
         assert all(torch.equal(*pair) for pair in answers)
     assert loaded.in_words() == ranker.in_words()
     assert loaded.assessment is None
@@ -212,19 +212,3 @@ def test_budgets(saved):
 def test_what_is_no_ranker_of_auto_is_refused():
     with pytest.raises(InputError, match="ranker: expected"):
         describe_auto("auto")
-
-
-def test_scale_and_noise_are_kept(tmp_path):
-    """And files of before, which have neither, are read."""
-    link_set = make_links()
-    plain = every_term(link_set)
-    wide = AutoRanker(plain.bank, plain.blend, scale=0.4, noise=0.3)
-    found = again(wide, tmp_path)
-    assert (found.scale, found.noise) == (0.4, 0.3)
-    tree = describe_auto(wide)
-    del tree["scale"], tree["noise"]
-    found = restore_auto(Fields(tree, "ranker"), Spending(None), link_set.shape)
-    assert (found.scale, found.noise) == (1.0, 0.0)
-    for name, value in (("scale", 0.0), ("noise", -1.0), ("noise", "much")):
-        with pytest.raises(StorageError, match=name):
-            restore_auto(Fields(describe_auto(wide) | {name: value}, "ranker"), Spending(None), link_set.shape)

@@ -185,7 +185,11 @@ def test_auto_says_how_good_it_is(enough, tmp_path, capsysbinary):
     assert (quiet.out, quiet.err) == ("", "")
     assert (tmp_path / "quiet.assessment.tsv").read_text() == (tmp_path / "list.assessment.tsv").read_text()
     shown = command(capsysbinary, *ask)
-    assert re.search(r"P\(top 3\), which takes about \d+ s", shown.err)
+    first, second = shown.out.split("\n\n")[:2]  # P(top 3) needs no samples
+    assert all("P(top 3)" in part for part in (first, second))
+    assert ["std" in part for part in (first, second)] == [False, True]
+    assert re.search(r"next the same with standard deviations, which takes about \d+ s", shown.err)
+    assert "calibration error of P(top 20)" in shown.err
     assert "rows with held-out links" not in shown.out
 
 

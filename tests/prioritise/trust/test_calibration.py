@@ -1,5 +1,6 @@
 """Calibration: the regression against a general solver, order inside a row, and probabilities that are known."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy.optimize import minimize
 from sklearn.isotonic import IsotonicRegression
 
 from mvgp.errors import InputError
-from mvgp.prioritise.trust import calibrate, expected_calibration_error, false_discovery, longest_list
+from mvgp.prioritise.trust import calibrate, false_discovery, longest_list
 from mvgp.prioritise.trust.calibration import (
     CLASSES,
     FEATURES,
@@ -43,6 +44,7 @@ def drawn(number=0, rows=600, kept=40, candidates=60):
         labels=labels,
         link_list=link_list,
         link_rank=place + 1,
+        later=torch.zeros(rows, kept, dtype=torch.long),
     )
     return found, truth
 
@@ -127,8 +129,8 @@ def test_classes_and_curve_add_up():
 def test_beyond_the_last_place_that_was_kept_is_the_share_there():
     found, _ = drawn(40)
     more = torch.tensor([3, 8, 9])  # links at places beyond 40
-    found = CrossFit(
-        **{name: getattr(found, name) for name in ("fold", "row", "known", "candidates", "weight", "scores", "labels")},
+    found = replace(
+        found,
         hidden=found.hidden + torch.bincount(more, minlength=600),
         link_list=torch.cat([found.link_list, more]),
         link_rank=torch.cat([found.link_rank, torch.tensor([41, 50, 60])]),
@@ -148,14 +150,6 @@ def test_without_a_hidden_link_in_sight_nothing_is_said():
     found.labels[:] = False
     with pytest.raises(InputError, match="none of .* hidden links is among the first 40"):
         calibrate(found)
-
-
-def test_expected_calibration_error_by_hand():
-    p = torch.tensor([0.1, 0.1, 0.6, 0.6])
-    labels = torch.tensor([0, 0, 1, 1])
-    assert expected_calibration_error(p, labels, bins=2) == pytest.approx((0.1 + 0.4) / 2)
-    weighted = expected_calibration_error(p, labels, torch.tensor([3.0, 0.0, 1.0, 0.0]), bins=2)
-    assert weighted == pytest.approx((3 * 0.1 + 0.4) / 4)
 
 
 def test_bins_hold_every_place_once():

@@ -8,13 +8,23 @@ from mvgp.errors import InputError
 from mvgp.prioritise.auto.blend import group_of
 from mvgp.prioritise.baselines import Popularity
 from mvgp.prioritise.trust import cross_fit
-from mvgp.prioritise.trust.cross_fit import FOLDS, hidden_folds, observed
+from mvgp.prioritise.trust.cross_fit import COMPARED, FOLDS, hidden_folds, observed
 from tests.randomness import generator, seed
 
 
 def some_links(shape=(60, 25), share=0.15, number=0):
     rows, cols = (torch.rand(shape, generator=generator(number)) < share).nonzero(as_tuple=True)
     return mvgp.PositiveUnlabelled(rows, cols, shape)
+
+
+class Fixed:
+    """A ranker of given scores."""
+
+    def __init__(self, scores):
+        self.shape, self._scores = tuple(scores.shape), scores
+
+    def scores(self, rows=None):
+        return self._scores[rows]
 
 
 def cells(links):
@@ -46,15 +56,8 @@ def test_lists_are_those_of_a_dense_look():
     hidden = [cell for cell in cells(other) if cell not in cells(links)]
     hidden = mvgp.PositiveUnlabelled(*zip(*hidden, strict=True), links.shape)
     scores = torch.randn(links.shape, generator=generator(5)).round(decimals=1)
-
-    class Fixed:
-        shape = links.shape
-
-        def scores(self, rows=None):
-            return scores[rows]
-
     rows = torch.arange(0, 60, 2)
-    found = observed(Fixed(), links, hidden, rows, kept=7)
+    found = observed(Fixed(scores), links, hidden, rows, kept=7)
     at = 0
     for place, row in enumerate(rows.tolist()):
         known = {col for r, col in cells(links) if r == row}
@@ -71,6 +74,55 @@ def test_lists_are_those_of_a_dense_look():
         assert ranks == [order.index(col) + 1 for col in sorted(wanted)]
         at += len(ranks)
     assert at == len(found.link_rank)
+
+
+def test_later_ranks_are_those_of_a_dense_look():
+    """Over the columns that were not visible: hidden links are candidates of both lists."""
+    links = some_links(number=3)
+    hidden = mvgp.PositiveUnlabelled(links.rows[::6], links.cols[::6], links.shape)
+    visible = links.without(hidden.rows, hidden.cols)
+    first, second = (torch.randn(links.shape, generator=generator(number)).round(decimals=1) for number in (5, 6))
+    rows = torch.arange(0, 60, 3)
+    found = observed(Fixed(first), visible, hidden, rows, kept=7, complete=Fixed(second))
+    for place, row in enumerate(rows.tolist()):
+        known = {col for r, col in cells(visible) if r == row}
+        orders = [
+            sorted(set(range(25)) - known, key=lambda col: (-float(scores[row, col]), col))
+            for scores in (first, second)
+        ]
+        assert found.later[place].tolist() == [orders[1].index(col) + 1 for col in orders[0][:7]]
+    assert not bool(observed(Fixed(first), visible, hidden, rows, kept=7).later.any())
+
+
+def test_no_more_than_a_fifth_is_hidden_where_rows_are_left_out():
+    """Rows that are ranked miss what was hidden; those that are not have some of it again."""
+    links, seen = some_links((300, 25), 0.1, 12), []
+
+    def fit(visible):
+        seen.append(visible)
+        return Popularity().fit(visible)
+
+    found = cross_fit(fit, links, seed=seed(12), row_limit=4)
+    for at, ((before, hidden, _), visible) in enumerate(zip(hidden_folds(links, seed(12)), seen, strict=True)):
+        assert cells(before) <= cells(visible) <= cells(links)
+        ranked = set(found.row[found.fold == at].tolist())
+        assert not {cell for cell in cells(visible) - cells(before) if cell[0] in ranked}
+        assert len(visible) == len(links) - round(len(links) / 5)
+        for row, count in zip(found.row[found.fold == at], found.hidden[found.fold == at], strict=True):
+            assert int(count) == int((hidden.rows == row).sum())
+
+
+@pytest.mark.parametrize("size", [100, 2000])
+def test_every_so_many_lists_are_compared(size):
+    links = some_links((size, 6), 0.3, 9)
+    found = cross_fit(Popularity().fit, links, complete=Popularity().fit(links), seed=seed(9))
+    for fold in range(FOLDS):
+        step = max(1, round(FOLDS * int((found.fold == fold).sum()) / COMPARED))
+        assert (step > 1) == (size == 2000)
+        compared = (found.later[found.fold == fold] > 0).any(1).nonzero().squeeze(1)
+        assert bool((compared.diff() == step).all())
+        assert int(compared[0]) < step
+        assert int(compared[-1]) >= int((found.fold == fold).sum()) - step
 
 
 def test_weights_stand_for_all_rows():

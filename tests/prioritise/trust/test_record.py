@@ -14,6 +14,7 @@ from mvgp.metrics.conformal import conformal
 from mvgp.prioritise import fit_prioritiser, load_prioritiser, prioritise
 from mvgp.prioritise.auto import Auto
 from mvgp.prioritise.baselines import Popularity
+from mvgp.prioritise.ranking.prioritiser import RAW
 from mvgp.prioritise.ranking.rows import percent
 from mvgp.prioritise.tables import LinkSet
 from mvgp.prioritise.trust import calibrate, cross_fit, longest_list, make_trust
@@ -43,7 +44,7 @@ def link_set(linked, row_graph, col_graph):
 def trust():
     rows = torch.arange(400)
     links = mvgp.PositiveUnlabelled(rows % 200, rows % 7 % 3 + rows // 200 * 3, (203, 30))
-    found = cross_fit(Popularity().fit, links, seed=seed(0))
+    found = cross_fit(Popularity().fit, links, complete=Popularity().fit(links), seed=seed(0))
     return make_trust(found, calibrate(found), isolated=torch.tensor([202]), remarks=("a remark",))
 
 
@@ -119,9 +120,42 @@ def test_lists_have_probabilities(fitted):
     assert "with probability 0.5" in str(told[0])
 
 
+def test_places_have_probabilities_without_samples(fitted):
+    """Of P(top k), where enough rows are like it: the best k candidates come first, and none is above its forerunner."""
+    lists = fitted.prioritise(range(90), 7, uncertainty=False)
+    told = [row for row in lists if row.top_probability is not None]
+    assert len(told) > 45
+    for row in told:
+        scores = fitted.mixture.scores([row.row])[0]
+        scores[fitted.known.cols[fitted.known.rows == row.row]] = -torch.inf
+        best = scores.topk(8).values
+        expected = fitted.trust.top.chances(best, row.num_known, 7)[:7]
+        torch.testing.assert_close(row.top_probability, expected, rtol=0, atol=1e-4)  # scores in single precision
+        assert bool((expected.diff() <= 1e-12).all())
+        assert "P(top 7)" in str(row)
+    (sampled,) = fitted.prioritise([told[0].row], 7, num_samples=5, seed=seed(2))
+    torch.testing.assert_close(sampled.top_probability, told[0].top_probability, rtol=0, atol=1e-4)  # not by samples
+    assert sampled.std is not None
+    for row in set(lists) - set(told):
+        assert "P(top 7) is not known" in str(row)
+    assert "P(top 7) is not known, order only" in str(lists[89])
+    assert any("calibration error of P(top 20)" in line for line in fitted.trust.in_words())
+
+
+def test_the_bootstrap_alone_is_told():
+    fitted = fit_prioritiser(link_set(*kinds(1, 30, 20, 0.5)), calibrate=False, seed=seed(1))
+    (row,) = fitted.prioritise([0], 3, num_samples=5)
+    assert row.notes == (RAW.format(3),)
+    assert torch.equal(
+        row.top_probability, fitted.rankers[0].bootstrap(0, 3, exclude=fitted.known, num_samples=5)[0][row.cols]
+    )
+    assert fitted.prioritise([0], 3, uncertainty=False)[0].notes == ()
+
+
 def test_known_links_have_none(fitted):
     (row,) = fitted.prioritise([0], 40, uncertainty=False, include_known=True)
     assert torch.equal(row.probability.isnan(), row.known)
+    assert torch.equal(row.top_probability.isnan(), row.known)
     assert [name == "" for name in row.classes] == row.known.tolist()
     (alone,) = fitted.prioritise([0], 5, uncertainty=False)
     open_ = row.probability[~row.known][:5]
@@ -139,6 +173,18 @@ def test_a_saved_one_says_the_same(fitted, tmp_path):
         assert str(first) == str(second)
     assert again.trust.in_words() == fitted.trust.in_words()
     assert again.trust.coverage() == fitted.trust.coverage()
+
+
+def test_an_older_record_has_none_of_the_top(trust):
+    tree = describe_trust(trust)
+    assert restore_trust(Fields(tree, "trust"), (203, 30)).top.in_words() == trust.top.in_words()
+    del tree["top"]
+    again = restore_trust(Fields(tree, "trust"), (203, 30))
+    assert again.top is None
+    assert again.top_chances(0, torch.tensor([2.0, 1.0]), 1, 1) == (
+        None,
+        "P(top 1) is not known: no lists were compared",
+    )
 
 
 def test_an_older_file_has_no_probabilities(tmp_path):
@@ -170,6 +216,15 @@ def test_an_older_file_has_no_probabilities(tmp_path):
         (lambda tree: tree["calibration"]["classes"].pop(), "classes"),
         (lambda tree: tree["calibration"]["curve"][0].append(1.0), "7 numbers"),
         (lambda tree: tree["remarks"].append("\x1b[2J"), "remarks"),
+        (lambda tree: tree["top"].update(unit=0.0), "unit"),
+        (lambda tree: tree["top"].update(rows=tree["top"]["rows"][:3]), "rows"),
+        (lambda tree: tree["top"].update(error=2.0), "error"),
+        (lambda tree: tree["top"]["knots"].clear(), "ascending k, from 1"),
+        (lambda tree: tree["top"]["knots"].reverse(), "ascending k, from 1"),
+        (lambda tree: tree["top"]["knots"][0].update(weights=-torch.ones(25, dtype=torch.float64)), "slopes"),
+        (lambda tree: tree["top"]["knots"][0].update(weights=torch.full((25,), 1e7).double()), "million"),
+        (lambda tree: tree["top"]["knots"][0].update(grid=torch.zeros(2).double()), "ascending numbers"),
+        (lambda tree: tree["top"]["knots"][0]["values"].add_(1), "probabilities that do"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(trust, change, words):
