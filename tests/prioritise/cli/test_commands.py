@@ -432,6 +432,8 @@ def test_a_list_does_not_begin_within_the_bar(tables, capsysbinary, monkeypatch)
     """On a terminal both are on the same screen: the bar is cleared before the table."""
     said = []
     monkeypatch.setattr("mvgp.prioritise.cli.streams.show_row", lambda row: said.append(capsysbinary.readouterr().err))
+    monkeypatch.setattr("mvgp.progress.DELAY", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     command(capsysbinary, "rank", *inputs(tables), "--model", "popularity", "--row", "D03", "--top", "3")
     assert len(said) == 1
     assert said[0].endswith(b"\r")
