@@ -17,23 +17,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..linalg.spectra import spectral_bounds
 from .low_rank import LowRank
-from .problem import MeanProblem, SpectralElasticNet, TraceBall, times
+from .problem import MeanProblem, times
 from .spectrum_bound import PROBES, SpectrumBound, seed_of, spectral_norm_bound
 
 CHECKS = 4  # looks at what the filter has met, until the steps that were planned
 LARGEST_NORM = 1e12  # of a filtered vector; by then the edge was too low
-
-
-def needs_largest_alone(penalty: Any) -> bool:
-    """Whether the dual bound of a penalty depends on the largest singular value of the gradient, and on no other."""
-    return isinstance(penalty, SpectralElasticNet | TraceBall) and penalty.ridge == 0
 
 
 def bound_largest(

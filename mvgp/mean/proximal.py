@@ -23,7 +23,7 @@ from ..checks import check_callable, check_instance, check_whole_number
 from ..likelihoods.losses import LossValue
 from ..linalg.pairs import CompleteRows
 from .conjugate import Factors, balanced, conjugate_steps
-from .filtered_bound import bound_largest, needs_largest_alone
+from .filtered_bound import bound_largest
 from .low_rank import (
     Iterate,
     LowRank,
@@ -45,7 +45,7 @@ from .problem import (
     dual_bound,
     times,
 )
-from .spectrum_bound import EXACT_LIMIT, bound_spectrum, has_exact_values, spectrum_edge
+from .spectrum_bound import EXACT_LIMIT, bound_spectrum, has_exact_values, needs_largest_alone, spectrum_edge
 
 # Settings of the rounds; the solution is the same up to the tolerance.
 SPARES = 64  # directions carried along beyond the rank, from which new ones grow; a quarter of the rank if that is more

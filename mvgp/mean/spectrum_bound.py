@@ -33,7 +33,7 @@ from torch import Tensor
 
 from ..linalg.spectra import spectral_bounds
 from .low_rank import LowRank, StepOperator, orthonormal, scaled_gram, subspace_pass
-from .problem import MeanProblem, Penalty, times
+from .problem import MeanProblem, Penalty, SpectralElasticNet, TraceBall, times
 
 EXACT_LIMIT = 512  # longest short side whose singular values are computed exactly, unless the caller says otherwise
 PROBES = 8  # random vectors; a bound fails only if it fails for all of them
@@ -78,6 +78,11 @@ def exact_values(problem: MeanProblem, theta: Tensor, leading: int = 0) -> tuple
 def has_exact_values(problem: MeanProblem, limit: int = EXACT_LIMIT) -> bool:
     """Whether the smaller side is at most ``limit`` long, and the matrix not too long on the other."""
     return min(problem.shape) <= limit and problem.shape[0] * problem.shape[1] <= 16 * limit**2
+
+
+def needs_largest_alone(penalty: Penalty) -> bool:
+    """Whether the dual bound of a penalty depends on the largest singular value of the gradient, and on no other."""
+    return isinstance(penalty, SpectralElasticNet | TraceBall) and penalty.ridge == 0
 
 
 def largest_value(
