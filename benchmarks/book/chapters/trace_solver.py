@@ -83,7 +83,7 @@ def _reached(every: list[Outcome | None]) -> list[float | None]:
     """Seconds of each until it was near the best objective of both."""
     best = [one.values["best"] for one in every if one is not None and one.done]
     if not best:
-        return [None, None]
+        return [None] * len(every)
     level = (1 + NEAR) * min(best)
     return [
         None
