@@ -25,7 +25,6 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -77,14 +76,14 @@ def exact_values(problem: MeanProblem, theta: Tensor, leading: int = 0) -> tuple
     return squares.clamp_min(0).sqrt().flip(0), images
 
 
-def needs_largest_alone(penalty: Any) -> bool:
-    """Whether the dual bound of a penalty depends on the largest singular value of the gradient, and on no other."""
-    return isinstance(penalty, SpectralElasticNet | TraceBall) and penalty.ridge == 0
-
-
 def has_exact_values(problem: MeanProblem, limit: int = EXACT_LIMIT) -> bool:
     """Whether the smaller side is at most ``limit`` long, and the matrix not too long on the other."""
     return min(problem.shape) <= limit and problem.shape[0] * problem.shape[1] <= 16 * limit**2
+
+
+def needs_largest_alone(penalty: Penalty) -> bool:
+    """Whether the dual bound of a penalty depends on the largest singular value of the gradient, and on no other."""
+    return isinstance(penalty, SpectralElasticNet | TraceBall) and penalty.ridge == 0
 
 
 def largest_value(

@@ -19,6 +19,7 @@ from ..priors.matrix_gp import Axis, MatrixGP
 from ..tensor_checks import as_tensor, check_index
 
 LINE_BATCH = 256  # rows or columns whose scores are computed at a time
+CELLS_AT_ONCE = 1 << 16  # whose factors are multiplied at a time
 FEW = 4  # a whole block of scores is computed where at least one in so many of them is asked for
 
 
@@ -358,8 +359,13 @@ def _times(side: AxisQuery, dense: Tensor) -> Tensor:
 
 
 def pair_means(coefficients: Coefficients, query: Query) -> Tensor:
-    """(Q,): psi at the query's cells, chunk by chunk along the axis with the cheaper products."""
+    """(Q,): psi at the query's cells: by the images of the factors, where these are few; line by line otherwise."""
     rows, cols, pairs = query.row_side, query.col_side, query.pairs
+    fewest = min(len(pairs.active_rows), len(pairs.active_cols))
+    if isinstance(coefficients, LowRankCoefficients) and 0 < coefficients.left.shape[1] <= fewest:
+        left, right = _times(rows, coefficients.left), _times(cols, coefficients.right)  # (q, R) each
+        cells = zip(pairs.rows.split(CELLS_AT_ONCE), pairs.cols.split(CELLS_AT_ONCE), strict=True)
+        return torch.cat([(left[some_rows] * right[some_cols]).sum(1) for some_rows, some_cols in cells])
     by_rows = product_seconds(cols.cross(), 64) * len(pairs.active_rows)
     flipped = product_seconds(rows.cross(), 64) * len(pairs.active_cols) < by_rows
     active, local = (pairs.active_cols, pairs.local_cols) if flipped else (pairs.active_rows, pairs.local_rows)

@@ -301,3 +301,19 @@ def test_nodes_have_no_gradient_and_can_come_in_batches():
     assert_close(
         posterior.mean([0, 1], [0, 1], row_inputs=torch.tensor([[[2], [3]]])), posterior.mean([[2, 3]], [0, 1])
     )
+
+
+def test_means_of_many_cells_by_the_factors_are_those_of_single_cells():
+    """A mean of rank 1 at many cells, of the data's own inputs and of new ones; one cell at a time goes line by line."""
+    prior = mvgp.MatrixGP(rbf(), rbf(0.8), row_inputs=ROW_X, col_inputs=COL_X)
+    data = mvgp.ObservedMatrix(CELLS // N, CELLS % N, VALUES[CELLS], (M, N))
+    posterior = mvgp.TraceGP(prior, gaussian(), strength=0.3, trace_share=1.0).fit(data)
+    assert 0 < posterior.rank <= 3
+    every = torch.cartesian_prod(torch.arange(M), torch.arange(N))
+    many = posterior.mean(every[:, 0], every[:, 1])
+    assert_close(many.view(M, N), posterior.scores())
+    assert_close(many, torch.cat([posterior.mean([row], [col]) for row, col in every.tolist()]))
+    new = {"col_inputs": torch.cat([NEW, NEW + 0.05])}
+    rows, cols = torch.arange(M).repeat_interleave(6), torch.arange(6).repeat(M)
+    singles = [posterior.mean([row], [col], **new) for row, col in zip(rows.tolist(), cols.tolist(), strict=True)]
+    assert_close(posterior.mean(rows, cols, **new), torch.cat(singles))
