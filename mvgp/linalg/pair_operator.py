@@ -59,6 +59,16 @@ class PairLinearOperator(LinearOperator):
     :param left: cells of the result.
     :param right: cells of the right-hand side; the same as ``left`` when left out.
     :param plan: overrides the choice of the cost model.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.linalg import PairIndex, PairLinearOperator
+        >>> kernel = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+        >>> pairs = PairIndex(torch.tensor([0, 1]), torch.tensor([0, 1]), (2, 2))
+        >>> PairLinearOperator(kernel, kernel, pairs).to_dense()
+        tensor([[4., 1.],
+                [1., 4.]])
+
     """
 
     def __init__(
