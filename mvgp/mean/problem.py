@@ -57,7 +57,7 @@ class MeanProblem:
         >>> kernel = to_linear_operator(torch.eye(2, dtype=torch.float64) + 0.5)
         >>> pattern = Pattern(torch.tensor([0, 1]), torch.tensor([0, 1]), (2, 2))
         >>> problem = MeanProblem(kernel, kernel, pattern, SquaredLoss(torch.tensor([1.0, -1.0]).double()))
-        >>> solve_proximal(problem, SpectralElasticNet(0.1, 0.5)).certificate.converged
+        >>> solve_proximal(problem, SpectralElasticNet(0.1, 0.5), tolerance=1e-6).certificate.converged
         True
 
     """
