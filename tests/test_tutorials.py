@@ -92,7 +92,9 @@ class TestStored:
     def test_it_says_what_it_is_about(self, name):
         """How long it takes, the question, and the answer, before anything else."""
         first = read(name).cells[0].source
-        places = [first.index(part) for part in ("*Time: ", f"{name}.ipynb)", "**Question.** ", "**Answer in short.** ")]
+        places = [
+            first.index(part) for part in ("*Time: ", f"{name}.ipynb)", "**Question.** ", "**Answer in short.** ")
+        ]
         assert places == sorted(places)
 
     def test_it_is_small(self, name):
