@@ -40,7 +40,9 @@ html_css_files = ["mvgp.css"]
 html_favicon = "_static/favicon.svg"  # without one browsers ask for favicon.ico
 exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 88  # longer ones have a line for each parameter
 
 
 def set_one_letter_as_text(app, what, name, thing, options, lines):

@@ -13,6 +13,7 @@ import pytest
 import mvgp
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
+REFERENCE = [*sorted(DOCS.glob("*.md")), *sorted((DOCS / "api").glob("*.md"))]
 INTERNAL = {
     "mvgp.prioritise.tuning",
     "mvgp.checks",
@@ -32,7 +33,7 @@ ERRORS = (BaseException,)
 def described():
     """The names under which each object is described by an autodoc directive on some page, by identity."""
     times = {}
-    for page in sorted(DOCS.glob("*.md")):
+    for page in REFERENCE:
         text = page.read_text()
         for kind, path, options in re.findall(r"^\.\. auto(\w+):: ([\w.]+)\n((?:   .*\n)*)", text, re.MULTILINE):
             if kind != "module":
@@ -132,6 +133,47 @@ def test_a_public_name_is_explained(name, thing):
     assert not unshaped, f"{name}: no shape of {unshaped}"
 
 
+def makes(thing):
+    """Whether users construct it: not an error, an enumeration, a protocol, or a record that a function returns."""
+    kinds = (Enum, *ERRORS)
+    return isinstance(thing, type) and not (
+        issubclass(thing, kinds) or getattr(thing, "_is_protocol", False) or dataclasses.is_dataclass(thing)
+    )
+
+
+# Classes that something else makes, and the class or function whose example shows it.
+MADE_BY = {
+    "GaussianPosterior": "FullGP",
+    "ScalablePosterior": "FullGP",
+    "FullPosterior": "FullGP",
+    "Fantasies": "FullGP",
+    "PosteriorCovarianceLinearOperator": "FullGP",
+    "TracePosterior": "TraceGP",
+    "TraceSumPosterior": "TraceGP",
+    "BiasedSquaredLoss": "TraceGP",
+    "FactorPosterior": "FactorGP",
+    "PairRanker": "PairwiseSVM",
+    "PointwiseLoss": "LogisticLikelihood",
+    "RankingLikelihood": "BipartiteRankingLikelihood",
+    "ChebyshevLinearOperator": "DiffusionKernel",
+    "GramLinearOperator": "FeatureKernel",
+    "SpectralKroneckerLinearOperator": "MatrixGP",
+}
+
+
+def test_every_class_that_users_construct_has_an_example():
+    """``test_documents.py`` runs them. What only a fit returns is shown where the fit is."""
+    shown = {thing.__name__ for _, thing in NAMES if ">>>" in (thing.__doc__ or "")}
+    contracts = {name for name, _ in NAMES if name.startswith("mvgp.testing.")}  # docs/extending.md runs these
+    missing = {
+        name: thing.__name__
+        for name, thing in NAMES
+        if makes(thing) and thing.__name__ not in shown and name not in contracts
+    }
+    assert not [name for name, own in missing.items() if MADE_BY.get(own) not in shown]
+    assert set(MADE_BY) <= set(missing.values()), "has an example by now"
+
+
 @pytest.mark.parametrize(("name", "thing"), NAMES, ids=[name for name, _ in NAMES])
 def test_public_methods_are_explained(name, thing):
     if not isinstance(thing, type):
@@ -153,7 +195,7 @@ def test_every_public_name_is_in_the_reference_once():
 
 def test_every_public_constant_is_in_the_reference_once():
     """They have no docstring, so the page says what they are."""
-    text = "\n".join(page.read_text() for page in sorted(DOCS.glob("*.md")))
+    text = "\n".join(page.read_text() for page in REFERENCE)
     assert len(CONSTANTS) >= 3
     for name in CONSTANTS:
         assert len(re.findall(rf"^\.\. py:data:: {re.escape(name)}\n\n   \w+", text, re.MULTILINE)) == 1, name

@@ -20,6 +20,7 @@ NAMES = [
     "06_hyperparameters",
     "07_extend",
     "08_sums_and_counts",
+    "09_own_tables",
 ]
 MOST_BYTES = 1_000_000  # of a notebook: figures that are too fine make the repository grow
 
@@ -87,6 +88,14 @@ class TestStored:
         first = read(name).cells[0]
         assert first.cell_type == "markdown"
         assert first.source.startswith(f"# {int(name[:2])}. ")
+
+    def test_it_says_what_it_is_about(self, name):
+        """How long it takes, the question, and the answer, before anything else."""
+        first = read(name).cells[0].source
+        places = [
+            first.index(part) for part in ("*Time: ", f"{name}.ipynb)", "**Question.** ", "**Answer in short.** ")
+        ]
+        assert places == sorted(places)
 
     def test_it_is_small(self, name):
         assert (FOLDER / f"{name}.ipynb").stat().st_size < MOST_BYTES

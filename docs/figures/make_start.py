@@ -17,15 +17,15 @@ ROWS, COLS, SHOWN = 12, 40, 7
 
 
 def example():
-    """A matrix whose rows are nodes of a ring and whose columns are times, a third of it seen."""
+    """Readings of sensors on a ring over time, a third of them measured; one sensor fails early."""
     ring = Graph([(i, (i + 1) % ROWS) for i in range(ROWS)], ROWS)
     times = torch.linspace(0, 4, COLS, dtype=torch.float64)
     prior = mvgp.MatrixGP(DiffusionKernel(ring, time=3.0, shift=0.02), gpytorch.kernels.RBFKernel(), col_inputs=times)
     prior.col_kernel.lengthscale = torch.tensor(0.5, dtype=torch.float64)
-    draw = torch.Generator().manual_seed(5)
+    draw = torch.Generator().manual_seed(10)
     truth = prior.sample(draw)
     seen = torch.rand(ROWS, COLS, generator=draw) < 0.35
-    seen[SHOWN, 14:] = False  # a row that is not seen any more: its neighbours are
+    seen[SHOWN, 14:] = False  # this sensor fails, its neighbours do not
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
     likelihood.noise = torch.tensor(0.01, dtype=torch.float64)
     noisy = truth + 0.1 * torch.randn(ROWS, COLS, generator=draw, dtype=torch.float64)
@@ -45,16 +45,17 @@ def draw(name, ink, blank, accent):
         diverging.set_bad(blank)
         spread = plt.get_cmap("viridis")
         shown = [
-            ("What was measured", noisy.masked_fill(~seen, torch.nan), diverging, (-reach, reach)),
-            ("Posterior mean", mean, diverging, (-reach, reach)),
-            ("Posterior standard deviation", std, spread, (0, float(std.max()))),
+            ("1. What was measured", noisy.masked_fill(~seen, torch.nan), diverging, (-reach, reach)),
+            ("2. Posterior mean: every entry", mean, diverging, (-reach, reach)),
+            ("3. How certain: standard deviation", std, spread, (0, float(std.max()))),
         ]
         for panel, (title, values, colour, limits) in zip(panels.flat, shown, strict=False):
             image = panel.imshow(
                 values, cmap=colour, vmin=limits[0], vmax=limits[1], aspect="auto", interpolation="none"
             )
-            panel.set(title=title, xlabel="column: time", ylabel="row: node")
+            panel.set(title=title, xlabel="time", ylabel="sensor")
             panel.set_yticks([0, SHOWN, ROWS - 1])
+            panel.add_patch(plt.Rectangle((-0.5, SHOWN - 0.5), COLS, 1, fill=False, edgecolor=accent, linewidth=1.4))
             bar = figure.colorbar(image, ax=panel, pad=0.02)
             bar.outline.set_visible(False)
         line = panels[1, 1]
@@ -63,10 +64,11 @@ def draw(name, ink, blank, accent):
         line.plot(times, mean[SHOWN], color=accent, label="mean")
         line.plot(times, truth[SHOWN], color=ink, linestyle=":", label="truth")
         line.plot(times[seen[SHOWN]], noisy[SHOWN, seen[SHOWN]], "o", color=ink, markersize=3.5, label="measured")
-        line.set(title=f"Row {SHOWN}: measured early, its neighbours throughout", xlabel="time")
+        line.axvline(times[14], ymax=0.78, color=ink, linewidth=0.8, linestyle="--")
+        line.set(title=f"4. Sensor {SHOWN}: fails at the dashed line", xlabel="time", ylabel="reading")
         line.spines[["top", "right"]].set_visible(False)
         line.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", columnspacing=1.0)
-        line.set_ylim(top=1.6)  # room for the legend
+        line.set_ylim(top=float(high.max()) + 0.8)  # room for the legend
         figure.savefig(HERE / f"start-{name}.svg", transparent=True, metadata={"Date": None})
         plt.close(figure)
 

@@ -112,6 +112,14 @@ class PrecomputedKernel(Kernel):
     kernel in gpytorch's ``ScaleKernel`` to learn a factor).
 
     :param matrix: (N, N), an array or a tensor; finite, symmetric, positive semi-definite.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.kernels import PrecomputedKernel
+        >>> kernel = PrecomputedKernel([[2.0, 1.0], [1.0, 3.0]])
+        >>> kernel(torch.tensor([1]), torch.tensor([0, 1])).to_dense()
+        tensor([[1., 3.]], dtype=torch.float64)
+
     """
 
     def __init__(

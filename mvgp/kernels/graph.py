@@ -225,6 +225,17 @@ class GraphKernel(BoundedParameters, Kernel):
     :param method: ``eigen``, ``chebyshev``, or ``auto`` by the size of the graph.
     :param tolerance: relative error of the Chebyshev series; 1e-10 in double precision, 1e-6 in single.
     :param dtype: of the parameters, double by default.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.kernels import Graph, GraphKernel
+        >>> class TwoSteps(GraphKernel):
+        ...     def spectrum(self, eigenvalues):
+        ...         return (1 - eigenvalues / 2) ** 2
+        >>> TwoSteps(Graph([(0, 1)], 2))(torch.arange(2)).to_dense().detach()
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]], dtype=torch.float64)
+
     """
 
     def __init__(
@@ -344,6 +355,15 @@ class GraphMaternKernel(GraphKernel):
     :param nu: smoothness, positive; ``raw_nu``.
     :param reach: :math:`\kappa`, the lengthscale in steps along links, positive; ``raw_reach``.
     :param shift: weight of the identity, at least 0; ``raw_shift``.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.kernels import Graph, GraphMaternKernel
+        >>> kernel = GraphMaternKernel(Graph([(0, 1)], 2), nu=1.0, reach=2.0)  # eigenvalues 1 and 1 / (1 + 2 * 2)
+        >>> kernel(torch.arange(2)).to_dense().detach()
+        tensor([[0.6000, 0.4000],
+                [0.4000, 0.6000]], dtype=torch.float64)
+
     """
 
     def __init__(
@@ -376,6 +396,15 @@ class RegularizedLaplacianKernel(GraphKernel):
     :param graph: the nodes and links.
     :param scale: strength of the smoothing, positive; ``raw_scale``.
     :param shift: weight of the identity, at least 0; ``raw_shift``.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.kernels import Graph, RegularizedLaplacianKernel
+        >>> kernel = RegularizedLaplacianKernel(Graph([(0, 1)], 2), scale=2.0)  # eigenvalues 1 and 1 / (1 + 2 * 2)
+        >>> kernel(torch.arange(2)).to_dense().detach()
+        tensor([[0.6000, 0.4000],
+                [0.4000, 0.6000]], dtype=torch.float64)
+
     """
 
     def __init__(

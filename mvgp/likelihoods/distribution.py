@@ -210,6 +210,15 @@ class RankedLevels(Distribution):
     :param scale: (T,) standard deviation of the noise of each score.
     :param num_levels: K >= 2.
     :param counts: (L, K) how many entries of each level a list has, or None when they are random.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import RankedLevels
+        >>> two = torch.zeros(2, dtype=torch.float64)  # one list of two entries with equal scores
+        >>> levels = RankedLevels(two, torch.tensor([0, 0]), 1, two + 1.0, 2, counts=torch.tensor([[1, 1]]))
+        >>> round(levels.log_prob(torch.tensor([1, 0])).exp().item(), 6)  # either may be on top
+        0.5
+
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012

@@ -172,6 +172,14 @@ class SquaredLoss(WeightedLoss):
 
     :param targets: (T,) r.
     :param weights: (T,) w, or None for 1.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import SquaredLoss
+        >>> found = SquaredLoss(torch.tensor([1.0, 2.0]))(torch.tensor([1.0, 4.0]))
+        >>> found.value, found.gradient
+        (2.0, tensor([0., 2.]))
+
     """
 
     def __init__(self, targets: Tensor, weights: Tensor | None = None) -> None:

@@ -72,7 +72,15 @@ class LogisticLikelihood(_OneDimensionalLikelihood):
 
 
 class LogPoissonLikelihood(_OneDimensionalLikelihood):
-    r"""Counts with a log link, :math:`y \sim \text{Poisson}(e^z)`; gpytorch's ``PoissonLikelihood`` has softplus(z)."""
+    r"""Counts with a log link, :math:`y \sim \text{Poisson}(e^z)`; gpytorch's ``PoissonLikelihood`` has softplus(z).
+
+    Example:
+        >>> import torch
+        >>> from mvgp.likelihoods import LogPoissonLikelihood
+        >>> LogPoissonLikelihood()(torch.tensor([0.0, 2.0]).log1p()).rate
+        tensor([1., 3.])
+
+    """
 
     log_concave = True
 

@@ -50,6 +50,16 @@ class PairLinearOperator(LinearOperator):
     :param left: cells of the result.
     :param right: cells of the right-hand side; the same as ``left`` when left out.
     :param plan: overrides the choice of the cost model.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.linalg import PairIndex, PairLinearOperator
+        >>> kernel = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+        >>> pairs = PairIndex(torch.tensor([0, 1]), torch.tensor([0, 1]), (2, 2))
+        >>> PairLinearOperator(kernel, kernel, pairs).to_dense()
+        tensor([[4., 1.],
+                [1., 4.]])
+
     """
 
     def __init__(
@@ -323,6 +333,14 @@ class KroneckerLinearOperator(KroneckerProductLinearOperator):
 
     The stock operator turns into a generic one when multiplied by a number, clamps small eigenvalues in its log
     determinant, and samples by Lanczos on large grids; this one does not, and samples through roots of its factors.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.linalg import KroneckerLinearOperator
+        >>> product = 2.0 * KroneckerLinearOperator(torch.eye(2), torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
+        >>> type(product).__name__, product.shape
+        ('KroneckerLinearOperator', torch.Size([4, 4]))
+
     """
 
     def __init__(self, *linear_ops: Tensor | LinearOperator) -> None:

@@ -45,6 +45,14 @@ class SpectralLinearOperator(SymmetricLinearOperator):
 
     :param vectors: (N, R).
     :param spectrum: (..., R).
+
+    Example:
+        >>> import torch
+        >>> from mvgp.linalg.spectra import SpectralLinearOperator
+        >>> SpectralLinearOperator(torch.tensor([1.0, 3.0]), torch.eye(2)).to_dense()
+        tensor([[1., 0.],
+                [0., 3.]])
+
     """
 
     def __init__(self, spectrum: Tensor, vectors: Tensor) -> None:

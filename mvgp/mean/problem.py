@@ -48,6 +48,19 @@ class MeanProblem:
     :param col_op: K_N (N, N).
     :param pattern: where the T observed pairs are.
     :param loss: f.
+
+    Example:
+        >>> import torch
+        >>> from linear_operator import to_linear_operator
+        >>> from mvgp.likelihoods import SquaredLoss
+        >>> from mvgp.linalg.pairs import Pattern
+        >>> from mvgp.mean import MeanProblem, SpectralElasticNet, solve_proximal
+        >>> kernel = to_linear_operator(torch.eye(2, dtype=torch.float64) + 0.5)
+        >>> pattern = Pattern(torch.tensor([0, 1]), torch.tensor([0, 1]), (2, 2))
+        >>> problem = MeanProblem(kernel, kernel, pattern, SquaredLoss(torch.tensor([1.0, -1.0]).double()))
+        >>> solve_proximal(problem, SpectralElasticNet(0.1, 0.5), tolerance=1e-6).certificate.converged
+        True
+
     """
 
     def __init__(

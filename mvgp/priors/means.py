@@ -28,6 +28,16 @@ class MatrixMean(gpytorch.Module):
     A subclass overrides one or both parts, which are 0 here. Positions are ``None`` when they are not numbered rows or
     columns of the prior but new inputs. A mean that is a function of those sets ``uses_inputs``; its :meth:`at` and
     :meth:`block` are then given them, as :class:`InputMean` shows, and :meth:`bind` tells it the prior's own.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.priors import MatrixMean
+        >>> class Trend(MatrixMean):
+        ...     def col_part(self, cols):
+        ...         return self.zero if cols is None else 0.5 * cols
+        >>> Trend()(torch.tensor([0, 0]), torch.tensor([1, 4]))
+        tensor([0.5000, 2.0000])
+
     """
 
     zero: Tensor
@@ -102,13 +112,28 @@ def _check_pairs(rows: Any, cols: Any) -> None:
 
 
 class ZeroMean(MatrixMean):
-    """No prior mean: :math:`b_{mn} = 0`."""
+    """No prior mean: :math:`b_{mn} = 0`.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.priors import ZeroMean
+        >>> ZeroMean()(torch.tensor([0, 1]), torch.tensor([2, 2]))
+        tensor([0., 0.], dtype=torch.float64)
+
+    """
 
 
 class ConstantMean(MatrixMean):
     """The same mean everywhere, :math:`b_{mn} = c`, a parameter ``raw_constant``.
 
     :param constant: c, where it starts.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.priors import ConstantMean
+        >>> ConstantMean(1.5)(torch.tensor([0, 1]), torch.tensor([2, 2])).detach()
+        tensor([1.5000, 1.5000], dtype=torch.float64)
+
     """
 
     def __init__(self, constant: float = 0.0, dtype: torch.dtype = torch.float64) -> None:
@@ -131,6 +156,13 @@ class RowBiasMean(MatrixMean):
     """A level of each row: :math:`b_{mn} = a_m`, a parameter ``raw_bias``.
 
     :param bias: (M,) where it starts, or M for zeros.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.priors import RowBiasMean
+        >>> RowBiasMean([1.0, -1.0])(torch.tensor([0, 1]), torch.tensor([4, 4])).detach()
+        tensor([ 1., -1.], dtype=torch.float64)
+
     """
 
     def __init__(self, bias: Any, dtype: torch.dtype = torch.float64) -> None:
@@ -164,6 +196,13 @@ class GivenMean(MatrixMean):
     """:math:`b_{mn}` are entries of a given matrix (M, N): data, not a parameter.
 
     :param matrix: (M, N), finite.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.priors import GivenMean
+        >>> GivenMean([[1.0, 2.0], [3.0, 4.0]])(torch.tensor([0, 1]), torch.tensor([1, 0]))
+        tensor([2., 3.], dtype=torch.float64)
+
     """
 
     matrix: Tensor
@@ -199,6 +238,14 @@ class BiasedMean(MatrixMean):
     :param base: the mean they are added to.
     :param row_bias: (M,); a new row has none.
     :param col_bias: (N,); a new column has none.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.priors import BiasedMean, ConstantMean
+        >>> row_bias, col_bias = torch.tensor([0.0, 1.0]).double(), torch.tensor([0.0, 10.0]).double()
+        >>> BiasedMean(ConstantMean(5.0), row_bias, col_bias)(torch.tensor([1]), torch.tensor([1])).detach()
+        tensor([16.], dtype=torch.float64)
+
     """
 
     row_bias: Tensor

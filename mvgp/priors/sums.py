@@ -129,6 +129,14 @@ class SumMean(MatrixMean):
     r"""The sum of several prior means, :math:`b = \sum_q b_q`.
 
     :param means: at least one.
+
+    Example:
+        >>> import torch
+        >>> from mvgp.priors import ConstantMean, RowBiasMean
+        >>> from mvgp.priors.sums import SumMean
+        >>> SumMean(ConstantMean(1.0), RowBiasMean([0.0, 2.0]))(torch.tensor([0, 1]), torch.tensor([0, 0])).detach()
+        tensor([1., 3.], dtype=torch.float64)
+
     """
 
     def __init__(self, *means: MatrixMean) -> None:
