@@ -344,6 +344,11 @@ def case(call: Any, arguments: Callable[[], dict[str, Any]] = dict, name: str = 
     return Case(name or call.__qualname__, call, arguments, kinds, nan)
 
 
+def describe(x: Any) -> Any:
+    """:func:`mvgp.describe`, which takes no keyword."""
+    return mvgp.describe(x)
+
+
 def method(owner: Callable[[], Any], name: str, nan: bool = False, **arguments: Any) -> Case:
     """A method of a fresh object; arguments that are functions are called, so that each call has its own."""
     example = owner()
@@ -777,6 +782,7 @@ def posterior_cases() -> Iterator[Case]:
     yield method(covariance, "zero_mean_mvn_samples", num_samples=2)
     yield method(covariance, "matmul", other=torch.ones(M * N, 1).double())
     yield case(mvgp.load, lambda: {"path": saved(), "trial": True})
+    yield case(describe, lambda: {"x": fitted("full")})
     yield case(storage.Budget, lambda: {"kernels": 3, "iterations": 20, "memory_bytes": 2**20})
     yield case(storage.save, lambda: {"posterior": fitted("full"), "path": "there.mvgp"})
     own = type("OwnKernel", (gpytorch.kernels.RBFKernel,), {})
