@@ -30,7 +30,7 @@ RUNS = (
     (3, {"ATEN_CPU_CAPABILITY": "avx2"}, 2, 0),
     (4, {"MKL_CBWR": "COMPATIBLE"}, 2, 0),
     (5, {"MKL_CBWR": "AVX2"}, 2, 0),
-    (6, TWO_THREADS, 1, 0),
+    (6, TWO_THREADS, 2, 0),
     (7, {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}, 2, 1),
     (8, {**TWO_THREADS, "MKL_CBWR": "AVX2"}, 2, 0),
     (9, {**TWO_THREADS, "ATEN_CPU_CAPABILITY": "avx2"}, 2, 0),
