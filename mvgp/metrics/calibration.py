@@ -360,7 +360,7 @@ def _bins(p: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.nd
     """(Q,) the bin of each probability: equal counts, or equal sums of weights; ties together."""
     order = np.argsort(p)
     total = np.arange(1, len(p) + 1) if weights is None else weights[order].cumsum()
-    first = np.searchsorted(total, np.arange(1, count) * total[-1] / count, side="right").clip(max=len(p) - 1)
+    first = np.searchsorted(total, np.arange(1, count) * total[-1] / count, side="right").clip(1, len(p) - 1)
     cuts = np.unique(p[order][first])  # the first probability of each bin
     return np.searchsorted(cuts, p, side="right")
 
