@@ -40,6 +40,7 @@ from ..linalg.solvers import Solver
 from ..linalg.spectra import Factor, SpectralLinearOperator, Terms, diagonal_at
 from ..linalg.sums import make_sum_solver, pair_covariance
 from ..progress import report_step
+from ..tensor_checks import check_list
 from .problem import Certificate, MeanProblem, check_requirements, check_solve
 
 DENSE_CELLS = 6000  # observed cells up to which K_R + W^-1 is factored, as it serves many right-hand sides
@@ -80,7 +81,13 @@ def solve_ridge(
     :param max_iterations: of the solver.
     :param start: a solution of a neighbouring problem, for a warm start.
     """
-    problems = [problem] if isinstance(problem, MeanProblem) else list(problem)
+    problems = (
+        [problem] if isinstance(problem, MeanProblem) else check_list(problem, "problem", "a problem of each term")
+    )
+    for at, each in enumerate(problems):
+        check_instance(each, f"problem[{at}]", MeanProblem, "mvgp.mean.MeanProblem")
+    if not problems:
+        raise InputError("problem: expected one for each term, got none")
     problem = problems[0]
     tolerance, max_iterations = check_solve(problem, tolerance, max_iterations)
     if any(other.loss is not problem.loss or other.pattern is not problem.pattern for other in problems):

@@ -60,7 +60,7 @@ class TermPenalties:
     def _each(self, value: Any, name: str) -> list[Any]:
         """One for each term: those of a sequence, or the same for all."""
         if isinstance(value, Tensor) and value.dim() > 0:
-            value = value.tolist()
+            value = check_list(value, name, "one for each term, or one for all")
         if not isinstance(value, list | tuple):
             return [value] * self.count
         if len(value) != self.count:
