@@ -371,7 +371,12 @@ class InputMean(MatrixMean):
         return self._values(mean, inputs)
 
     def _values(self, mean: Any, inputs: Tensor) -> Tensor:
-        values: Tensor = mean(inputs.to(self.zero.dtype))
+        try:
+            values: Tensor = mean(inputs.to(self.zero.dtype))
+        except RuntimeError as error:  # LinearMean of another width, for instance
+            raise InputError(
+                f"mean: {type(mean).__name__} takes no inputs of shape {tuple(inputs.shape)}: {error}"
+            ) from None
         if values.shape != inputs.shape[:1]:
             raise InputError(
                 f"mean: expected one number for each of {len(inputs)} inputs of {type(mean).__name__}, got shape "

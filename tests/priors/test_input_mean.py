@@ -127,6 +127,10 @@ BAD = {
         lambda: prior_of(InputMean(col=linear())).mean_module.at(torch.tensor([0]), None),
         "needs the new inputs",
     ),
+    "another width": (
+        lambda: prior_of(InputMean(col=gpytorch.means.LinearMean(9))).mean_matrix(),
+        r"LinearMean takes no inputs of shape \(7, ",
+    ),
     "two numbers": (lambda: prior_of(InputMean(col=Pair())).mean_matrix(), r"one number for each of 7 inputs of Pair"),
 }
 

@@ -15,6 +15,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 
+import gpytorch.kernels as theirs
 import numpy as np
 import torch
 
@@ -47,7 +48,10 @@ def makers():
     for name, make in ON_INPUTS.items():
         found[f"kernel: {name}"] = lambda make=make: fit(make(), WIDE)
     for name, make in MEANS.items():
-        found[f"mean: {name}"] = lambda make=make: fit(examples.DiffusionKernel(examples.COLS), None, mean=make())
+        if "of inputs" in name:
+            found[f"mean: {name}"] = lambda make=make: fit(theirs.RBFKernel(), WIDE, mean=make())
+        else:
+            found[f"mean: {name}"] = lambda make=make: fit(examples.DiffusionKernel(examples.COLS), None, mean=make())
     return found
 
 
