@@ -5,8 +5,9 @@ normal quantile among the first scores of all lists of its group under the same 
 own, with two slopes, and :math:`-\log l`, for all rows and for each group of rows, with weights that are not
 negative; and :math:`\log(1 + k)` and the group, which are the same for the whole row. A penalised logistic regression
 gives a number :math:`\eta`. The probability is the isotonic regression of the labels on :math:`\eta`, in bins that
-expect equally many hidden links, each with half a link more at what the logistic regression says; straight lines
-between the bins. Intervals are those of the Bayesian bootstrap over rows: a row counts with all its candidates.
+expect equally many hidden links, each with half a link more at what the logistic regression says; between the bins
+straight lines in log odds, moved so that they add up to the hidden links. Intervals are those of the Bayesian bootstrap
+over rows: a row counts with all its candidates.
 
 Candidates beyond the first K places have the share of hidden links there, by group.
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.optimize import isotonic_regression
+from scipy.optimize import brentq, isotonic_regression
 from torch import Tensor
 
 from ...checks import check_instance, check_seed, check_whole_number
@@ -33,6 +34,7 @@ REPLICATES = 200  # of the Bayesian bootstrap
 MOST_BINS, BIN_LINKS = 200, 10  # bins, and hidden links that each expects at least
 PSEUDO_LINKS = 0.5  # that a bin has more, at the share of the logistic regression
 RIDGE = 1.0  # precision of the weights of the logistic regression, of features on the scale of 1
+EDGE = 1e-12  # probabilities nearer to 0 or 1 have the log odds of this one
 ROUNDING = 1e-14  # share of its objective that a Newton step may seem to raise it by
 SHOWN = 20  # places that the calibration error is about
 THINNED = 0.25  # part of the candidates beyond them that is used, with a larger weight
@@ -51,10 +53,7 @@ class Probabilities:
 
 @dataclass(frozen=True)
 class ClassYield:
-    """What came of the candidates of a class in cross-fitting.
-
-    Candidates and links are weighted counts: of as many lists as were ranked, in the proportions of the data.
-    """
+    """What came of a class in cross-fitting: weighted counts of lists in the proportions of the data."""
 
     name: str
     at_least: float
@@ -330,6 +329,7 @@ def isotonic(
     extra = PSEUDO_LINKS / share  # candidates that half a link stands for
     values = _monotone((links + PSEUDO_LINKS) / (total + extra), total + extra)
     grid = centre / total
+    values, offset = _with_total(eta, labels, counts, grid, values)
     if draws is None or generator is None:
         return grid, values
     unit = cells.unit[chosen]
@@ -341,8 +341,23 @@ def isotonic(
     prior = torch._standard_gamma(half, generator=generator)
     mass = drawn_total + extra
     lines = torch.stack([_monotone(*pair) for pair in zip((drawn_links + prior) / mass, mass, strict=True)])
+    lines = _moved(lines, offset)
     low, high = lines.quantile(torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64), dim=0)
     return grid, values, torch.minimum(low, values), torch.maximum(high, values)
+
+
+def _with_total(eta: Tensor, labels: Tensor, counts: Tensor, grid: Tensor, values: Tensor) -> tuple[Tensor, float]:
+    """(B,) the values moved by one number in log odds, so that they add up to the links over all candidates; and it."""
+    links = float(counts @ labels)
+    if not 0 < links < float(counts.sum()):
+        return values, 0.0
+    offset = brentq(lambda at: float(counts @ between(eta, grid, _moved(values, at))) - links, -40.0, 40.0, xtol=1e-10)
+    return _moved(values, offset), offset
+
+
+def _moved(chances: Tensor, offset: float) -> Tensor:
+    """Probabilities whose log odds are larger by ``offset``."""
+    return torch.sigmoid(chances.clamp(EDGE, 1 - EDGE).logit() + offset)
 
 
 def _monotone(shares: Tensor, mass: Tensor) -> Tensor:
@@ -352,8 +367,10 @@ def _monotone(shares: Tensor, mass: Tensor) -> Tensor:
 
 
 def between(eta: Tensor, grid: Tensor, line: Tensor) -> Tensor:
-    """(I,) straight lines between the points, constant beyond them."""
-    return torch.from_numpy(np.interp(eta.numpy(), grid.numpy(), line.numpy()))
+    """(I,) straight lines between the points, in log odds; beyond them the slope is that of the logistic."""
+    odds = line.clamp(EDGE, 1 - EDGE).logit()
+    inside = torch.from_numpy(np.interp(eta.numpy(), grid.numpy(), odds.numpy()))
+    return torch.sigmoid(inside + eta - eta.clamp(grid[0], grid[-1]))
 
 
 def _by_row(unit: Tensor, values: Tensor, draws: Tensor) -> Tensor:

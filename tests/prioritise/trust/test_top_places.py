@@ -60,7 +60,10 @@ def test_a_truth_that_is_known_is_found(planted, k):
 
 
 def test_places_of_a_permutation_add_up():
-    """All candidates are compared, so k of them are in the later top k in every row, and the mean of sums is k."""
+    """All candidates are compared, so k of them are in the later top k in every row, and the mean of sums is k.
+
+    Exactly so for those k that are fitted; between them the lines in log k are not exact.
+    """
     scores = drawn_scores(2, 400, 12)
     noisy = scores + 0.5 * torch.randn(400, 12, generator=generator(3))
     later = noisy.argsort(1, descending=True).argsort(1) + 1
@@ -68,7 +71,7 @@ def test_places_of_a_permutation_add_up():
     assert [knot.k for knot in top.knots] == [1, 2, 5, 10, 11]
     for k in (1, 2, 3, 5, 8, 10):
         total = torch.stack([top.chances(line, 0, k) for line in scores]).sum(1)
-        assert float(total.mean()) == pytest.approx(k, rel=0.05)
+        assert float(total.mean()) == pytest.approx(k, rel=1e-6 if k in (1, 2, 5, 10) else 0.1)
     assert top.chances(scores[0], 0, 12).tolist() == [1.0] * 12
 
 
