@@ -51,7 +51,7 @@ def model_and_links():
 
 def test_a_fit_on_whole_lists():
     model, links = model_and_links()
-    assert len(files_run(lambda: model.fit(links))) <= 21
+    assert len(files_run(lambda: model.fit(links))) <= 20
 
 
 def test_a_fit_and_a_ranked_row():

@@ -13,22 +13,19 @@ from ..errors import InputError, SizeError
 from ..likelihoods.losses import Data, Loss, data_loss, is_pointwise, observed_parts
 from ..likelihoods.pointwise import PointwiseLoss, density_of
 from ..linalg.cost import DEFAULT_LIMITS, Estimate, Work
+from ..linalg.spectra import as_terms
+from ..linalg.sums import pair_covariance
 from ..mean.factored import FactoredProblem, svd_of_product
 from ..mean.problem import MeanProblem, SpectralElasticNet
-from ..posteriors.covariance import (
-    NoCovariance,
-    PosteriorCovariance,
-    WholeListCovariance,
-    condition,
-    kernel_operators,
-)
+from ..posteriors.covariance import NoCovariance, PosteriorCovariance, WholeListCovariance
 from ..posteriors.factor import FactorPosterior, LaplaceCovariance
 from ..posteriors.query import LowRankCoefficients
 from ..posteriors.updates import Fit
 from ..priors.matrix_gp import MatrixGP
 from ..progress import Progress, progress_bar
+from .estimates import FitSize
 from .pointwise import MAX_ROUNDS, spelled_out
-from .recipe import FitSize, Recipe, constant_copy, known_links, low_rank_duals, remembered
+from .recipe import Recipe, condition, constant_copy, kernel_operators, known_links, low_rank_duals, remembered
 
 TOO_LONG = (
     f"the Laplace covariance of a factor GP is conditioned on up to {DEFAULT_LIMITS.listed_cells:,} cells of whole "
@@ -158,7 +155,8 @@ class FactorGP(Recipe):
             variances = conditional.noise
             if isinstance(loss, PointwiseLoss):
                 precision, smallest = loss.precisions(mean.psi(factored.problem)), torch.finfo(noise.dtype).eps / 10
-                variances = 1 / torch.maximum(precision, smallest / conditional.covariance._diagonal().clamp_min(1e-30))
+                diagonal = pair_covariance(as_terms(ops), conditional.pairs)._diagonal()
+                variances = 1 / torch.maximum(precision, smallest / diagonal.clamp_min(1e-30))
             laplace = LaplaceCovariance(
                 factored.row_root, factored.col_root, u * s.sqrt(), v * s.sqrt(), conditional.pairs, variances
             )

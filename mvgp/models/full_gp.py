@@ -26,17 +26,18 @@ from ..linalg.spectra import Terms
 from ..linalg.updates import UpdatedSolver
 from ..mean.problem import Certificate, MeanProblem, SpectralElasticNet, warn_or_raise
 from ..mean.ridge import RidgeSolution, kernel_product, solve_ridge
-from ..posteriors.covariance import ConditionalCovariance, PosteriorCovariance, condition, prior_terms, unscaled
+from ..posteriors.covariance import ConditionalCovariance, PosteriorCovariance, unscaled
 from ..posteriors.explain import Duals
 from ..posteriors.gaussian import FullPosterior
 from ..posteriors.query import SparseCoefficients
-from ..posteriors.updates import Fantasies, Fit, moved_coefficients, updated_covariance
+from ..posteriors.updates import Fantasies, Fit, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
 from ..progress import Progress, progress_bar
 from ..tensor_checks import check_cells, check_matrix
+from .estimates import FitSize
 from .pointwise import APPROXIMATIONS, Approximation, PointwiseFit, own_covariance
-from .recipe import FitSize, Recipe, known_links, moved_solution, remembered
+from .recipe import Recipe, condition, known_links, moved_solution, prior_terms, remembered
 from .trace_gp import trace_posterior, trace_problem
 
 MOST_KEPT = 5000  # rows or columns, whichever are fewer, up to which a posterior keeps the eigenpairs of whole lists
@@ -192,10 +193,9 @@ class FullGP(Recipe):
         options: dict[str, Any] = {"method": self.method, "max_iterations": self.max_iterations, "strict": self.strict}
         prior = self.prior.snapshot() if before is None else before.prior
         ops = prior_terms(prior, data) if before is None else before._terms
-        conditional: PosteriorCovariance = condition(ops, data, noise, tolerance=tolerance, **options)
+        conditional = condition(ops, data, noise, tolerance=tolerance, before=before, **options)
         start, system = None, None
         if before is not None:
-            conditional = updated_covariance(before.conditional, conditional)
             assert isinstance(before.coefficients, SparseCoefficients)
             pattern = data.pattern.to(ops[0][0].device)
             start = moved_coefficients(before.coefficients.pattern, before.coefficients.values, pattern)

@@ -30,7 +30,7 @@ from ..linalg.pair_operator import PairLinearOperator
 from ..linalg.pairs import PairIndex
 from ..mean.problem import Certificate, warn_or_raise
 from ..mean.support_vectors import solve_hinge, solve_squared_hinge
-from ..posteriors.covariance import NoCovariance, kernel_operators
+from ..posteriors.covariance import NoCovariance
 from ..posteriors.explain import Duals
 from ..posteriors.gaussian import GaussianPosterior
 from ..posteriors.query import SparseCoefficients
@@ -38,7 +38,8 @@ from ..posteriors.updates import Fantasies, Fit, moved_coefficients
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import ConstantMean, ZeroMean
 from ..progress import Progress, progress_bar
-from .recipe import FitSize, known_links, remembered
+from .estimates import FitSize
+from .recipe import kernel_operators, known_links, remembered
 
 SVMSolver = Literal["auto", "svc", "newton"]
 REASON = (

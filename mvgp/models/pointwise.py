@@ -31,10 +31,10 @@ from ..mean.ridge import RidgeSolution
 from ..mean.site_problem import SiteProblem
 from ..mean.sites import SiteReport, Sites, laplace_approximation, laplace_sites, variational_sites
 from ..mean.spectrum_bound import largest_value
-from ..posteriors.covariance import ConditionalCovariance, NoCovariance, PosteriorCovariance, prior_terms
+from ..posteriors.covariance import ConditionalCovariance, NoCovariance, PosteriorCovariance
 from ..priors.matrix_gp import MatrixGP
 from ..priors.sums import SumGP
-from .recipe import constant_copy
+from .recipe import constant_copy, prior_terms
 
 Approximation = Literal["variational", "laplace"]
 APPROXIMATIONS = ("variational", "laplace")

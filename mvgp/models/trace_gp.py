@@ -43,17 +43,28 @@ from ..mean.proximal import solve_proximal
 from ..mean.ridge import RidgeSolution, solve_ridge
 from ..mean.sites import newton_mean
 from ..mean.spectrum_bound import largest_value
-from ..posteriors.covariance import PosteriorCovariance, condition, kernel_operators
+from ..posteriors.covariance import PosteriorCovariance
 from ..posteriors.explain import Duals
 from ..posteriors.gaussian import GaussianPosterior, TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
-from ..posteriors.updates import Fit, updated_covariance
+from ..posteriors.updates import Fit
 from ..priors.matrix_gp import MatrixGP
 from ..priors.means import BiasedMean
 from ..priors.sums import SumGP
 from ..progress import Progress, progress_bar
+from .estimates import FitSize
 from .pointwise import APPROXIMATIONS, Approximation, PenalisedFit, PointwiseFit, own_covariance
-from .recipe import FitSize, Recipe, check_start, constant_copy, known_links, low_rank_duals, moved_solution, remembered
+from .recipe import (
+    Recipe,
+    check_start,
+    condition,
+    constant_copy,
+    kernel_operators,
+    known_links,
+    low_rank_duals,
+    moved_solution,
+    remembered,
+)
 from .trace_sum import (
     SumProblem,
     TermPenalties,
@@ -113,9 +124,7 @@ def trace_problem(
     """
     prior = prior.snapshot() if before is None else prior
     ops = kernel_operators(prior, data) if before is None else before._ops
-    conditional: PosteriorCovariance = condition(ops, data, noise, tolerance=tolerance)
-    if before is not None:
-        conditional = updated_covariance(before.conditional, conditional)
+    conditional = condition(ops, data, noise, tolerance=tolerance, before=before)
     loss = data_loss(likelihood, data, prior.mean_module, row_bias=row_bias, col_bias=col_bias)
     problem = MeanProblem(*ops, data.pattern.to(ops[0].device), loss)
     gradient = loss(torch.zeros(len(problem.pattern), dtype=problem.dtype, device=problem.device)).gradient

@@ -20,15 +20,16 @@ from ..linalg.spectra import spectral_bounds
 from ..mean.additive import AdditivePart, AdditiveSolution, solve_additive
 from ..mean.problem import MeanProblem, SpectralElasticNet, warn_or_raise
 from ..mean.spectrum_bound import EXACT_LIMIT, largest_value
-from ..posteriors.covariance import PosteriorCovariance, condition, prior_terms
+from ..posteriors.covariance import PosteriorCovariance
 from ..posteriors.explain import Duals
 from ..posteriors.gaussian import TracePosterior
 from ..posteriors.query import Coefficients, LowRankCoefficients, SparseCoefficients
 from ..posteriors.trace_sum import TraceSumPosterior
 from ..priors.sums import SumGP
 from ..tensor_checks import check_list
+from .estimates import FitSize
 from .pointwise import PenalisedFit, PointwiseFit, own_covariance
-from .recipe import FitSize, known_links, low_rank_duals
+from .recipe import condition, known_links, low_rank_duals, prior_terms
 
 MAX_STRENGTHS = 10**6  # of a path
 BLIND = 1e-10  # share of the largest possible gradient below which a loss does not see a term

@@ -16,15 +16,12 @@ from linear_operator.operators import DenseLinearOperator
 from torch import Tensor
 
 from ..checks import check_positive
-from ..data.observed import ObservedMatrix
 from ..data.positive_unlabelled import PositiveUnlabelled
 from ..errors import ConvergenceError, InputError, SizeError
 from ..linalg.cost import DEFAULT_LIMITS, Limits
 from ..linalg.pairs import PairIndex
 from ..linalg.spectra import Operators, Terms, as_terms, columns, diagonal_at
 from ..linalg.sums import grid_covariance, sum_bounds
-from ..priors.matrix_gp import MatrixGP
-from ..priors.sums import SumGP
 from ..tensor_checks import check_right, check_samples
 from .joint import Joint, check_joint_size, joint_covariance
 from .query import Query
@@ -370,48 +367,3 @@ class WholeListCovariance(PosteriorCovariance):
             f"the covariance given whole lists of {len(self._listed):,} rows is offered for some cells at a time, "
             "not for the whole grid"
         )
-
-
-def kernel_operators(prior: MatrixGP, data: ObservedMatrix | PositiveUnlabelled) -> Operators:
-    """(K_M, K_N) of a prior of one term that fits the data."""
-    if isinstance(prior, SumGP):
-        raise InputError("prior: expected a prior of one term, got a sum of terms, which this model does not take")
-    return prior_terms(prior, data)[0]
-
-
-def prior_terms(prior: MatrixGP | SumGP, data: ObservedMatrix | PositiveUnlabelled) -> Terms:
-    """(K_M, K_N) of each term of a prior that fits the data."""
-    if data.shape != prior.shape:
-        raise InputError(f"data: expected shape {prior.shape} as in the prior, got {data.shape}")
-    return tuple((term.row_axis.covariance().detach(), term.col_axis.covariance().detach()) for term in prior.terms)
-
-
-def condition(
-    ops: Operators | Terms,
-    data: ObservedMatrix | PositiveUnlabelled,
-    noise: Tensor,
-    *,
-    tolerance: float,
-    limits: Limits = DEFAULT_LIMITS,
-    **options: Any,
-) -> ConditionalCovariance | WholeListCovariance:
-    """The covariance given data; what costs time is done when somebody asks.
-
-    :param noise: () noise variance of an observation with weight 1; on whole lists every cell of a row is one.
-    :param options: of :class:`ConditionalCovariance`.
-    """
-    device, dtype = as_terms(ops)[0][0].device, as_terms(ops)[0][0].dtype
-    if isinstance(data, ObservedMatrix):
-        rows, cols = data.rows.to(device), data.cols.to(device)
-        each = noise if data.weights is None else noise / data.weights.to(dtype=dtype, device=device)
-    elif data.num_cells > limits.listed_cells:
-        return WholeListCovariance(ops, data, noise, tolerance=tolerance, limits=limits)
-    else:
-        pattern = data.pattern.to(device)
-        rows, cols, each = pattern.rows, pattern.cols, noise
-        if data.weight != 1:
-            weights = torch.full((data.num_cells,), data.weight, dtype=dtype, device=device)
-            weights[data.positions.to(device)] = 1.0
-            each = noise / weights
-    pairs = PairIndex(rows, cols, data.shape)
-    return ConditionalCovariance(ops, pairs, each, tolerance=tolerance, limits=limits, **options)

@@ -80,7 +80,7 @@ def test_the_method_is_the_one_that_is_used(make, data):
 
 def work(model, data):
     """Seconds at fixed rates, and bytes."""
-    size = mvgp.models.recipe.FitSize(model.prior, data, cost.NOMINAL)
+    size = mvgp.models.estimates.FitSize(model.prior, data, cost.NOMINAL)
     expected = model._expected(size, data) if hasattr(model, "_expected") else None
     return expected.seconds, expected.bytes
 

@@ -8,7 +8,8 @@ import mvgp
 from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, FeatureKernel, Graph, PrecomputedKernel
 from mvgp.linalg.cost import Limits
-from mvgp.posteriors.covariance import NoCovariance, WholeListCovariance, prior_terms
+from mvgp.models.recipe import prior_terms
+from mvgp.posteriors.covariance import NoCovariance, WholeListCovariance
 from mvgp.posteriors.joint import Joint
 from mvgp.posteriors.ranks import top_probability
 from mvgp.posteriors.row_samples import LEFT_OUT

@@ -9,7 +9,8 @@ from mvgp.errors import InputError
 from mvgp.kernels import DiffusionKernel, Graph, GraphMaternKernel, PrecomputedKernel
 from mvgp.likelihoods import BipartiteRankingLikelihood
 from mvgp.linalg.cost import Limits
-from mvgp.posteriors.covariance import ConditionalCovariance, WholeListCovariance, prior_terms
+from mvgp.models.recipe import prior_terms
+from mvgp.posteriors.covariance import ConditionalCovariance, WholeListCovariance
 from mvgp.priors import ConstantMean, RowBiasMean
 from tests import randomness
 from tests.oracles import assert_moments

@@ -11,8 +11,8 @@ import mvgp
 from mvgp.errors import ConvergenceError, InputError, SizeError
 from mvgp.kernels import DiffusionKernel, Graph
 from mvgp.linalg.cost import Limits
+from mvgp.models.recipe import condition
 from mvgp.posteriors import all_cells
-from mvgp.posteriors.covariance import condition
 from tests import randomness
 from tests.chance import variance_limit
 from tests.oracles import random_edges

@@ -3,8 +3,7 @@
 from .from_tables import read_links
 from .graphs import FeatureTable, neighbour_graph, union_graph
 from .hpo import HPO_CITATION, hpo_links
-from .link_set import LinkSet
-from .read_report import Dropped, FileReport, ReadReport
+from .link_set import Dropped, FileReport, LinkSet, ReadReport
 from .reader import TableError
 
 __all__ = [

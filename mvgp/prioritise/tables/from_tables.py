@@ -16,8 +16,7 @@ from ...checks import check_choice, shown
 from ...errors import InputError
 from ...kernels.graph import Graph
 from .graphs import feature_table, merge_lines, union_graph
-from .link_set import LinkSet
-from .read_report import Dropped, FileReport, ReadReport
+from .link_set import Dropped, FileReport, LinkSet, ReadReport
 from .reader import (
     MAX_BYTES,
     Columns,
