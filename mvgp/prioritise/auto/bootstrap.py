@@ -271,10 +271,18 @@ class _Sampler:
         if name in self.fixed:
             mean, deviation = moments({name: self.fixed[name]}, self.row.open_[None])
             return mean[0][:, None], deviation[0][:, None]
-        mean = sums / self.candidates
-        squares = (values.square() * self.row.open_[self.cols]).sum(1, keepdim=True) + self.rest[name]
-        variance = squares / self.candidates - mean.square()
-        return mean, torch.where(variance > 1e-12 * (mean.square() + 1e-30), variance.clamp(min=0).sqrt(), 1.0)
+        inside, values = self.row.open_[self.cols], values.double()
+        count = int(inside.sum())
+        others = self.candidates - count
+        mean = (values * inside).sum(1, keepdim=True) / max(count, 1)
+        squares = ((values - mean).square() * inside).sum(1, keepdim=True)  # centred: a spread may be small
+        if others:
+            left = sums.double() - count * mean - others * mean  # the sum of what the others deviate from this mean
+            squares += (self.rest[name] - 2 * mean * left - others * mean.square()).clamp(min=0)
+            mean, squares = mean + left / self.candidates, squares - left.square() / self.candidates
+        variance = squares / self.candidates
+        deviation = torch.where(variance > 1e-12 * (mean.square() + 1e-30), variance.clamp(min=0).sqrt(), 1.0)
+        return mean.float(), deviation.float()
 
 
 def _sizes(count: int, block: int) -> list[int]:

@@ -121,7 +121,7 @@ class Calibration:
         places = torch.arange(1, len(scores) + 1) if places is None else as_tensor(places, "places")
         known = torch.full((len(scores),), check_whole_number(num_known, "num_known", 0))
         eta = features(standardised(scores, group_of(known), self.quantiles), places, known) @ self.weights
-        found = [between(eta, self.grid, line) for line in (self.values, self.low, self.high)]
+        found = [between(eta, self.grid, line).cummin(0).values for line in (self.values, self.low, self.high)]
         beyond = self.tail[group_of(known)]  # (I, 3)
         last = [line[places <= self.kept].min() if bool((places <= self.kept).any()) else torch.inf for line in found]
         parts = (
@@ -342,7 +342,8 @@ def isotonic(
     mass = drawn_total + extra
     lines = torch.stack([_monotone(*pair) for pair in zip((drawn_links + prior) / mass, mass, strict=True)])
     lines = _moved(lines, offset)
-    low, high = lines.quantile(torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64), dim=0)
+    ends = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)
+    low, high = lines.quantile(ends, dim=0).cummax(1).values
     return grid, values, torch.minimum(low, values), torch.maximum(high, values)
 
 
@@ -356,8 +357,9 @@ def _with_total(eta: Tensor, labels: Tensor, counts: Tensor, grid: Tensor, value
 
 
 def _moved(chances: Tensor, offset: float) -> Tensor:
-    """Probabilities whose log odds are larger by ``offset``."""
-    return torch.sigmoid(chances.clamp(EDGE, 1 - EDGE).logit() + offset)
+    """(..., B) probabilities that do not fall, and whose log odds are larger by ``offset``."""
+    moved = torch.sigmoid(chances.clamp(EDGE, 1 - EDGE).logit() + offset)
+    return moved.cummax(-1).values  # equal numbers differ in the last digit where instructions for vectors end
 
 
 def _monotone(shares: Tensor, mass: Tensor) -> Tensor:

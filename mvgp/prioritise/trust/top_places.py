@@ -102,11 +102,11 @@ class TopPlaces:
         ks = [knot.k for knot in self.knots]
         above = next(at for at, knot in enumerate(ks) if knot >= k)
         x = top_features(scores[None], group, k, self.unit)[0]
-        upper = self.knots[above].chances(x)
-        if ks[above] == k:
-            return upper
-        share = float(np.log(k / ks[above - 1]) / np.log(ks[above] / ks[above - 1]))
-        return share * upper + (1 - share) * self.knots[above - 1].chances(x)
+        chances = self.knots[above].chances(x)
+        if ks[above] > k:
+            share = float(np.log(k / ks[above - 1]) / np.log(ks[above] / ks[above - 1]))
+            chances = share * chances + (1 - share) * self.knots[above - 1].chances(x)
+        return chances.cummin(0).values  # rounding does not rise with the place, either
 
     def in_words(self) -> str:
         """What was measured, in a sentence."""
