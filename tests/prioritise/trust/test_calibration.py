@@ -17,6 +17,7 @@ from mvgp.prioritise.trust.calibration import (
     RIDGE,
     SLOPES,
     _monotone,
+    _moved,
     features,
     logistic_weights,
     mass_bins,
@@ -79,6 +80,13 @@ def test_isotonic_regression_is_the_known_one():
     assert _monotone(shares, mass).tolist() == pytest.approx(expected.tolist())
 
 
+def test_equal_probabilities_that_are_moved_stay_in_order():
+    """Instructions for vectors and those for what is left over round differently: a record fell, and was refused."""
+    shares = torch.linspace(1e-6, 0.99, 4000, dtype=torch.float64)
+    for length in (41, 42, 43):
+        assert bool((_moved(shares[:, None].expand(-1, length), 0.37).diff() >= 0).all())
+
+
 @pytest.mark.parametrize("num_known", [0, 1, 4, 20])
 def test_the_order_inside_a_row_stays(num_known):
     found, _ = drawn(10)
@@ -86,7 +94,7 @@ def test_the_order_inside_a_row_stays(num_known):
     scores = torch.randn(90, generator=generator(11), dtype=torch.float64).sort(descending=True).values * 3
     result = calibration.probabilities(scores, num_known)
     for line in (result.value, result.low, result.high):
-        assert bool((line.diff() <= 1e-12).all())
+        assert bool((line.diff() <= 0).all())
         assert bool(((line >= 0) & (line <= 1)).all())
     assert bool((result.low <= result.value).all() & (result.value <= result.high).all())
 
