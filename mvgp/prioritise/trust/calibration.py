@@ -340,10 +340,9 @@ def isotonic(
     half = torch.full_like(drawn_links, PSEUDO_LINKS)
     prior = torch._standard_gamma(half, generator=generator)
     mass = drawn_total + extra
-    lines = torch.stack([_monotone(*pair) for pair in zip((drawn_links + prior) / mass, mass, strict=True)])
-    lines = _moved(lines, offset)
+    lines = [_monotone(*pair) for pair in zip((drawn_links + prior) / mass, mass, strict=True)]
     ends = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)
-    low, high = lines.quantile(ends, dim=0).cummax(1).values
+    low, high = _moved(torch.stack(lines), offset).quantile(ends, dim=0).cummax(1).values
     return grid, values, torch.minimum(low, values), torch.maximum(high, values)
 
 
