@@ -6,8 +6,9 @@ Nothing of the library is imported before a command needs it: help and mistakes 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -65,9 +66,6 @@ from .options import (
 )
 from .streams import Stopped, log, log_assessment, show_metrics, show_or_write, show_row
 
-if TYPE_CHECKING:
-    pass
-
 OWN_MODELS = "auto, hilbert, trace, best, whole, whole-popular, full, factor, prodige"
 BASELINES = "popularity, neighbours, ease, edlae, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), --report DIR, or rows chosen with --row"
@@ -80,7 +78,7 @@ FITTING = (  # options that a saved model leaves nothing for
     *("row_time", "row_shift", "col_time", "col_shift", "noise"),
 )
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def _version(asked: bool) -> None:
@@ -89,11 +87,20 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+def _help(context: typer.Context, asked: bool) -> None:
+    if asked:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+def _eager(name: str, callback: Callable[..., None], help: str) -> Any:
+    return Option(name, callback=callback, is_eager=True, help=help)
+
+
+@app.callback(add_help_option=False)  # typer's own makes it import pydantic before it looks at a command
 def _mvgp(
-    version: Annotated[
-        bool, Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    version: Annotated[bool, _eager("--version", _version, "Print the version and exit.")] = False,
+    help: Annotated[bool, _eager("--help", _help, "Show this message and exit.")] = False,
 ) -> None:
     """Matrix-variate Gaussian processes: rank the columns of a matrix for each row, and say how certain that is.
 
@@ -101,7 +108,7 @@ def _mvgp(
     """
 
 
-@app.command()
+@app.command(short_help="Rank columns of rows by known links, graphs and features.")
 def rank(
     context: typer.Context,
     pairs: Annotated[Path | None, PAIRS] = None,
@@ -278,7 +285,7 @@ def rank(
         show_or_write(lists, out, format, quiet)
 
 
-@app.command()
+@app.command(short_help="Compare models by cross-validation.")
 def study(
     pairs: Annotated[Path, PAIRS],
     out: Annotated[Path, directory_option(help="Where units, tables and study.json are kept.")],
@@ -379,7 +386,7 @@ def study(
         log(f"tables are in {out / 'tables'}; mvgp report {out} makes a page of them")
 
 
-@app.command()
+@app.command(short_help="Make a page of a study.")
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Of a study.")],
     out: Annotated[Path | None, directory_option(help="Another directory for the report.")] = None,
@@ -405,7 +412,7 @@ def report(
     log(f"wrote {write_report(directory, out, **words)}")
 
 
-@app.command()
+@app.command(short_help="Rank genes of OMIM diseases; nothing is downloaded.")
 def demo(
     out: DemoDir = None,
     quick: Annotated[bool, Option("--quick", help="Seconds: the same steps with a small part of the data.")] = False,
