@@ -83,8 +83,8 @@ class PositiveUnlabelled:
 
     @classmethod
     def from_scipy(cls, matrix: Any, **options: Any) -> PositiveUnlabelled:
-        """The links of a scipy sparse matrix (M, N): its entries above 0."""
-        data = ObservedMatrix.from_scipy(matrix)
+        """The links of a scipy sparse matrix (M, N): its entries above 0, or True."""
+        data = _entries(matrix)
         linked = data.values > 0
         return cls(data.rows[linked], data.cols[linked], data.shape, **options)
 
@@ -153,6 +153,12 @@ class PositiveUnlabelled:
         return torch.searchsorted(self.pattern.chosen, self.rows) * self.shape[1] + self.cols
 
 
+def _entries(matrix: Any) -> ObservedMatrix:
+    """The stored entries of a scipy sparse matrix; True is 1."""
+    flags = sparse.issparse(matrix) and getattr(matrix, "dtype", None) == "bool"
+    return ObservedMatrix.from_scipy(matrix.astype(float) if flags else matrix)
+
+
 def positive_pairs(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:
     """(P,) rows and (P,) columns of distinct pairs of an M x N matrix, on the CPU, row-major sorted.
 
@@ -160,7 +166,7 @@ def positive_pairs(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Tenso
         ``rows`` and ``cols``, or a pair (rows, cols) of vectors (P,); ``None`` for no pairs.
     """
     if sparse.issparse(pairs):
-        pairs = ObservedMatrix.from_scipy(pairs)
+        pairs = _entries(pairs)
     values: Any = getattr(pairs, "values", None)
     if pairs is None:
         pairs = (), ()

@@ -1,6 +1,7 @@
 import csv
 import os
 
+import numpy as np
 import pytest
 import torch
 from scipy import sparse
@@ -35,9 +36,9 @@ def test_lists_are_sorted_and_without_known_links(fitted):
 
 
 def test_metrics_take_it_as_any_ranker(fitted):
-    """With links as a scipy matrix, which a stored 0 is none of."""
+    """With links as scipy matrices, of numbers and of booleans; a stored 0 is none."""
     held_out = sparse.csr_array(([1.0, 1.0, 0.0], ([0, 1, 2], [1, 2, 3])), shape=LINKS.shape)
-    known = sparse.csr_array((torch.ones(len(LINKS)), (LINKS.rows, LINKS.cols)), shape=LINKS.shape)
+    known = sparse.csr_array((np.ones(len(LINKS), dtype=bool), (LINKS.rows, LINKS.cols)), shape=LINKS.shape)
     found = ranking_scores(fitted, held_out, exclude=known, k=5)
     expected = ranking_scores(fitted.mixture.scores(), ([0, 1], [1, 2]), exclude=LINKS.links(), k=5)
     torch.testing.assert_close(found.auc, expected.auc, rtol=0, atol=0, equal_nan=True)
