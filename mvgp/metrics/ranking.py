@@ -52,7 +52,8 @@ def ranking_scores(
     any other candidate has NaN for AUC; averages leave them out.
 
     :param scores: (M, N) tensor or array, finite, or a posterior (anything with ``shape`` and ``scores(rows)``).
-    :param positives: held-out positives: an ``ObservedMatrix``, whose entries above 0 count, or a pair (rows, cols).
+    :param positives: held-out positives: an ``ObservedMatrix`` or a scipy sparse matrix, whose entries above 0 count,
+        or a pair (rows, cols).
     :param exclude: training positives, in the same form; they are no candidates.
     :param k: length of the curves.
     :param rows: (R,) distinct tasks; all M when left out.

@@ -16,7 +16,6 @@ from torch import Tensor
 from ...checks import (
     check_between,
     check_flag,
-    check_instance,
     check_path,
     check_seed,
     check_whole_number,
@@ -35,7 +34,7 @@ from ...storage.posteriors import describe_posterior, restore_posterior
 from ...tensor_checks import check_index, check_list
 from ..auto.fit import Assessment, Auto, AutoRanker
 from ..auto.storage import AUTO, describe_auto, restore_auto
-from ..tables.link_set import LinkSet
+from ..tables.link_set import LinkSet, check_link_set
 from ..trust.calibration import calibrate as calibrated_on
 from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
 from ..trust.record import Trust, describe_trust, make_trust, restore_trust
@@ -45,7 +44,10 @@ from .mixture import Mixture, describe_prioritiser
 from .rows import Prioritisation, RankedRow, check_top, doubt, find_rows
 
 CHUNK_CELLS = 2**22  # scores held at a time
-RAW = "P(top {0}) comes from the Bayesian bootstrap alone and is far too sure; calibrate=True measures it"
+RAW = (
+    "P(top {0}) comes from the Bayesian bootstrap alone and is far too sure; hiding links measures it "
+    f"(calibrate=True, --probabilities), if there are {MIN_LINKS} or more"
+)
 KIND = "Prioritiser"  # of a saved file
 TEXTS = ("model", "setting", "source")
 NAMES = ("row_ids", "col_ids", "row_names", "col_names")
@@ -91,6 +93,10 @@ class Prioritiser(Described):
     def shape(self) -> tuple[int, int]:
         """(M, N)"""
         return self.mixture.shape
+
+    def scores(self, rows: Any = None) -> Tensor:
+        """(R, N): scores of whole rows, all of them when left out, so that :mod:`mvgp.metrics` can judge it."""
+        return self.mixture.scores(rows)
 
     def find(self, wanted: Sequence[str]) -> list[int]:
         """Rows by id or name."""
@@ -301,9 +307,8 @@ def fit_prioritiser(
 
     :param link_set: links, graphs, ids and names.
     :param model: ``auto`` (a sum of terms, weighed by held-out links: the default), ``trace`` (TraceGP, trace norm
-        alone), ``best`` (trace share chosen), ``whole`` (whole lists, no
-        negatives sampled), ``hilbert`` (no trace norm), ``full`` (FullGP), ``factor`` (FactorGP), ``prodige``
-        (PairwiseSVM), or a baseline of ``MODELS``.
+        alone), ``best`` (trace share chosen), ``whole`` (whole lists, no negatives sampled), ``hilbert`` (no trace
+        norm), ``full`` (FullGP), ``factor`` (FactorGP), ``prodige`` (PairwiseSVM), or a baseline of ``MODELS``.
     :param negatives: how many sets, 5 when left out and 10,000 at most; scores are averaged over them. For models that
         sample some.
     :param strength: of the penalty relative to lam_max; for ``trace``, ``best``, ``whole`` and ``hilbert``. Chosen
@@ -327,7 +332,7 @@ def fit_prioritiser(
         ((3, 4), ['z'])
 
     """
-    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_link_set(link_set)
     seed, progress = check_seed(seed), check_progress(progress)
     check_fit(model, negatives, strength, trace_share)
     enough = len(link_set) >= MIN_LINKS
@@ -428,7 +433,7 @@ def prioritise(
         ('w', 2)
 
     """
-    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_link_set(link_set)
     check_flag(include_known, "include_known")
     uncertainty = None if uncertainty is None else check_flag(uncertainty, "uncertainty")
     chosen = None if rows is None else find_rows(rows, link_set.row_ids, link_set.row_names)  # before any fit
@@ -437,12 +442,5 @@ def prioritise(
         calibrate = False
     fitted = fit_prioritiser(link_set, seed=seed, progress=progress, calibrate=calibrate, **options)
     uncertain = fitted.mixture.has_uncertainty if uncertainty is None else uncertainty
-    return fitted.prioritise(
-        chosen,
-        top,
-        include_known=include_known,
-        uncertainty=uncertain,
-        seed=seed,
-        progress=progress,
-        coverage=coverage,
-    )
+    shown: dict[str, Any] = {"include_known": include_known, "uncertainty": uncertain, "coverage": coverage}
+    return fitted.prioritise(chosen, top, seed=seed, progress=progress, **shown)
