@@ -74,7 +74,12 @@ def run(names: list[str], fresh: bool) -> None:
             continue
         target.unlink(missing_ok=True)
         ended = in_child(lambda name=name, target=target: run_one(name, target), LIMIT)
-        found = {"file": name, "commit": commit(), "seconds": round(ended.processor_seconds, 2), "trouble": ended.trouble}
+        found = {
+            "file": name,
+            "commit": commit(),
+            "seconds": round(ended.processor_seconds, 2),
+            "trouble": ended.trouble,
+        }
         found |= ended.value or {}
         note.write_text(json.dumps(found) + "\n")
         print(f"{name}: {found['seconds']:.1f} s of the processor, {ended.value or ended.trouble}", flush=True)
@@ -102,7 +107,9 @@ def summarise() -> dict[str, Any]:
         parts = path.relative_to(ROOT / "mvgp").parts
         numbers = tool._analyze(str(path)).numbers
         found = packages.setdefault(parts[0] if len(parts) > 1 else "mvgp", [0, 0, 0, 0])
-        for at, number in enumerate((numbers.n_statements, numbers.n_missing, numbers.n_branches, numbers.n_missing_branches)):
+        for at, number in enumerate(
+            (numbers.n_statements, numbers.n_missing, numbers.n_branches, numbers.n_missing_branches)
+        ):
             found[at] += number
     notes = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
     every = test_files(["tests"])

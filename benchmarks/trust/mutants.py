@@ -75,7 +75,11 @@ class Finder:
             )
             if dropped:
                 body = getattr(owner, name)
-                self._add(statement, "dropped", lambda b=body, at=at, old=statement: b.__setitem__(at, ast.copy_location(ast.Pass(), old)))
+                self._add(
+                    statement,
+                    "dropped",
+                    lambda b=body, at=at, old=statement: b.__setitem__(at, ast.copy_location(ast.Pass(), old)),
+                )
             self._visit(statement, owner, name, at)
 
     def _visit(self, node: ast.AST, owner: ast.AST, name: str, at: int | None) -> None:
@@ -90,9 +94,16 @@ class Finder:
             return
         self._here(node, put)
         for field, value in ast.iter_fields(node):
-            if field in ("annotation", "returns", "decorator_list", "type_comment", "defaults", "kw_defaults", "ctx", "slice_") or (
-                isinstance(node, ast.arguments)
-            ):
+            if field in (
+                "annotation",
+                "returns",
+                "decorator_list",
+                "type_comment",
+                "defaults",
+                "kw_defaults",
+                "ctx",
+                "slice_",
+            ) or (isinstance(node, ast.arguments)):
                 continue
             if isinstance(value, list):
                 if value and isinstance(value[0], ast.stmt):
@@ -130,7 +141,9 @@ class Finder:
             called = node.func.id if isinstance(node.func, ast.Name) else ""
             if two and ast.dump(node.args[0]) != ast.dump(node.args[1]) and called not in ("isinstance", *CALLS):
                 self._add(node, "first two arguments exchanged", lambda: node.args.insert(0, node.args.pop(1)))
-        elif isinstance(node, ast.If | ast.IfExp | ast.While) and not isinstance(node.test, ast.Compare | ast.BoolOp | ast.Constant):
+        elif isinstance(node, ast.If | ast.IfExp | ast.While) and not isinstance(
+            node.test, ast.Compare | ast.BoolOp | ast.Constant
+        ):
             self._add(node, "condition negated", lambda: setattr(node, "test", _negated(node.test)))
         elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
             self._add(node, "returns None", lambda: setattr(node, "value", ast.copy_location(ast.Constant(None), node)))
@@ -150,7 +163,9 @@ def _is_none(node: ast.AST) -> bool:
 
 def _is_text(node: ast.BinOp) -> bool:
     texts = ast.JoinedStr, ast.Constant
-    return any(isinstance(part, texts) and isinstance(getattr(part, "value", ""), str) for part in (node.left, node.right))
+    return any(
+        isinstance(part, texts) and isinstance(getattr(part, "value", ""), str) for part in (node.left, node.right)
+    )
 
 
 def _negated(test: ast.expr) -> ast.expr:

@@ -131,7 +131,10 @@ def trial(mutant: Mutant | None, files: list[str], objects: dict[Any, list[types
                 failed.append(report.nodeid)
 
     code = int(pytest.main([*OPTIONS, *files], plugins=[Recorder()]))
-    return {"outcome": "killed" if code else "survived", "by": failed[0] if failed else f"exit code {code}" if code else ""}
+    return {
+        "outcome": "killed" if code else "survived",
+        "by": failed[0] if failed else f"exit code {code}" if code else "",
+    }
 
 
 class Sound:
@@ -175,7 +178,9 @@ def summarise() -> dict[str, Any]:
     """Counts by package, and the survivors with their reasons."""
     told, found = reasons(), {}
     for one in known().values():
-        package = found.setdefault(one["package"], {"mutants": 0, "tried": 0, "killed": 0, "explained": {}, "survivors": []})
+        package = found.setdefault(
+            one["package"], {"mutants": 0, "tried": 0, "killed": 0, "explained": {}, "survivors": []}
+        )
         package["tried"] += 1
         if one["outcome"] == "killed":
             package["killed"] += 1
@@ -203,7 +208,11 @@ def main() -> None:
     if options.show:
         for name, one in summarise()["packages"].items():
             rest = f"{len(one['explained'])} explained, {len(one['survivors'])} survived"
-            print(f"{name}: {one['killed']} of {one['tried']} killed, {rest}; {one['mutants']} mutants", *one["survivors"], sep="\n  ")
+            print(
+                f"{name}: {one['killed']} of {one['tried']} killed, {rest}; {one['mutants']} mutants",
+                *one["survivors"],
+                sep="\n  ",
+            )
         return
     notes = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
     order = Order({one["file"]: one["seconds"] for one in notes}, files_of_lines() if notes else {})
@@ -221,9 +230,17 @@ def main() -> None:
             if found is None or (options.again and found["outcome"] != "killed"):
                 files = [name for name in order.files(mutant) if name in sound]
                 limit = max(LEAST, PATIENCE * sum(order.seconds.get(name, 10.0) for name in files))
-                ended = in_child(lambda mutant=mutant, files=files: trial(mutant, files, objects), limit, MEMORY) if files else None
+                ended = (
+                    in_child(lambda mutant=mutant, files=files: trial(mutant, files, objects), limit, MEMORY)
+                    if files
+                    else None
+                )
                 found = {"mutant": mutant.name, "package": package, "line": mutant.line, "commit": here}
-                found |= judged(ended) | {"seconds": round(ended.processor_seconds, 1)} if ended else {"outcome": "no test runs it"}
+                found |= (
+                    judged(ended) | {"seconds": round(ended.processor_seconds, 1)}
+                    if ended
+                    else {"outcome": "no test runs it"}
+                )
                 with open(NOTES, "a") as file:
                     file.write(json.dumps(found | {"files": len(files)}) + "\n")
                 why = f" by {found['by']}" if found.get("by") else ""

@@ -146,8 +146,8 @@ def _read_bytes(file: IO[bytes], budget: Budget) -> tuple[bytes, int]:
     budget.allows("manifest_bytes", length, "manifest")
     ends = OFFSETS.findall(start + file.read(max(0, LENGTH + length - len(start))))
     whole = LENGTH + length + max(map(int, ends), default=0)
-    if size > whole + 2**20:  # before the rest is read, which may be a hole of gigabytes; less is found by what follows
-        raise StorageError(f"expected {whole} bytes from the header, got {size}: it is cut short, damaged or was changed")
+    if size > whole + 2**20:  # before the rest is read, which may be a hole of gigabytes; less is found below
+        raise StorageError(f"expected {whole} bytes by the header, got {size}: it is cut short, damaged or was changed")
     file.seek(0)
     data = file.read(size)
     expected, computed = data[DIGITS], checksum(data)

@@ -190,7 +190,7 @@ def test_a_hole_behind_the_arrays_is_refused_before_it_is_read(posteriors, tmp_p
     with open(tmp_path / "file", "r+b") as file:
         file.truncate(15 * 2**30)
     monkeypatch.setattr(archive, "checksum", lambda _: pytest.fail("was read"))
-    with pytest.raises(StorageError, match=f"expected {size} bytes from the header, got .* it is cut short"):
+    with pytest.raises(StorageError, match=f"expected {size} bytes by the header, got .* it is cut short"):
         mvgp.load(tmp_path / "file")
 
 

@@ -37,7 +37,17 @@ def commands(first: int, count: int, seed: int) -> Found:
         place.mkdir()
         write_tables(tables)
         hostile(place)
-        made = ["study", *inputs(tables), "--models", "popularity", "--folds", "2", "--quiet", "--out", f"{place}/study"]
+        made = [
+            "study",
+            *inputs(tables),
+            "--models",
+            "popularity",
+            "--folds",
+            "2",
+            "--quiet",
+            "--out",
+            f"{place}/study",
+        ]
         with contextlib.redirect_stdout(io.StringIO()):
             if run_command(made) != 0:
                 raise RuntimeError("the study that mistakes are about has failed")
@@ -47,7 +57,9 @@ def commands(first: int, count: int, seed: int) -> Found:
             arguments, _ = filled(kind, tables, place)
             if around % 2:
                 alike = [filled(other, tables, place)[0] for other in kinds]
-                same = [one for one in alike if one[:1] == arguments[:1] and arguments[:1][0] in hostile_commands.COMMANDS]
+                same = [
+                    one for one in alike if one[:1] == arguments[:1] and arguments[:1][0] in hostile_commands.COMMANDS
+                ]
                 arguments = [*arguments, *rng.choice(same or [[""]])[1:]]
             wrong = hostile_commands.tried(arguments, (tables, place))
             found.add("failed" if wrong else "refused", wrong and f"{kind}: {' '.join(arguments)[:200]}: {wrong}")
@@ -56,5 +68,7 @@ def commands(first: int, count: int, seed: int) -> Found:
 
 LINES = [
     Line("calls/wrong", "wrong calls of all public callables", 20_000, 1_000, calls, limit=1800),
-    Line("commands/mistakes", f"command lines with a mistake, of {len(MISTAKES)} kinds", 2 * len(MISTAKES), 60, commands),
+    Line(
+        "commands/mistakes", f"command lines with a mistake, of {len(MISTAKES)} kinds", 2 * len(MISTAKES), 60, commands
+    ),
 ]

@@ -193,7 +193,17 @@ def payloads(marker: str) -> dict[str, bytes]:
     }  # fmt: skip
 
 
-PLACES = ("alone", "before", "after", "before, signed", "after, signed", "in the header", "in an array", "as its name", "in a text")
+PLACES = (
+    "alone",
+    "before",
+    "after",
+    "before, signed",
+    "after, signed",
+    "in the header",
+    "in an array",
+    "as its name",
+    "in a text",
+)
 
 
 def polyglot(base: hostile.Saved, payload: bytes, place: str, rng: random.Random) -> bytes:
@@ -256,11 +266,16 @@ def polyglots(first: int, count: int, seed: int) -> Found:
 
 def bomb(base: hostile.Saved, rng: random.Random, path: pathlib.Path) -> str:
     """A file that asks for much: deep, wide, long, or a hole. Its kind."""
-    kind = rng.choice(("deep", "wide", "many values", "long text", "many arrays", "hole", "header", "repeated", "number"))
+    kind = rng.choice(
+        ("deep", "wide", "many values", "long text", "many arrays", "hole", "header", "repeated", "number")
+    )
     text, arrays = forgery.manifest(base.data), dict(base.arrays)
     size = int(10 ** rng.uniform(1, 5.5))
     if kind == "deep":
-        whole = json.dumps({"sha256": ZEROS.decode()} | {key: one for key, one in text.items() if key != "sha256"}, separators=(",", ":"))
+        whole = json.dumps(
+            {"sha256": ZEROS.decode()} | {key: one for key, one in text.items() if key != "sha256"},
+            separators=(",", ":"),
+        )
         inside = "[" * size + "]" * size if rng.random() < 0.5 else '{"a":' * size + "0" + "}" * size
         entries = {name: one for name, one in forgery.header(base.data).items() if name != "__metadata__"}
         path.write_bytes(forgery.packed(f'{whole[:-1]},"more":{inside}}}', entries, forgery.numbers(base.data)))
@@ -282,7 +297,9 @@ def bomb(base: hostile.Saved, rng: random.Random, path: pathlib.Path) -> str:
         elif kind == "repeated":
             text["content"]["prior"] = {"terms": [text["content"]["prior"]] * (size // 100 + 1)}
         else:
-            spots = [one for one in hostile.places(text["content"]) if type(hostile.at(text["content"], one)) in (int, float)]
+            spots = [
+                one for one in hostile.places(text["content"]) if type(hostile.at(text["content"], one)) in (int, float)
+            ]
             where = rng.choice(spots)
             hostile.at(text["content"], where[:-1])[where[-1]] = 10 ** rng.randrange(3, 4000)
         path.write_bytes(forgery.built(text, arrays))

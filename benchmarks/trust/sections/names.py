@@ -90,7 +90,11 @@ def wrong_lists(links: LinkSet, folder: Path) -> list[str]:
     lists = fitted.prioritise(range(M), top=3, uncertainty=False)
     known = {*links.row_ids, *links.col_ids, *links.row_names, *links.col_names}
     for name in known:
-        if from_cell(to_cell(name)) != name or HARMFUL.search(to_cell(name)) or to_cell(name).lstrip().startswith(tuple(FORMULAS)):
+        if (
+            from_cell(to_cell(name)) != name
+            or HARMFUL.search(to_cell(name))
+            or to_cell(name).lstrip().startswith(tuple(FORMULAS))
+        ):
             wrong.append(f"as a cell: {name!r}")
         if HARMFUL.search(visible(name)):
             wrong.append(f"on the screen: {name!r}")
@@ -115,7 +119,11 @@ def wrong_lists(links: LinkSet, folder: Path) -> list[str]:
 
 def wrong_screen(ids: list[str], folder: Path) -> list[str]:
     """What is wrong with the screen of ``mvgp rank`` on tables of these ids, those that a table can hold."""
-    plain = [one for one in ids if not re.search(r"[\x00\t\r\n\ud800-\udfff\ufeff]", one) and one.strip() == one and len(one) < 1000]
+    plain = [
+        one
+        for one in ids
+        if not re.search(r"[\x00\t\r\n\ud800-\udfff\ufeff]", one) and one.strip() == one and len(one) < 1000
+    ]
     plain = list(dict.fromkeys(unicodedata.normalize("NFC", one) for one in plain))
     if len(plain) < 4:
         return []
@@ -139,7 +147,9 @@ def tables(first: int, count: int, seed: int) -> Found:
     """A table of hostile ids and names for each number."""
     found = Found()
     with tempfile.TemporaryDirectory() as folder:
-        usual = page_of(link_set([f"i{at}" for at in range(M + N)], [f"name {at}" for at in range(M + N)]), Path(folder, "usual"))
+        usual = page_of(
+            link_set([f"i{at}" for at in range(M + N)], [f"name {at}" for at in range(M + N)]), Path(folder, "usual")
+        )
         for number in range(first, first + count):
             rng, place = generator("names/tables", number, seed), Path(folder, str(number))
             place.mkdir()
@@ -164,8 +174,19 @@ def tables(first: int, count: int, seed: int) -> Found:
             except Exception as error:
                 wrong.append(f"{type(error).__name__}: {str(error)[:200]}")
             told = "; ".join(map(str, wrong))
-            found.add("failed" if told else outcome, told and f"{number}: {told[:400]}".encode("ascii", "backslashreplace").decode())
+            found.add(
+                "failed" if told else outcome,
+                told and f"{number}: {told[:400]}".encode("ascii", "backslashreplace").decode(),
+            )
     return found
 
 
-LINES = [Line("names/tables", f"tables of {2 * (M + N)} names with markup, formulas, escapes or marks of direction", 400, 40, tables)]
+LINES = [
+    Line(
+        "names/tables",
+        f"tables of {2 * (M + N)} names with markup, formulas, escapes or marks of direction",
+        400,
+        40,
+        tables,
+    )
+]
