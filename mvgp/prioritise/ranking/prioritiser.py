@@ -37,7 +37,7 @@ from ..auto.fit import Assessment, Auto, AutoRanker
 from ..auto.storage import AUTO, describe_auto, restore_auto
 from ..tables.link_set import LinkSet
 from ..trust.calibration import calibrate as calibrated_on
-from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
+from ..trust.cross_fit import MIN_LINKS, cross_fit
 from ..trust.record import Trust, describe_trust, make_trust, restore_trust
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
 from ..tuning.tune import WITH_POSTERIOR, check_fit, family_of, fit, prepare, takes_negatives, tune
@@ -366,7 +366,7 @@ def fit_prioritiser(
                 return recipe.refit(rankers[0], some)
             return Mixture(fit(fit_settings, link_set, tuned.setting, draw(some), seed))
 
-        folds = cross_fit(again, links, complete=Mixture(rankers), seed=seed, progress=progress)
+        folds = cross_fit(again, links, seed=seed, progress=progress)
         if calibrate is None and not bool(folds.labels.any()):
             warnings.warn(f"probabilities are not known: {folds.nothing()}", RuntimeWarning, stacklevel=2)
         else:
@@ -374,8 +374,9 @@ def fit_prioritiser(
             judged = rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None
             warning = None if judged is None else doubt(judged)
             remarks = () if warning is None else (warning,)
-            calibration = calibrated_on(folds, some_lists(Mixture(rankers), links, seed), seed=seed)
-            trust = make_trust(folds, calibration, isolated=alone, remarks=remarks, seed=seed)
+            compared = cross_fit(again, links, complete=Mixture(rankers), seed=seed, progress=progress)
+            calibration = calibrated_on(folds, seed=seed)
+            trust = make_trust(folds, calibration, compared, isolated=alone, remarks=remarks, seed=seed)
     return Prioritiser(
         # with the covariance rescaled to the maximum marginal likelihood, where there is one
         rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),
