@@ -36,7 +36,7 @@ from ..auto.fit import Assessment, Auto, AutoRanker
 from ..auto.storage import AUTO, describe_auto, restore_auto
 from ..tables.link_set import LinkSet, check_link_set
 from ..trust.calibration import calibrate as calibrated_on
-from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
+from ..trust.cross_fit import FOLDS, MIN_LINKS, WIDE_FOLDS, cross_fit
 from ..trust.record import Trust, describe_trust, make_trust, restore_trust
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
 from ..tuning.tune import WITH_POSTERIOR, check_fit, family_of, fit, prepare, takes_negatives, tune
@@ -314,8 +314,9 @@ def fit_prioritiser(
     :param strength: of the penalty relative to lam_max; for ``trace``, ``best``, ``whole`` and ``hilbert``. Chosen
         among 12 from 1 to 0.02 when left out.
     :param trace_share: of the trace norm in the penalty; for the same.
-    :param calibrate: whether to fit five times more, each time with a fifth of the links hidden: lists then have
-        probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``, where links suffice.
+    :param calibrate: whether to fit five times more (``auto`` with few links 24 times, which is quick), with some links
+        hidden: lists then have probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``,
+        where links suffice.
     :param seed: of negatives and of the validation.
     :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param log: takes a line about the time and the memory that one fit is expected to need; ``auto`` has none.
@@ -371,7 +372,9 @@ def fit_prioritiser(
                 return recipe.refit(rankers[0], some)
             return Mixture(fit(fit_settings, link_set, tuned.setting, draw(some), seed))
 
-        folds = cross_fit(again, links, complete=Mixture(rankers), seed=seed, progress=progress)
+        # of other models than ``auto`` as few fits as of many links
+        few, few_wide = (None, None) if isinstance(rankers[0], AutoRanker) else (FOLDS[1], WIDE_FOLDS[1])
+        folds = cross_fit(again, links, folds=few, seed=seed, progress=progress)
         if calibrate is None and not bool(folds.labels.any()):
             warnings.warn(f"probabilities are not known: {folds.nothing()}", RuntimeWarning, stacklevel=2)
         else:
@@ -379,8 +382,9 @@ def fit_prioritiser(
             judged = rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None
             warning = None if judged is None else doubt(judged)
             remarks = () if warning is None else (warning,)
-            calibration = calibrated_on(folds, some_lists(Mixture(rankers), links, seed), seed=seed)
-            trust = make_trust(folds, calibration, isolated=alone, remarks=remarks, seed=seed)
+            wide = cross_fit(again, links, complete=Mixture(rankers), folds=few_wide, seed=seed, progress=progress)
+            calibration = calibrated_on(folds, seed=seed)
+            trust = make_trust(folds, calibration, wide, isolated=alone, remarks=remarks, seed=seed)
     return Prioritiser(
         # with the covariance rescaled to the maximum marginal likelihood, where there is one
         rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),

@@ -230,11 +230,10 @@ class Cells:
     fold: Tensor
 
 
-def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) -> Calibration:
+def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
     """Probabilities from cross-fitting.
 
     :param found: of :func:`~mvgp.prioritise.trust.cross_fit.cross_fit`.
-    :param final: lists of the ranker that is used, for the quantiles of its scores; when left out, those of the folds.
     :param seed: of the Bayesian bootstrap.
 
     Example:
@@ -253,13 +252,8 @@ def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) 
     if not bool(found.labels.any()):
         raise InputError(f"found: expected hidden links among the first places, got {found.nothing()}")
     inside = found.inside
-    score = torch.zeros_like(found.scores)
-    grids = []
-    for fold in found.fold.unique().tolist():  # each fit has its own scale
-        own = found.fold == fold
-        grids.append(found.quantiles(own))
-        score[own] = standardised(found.scores[own], found.group[own][:, None], grids[-1])
-    used = torch.stack(grids).mean(0) if final is None else final.quantiles()
+    quantiles = found.quantiles()
+    score = standardised(found.scores, found.group[:, None], quantiles)
     weight = found.weight / found.weight.mean()
     unit = found.row.unique(return_inverse=True)[1]
     # beyond the places that are shown, a part of the candidates that are no links stands for all of them
@@ -289,8 +283,8 @@ def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) 
     top = cells.place <= SHOWN
     tail = _tail(found, weight, draws, unit)
     return Calibration(
-        quantiles=used,
-        highest=(found if final is None else final).highest(),
+        quantiles=quantiles,
+        highest=found.highest(),
         weights=weights,
         grid=grid,
         values=values,
