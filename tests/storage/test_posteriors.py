@@ -19,6 +19,8 @@ from mvgp.storage import Budget, archive, save
 from mvgp.storage.posterior_parts import LIKELIHOODS
 from tests.storage import examples
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SCRIPT = """
 import json, sys
 import mvgp
@@ -82,8 +84,7 @@ def test_another_process_has_the_same_bits(tmp_path):
     paths = {name: str(tmp_path / f"{place}.mvgp") for place, name in enumerate(made)}
     for name, posterior in made.items():
         posterior.save(paths[name])
-    # sums depend on how many threads share them
-    env = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "PYTHONPATH": os.getcwd()}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(paths)], capture_output=True, text=True, env=env, check=False
     )
