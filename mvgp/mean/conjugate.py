@@ -19,7 +19,7 @@ from ..likelihoods.losses import LossValue, long_dot
 from .low_rank import Iterate, LowRank, MeanSolution, orthonormal
 from .problem import MeanProblem, SpectralElasticNet, times
 
-JOIN_SHARE = 0.97  # singular values of the gradient above this share of the threshold get a factor of their own
+STEEP_SHARE = 0.01  # of the first squared gradient, at which the factors count as solved
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,11 @@ def conjugate_steps(
     *,
     steps: int,
     watch: Callable[[float], None] | None = None,
-) -> Iterate:
-    """Nonlinear conjugate gradients (Polak-Ribiere); ``triplets`` of the gradient that are near the threshold join."""
+) -> tuple[Iterate, int]:
+    """Nonlinear conjugate gradients (Polak-Ribiere), and the steps taken; no more than are of use.
+
+    :param triplets: of the gradient; those above the threshold join the factors.
+    """
     factors = _joined(now, triplets, penalty)
     l1, l2 = penalty.trace, penalty.ridge
     psi = problem.pattern.sample(factors.left_image, factors.right_image)
@@ -66,12 +69,14 @@ def conjugate_steps(
     values = (_lengths(factors.left, factors.left_image) * _lengths(factors.right, factors.right_image)).sqrt()
     scale = 1 / (l1 + (now.lipschitz + l2) * values)  # (R,)
     direction = before = None
-    slope_before = 0.0
-    for _ in range(steps):
+    slope_before = first = 0.0
+    taken = 0
+    while taken < steps:
         gradient = _gradient(problem, at, factors, l1, l2)
         downhill = gradient.scaled(-scale, -scale)
         steep = -downhill.dot(gradient)
-        if not steep > 0:
+        first = max(first, steep)
+        if not steep > STEEP_SHARE * first:
             break
         beta = max(0.0, (steep + downhill.dot(before)) / slope_before) if before is not None else 0.0
         turned = downhill.plus(beta, direction) if beta and direction is not None else downhill
@@ -80,10 +85,10 @@ def conjugate_steps(
         length, psi, at = _line_search(problem, at, psi, factors, direction, l1, l2)
         if length == 0.0:
             break
-        factors = factors.plus(length, direction)
+        factors, taken = factors.plus(length, direction), taken + 1
         if watch:
             watch(at.value + _penalty(factors, l1, l2))
-    return Iterate.of(problem, balanced(factors), now.spare, now.lipschitz)
+    return Iterate.of(problem, balanced(factors), now.spare, now.lipschitz), taken
 
 
 def balanced(factors: Factors) -> LowRank:
@@ -112,10 +117,10 @@ def carried_over(solution: MeanSolution, problem: MeanProblem) -> MeanSolution:
 
 def _joined(now: Iterate, triplets: LowRank, penalty: SpectralElasticNet) -> Factors:
     """The iterate's factors, and small ones for new directions."""
-    joins = triplets.values > JOIN_SHARE * penalty.trace
+    joins = triplets.values > penalty.trace
     joins[: now.mean.rank] = False
     # a first size well below what the full step (y - l1) / L would give
-    size = (0.05 * (triplets.values[joins] - JOIN_SHARE * penalty.trace) / now.lipschitz).sqrt()
+    size = (0.05 * (triplets.values[joins] - penalty.trace) / now.lipschitz).sqrt()
     old, new = (Factors(b.left, b.right, b.left_image, b.right_image) for b in (now.mean, triplets))
     root = now.mean.values.sqrt()
     old, new = old.scaled(root, root), Factors(*(part[:, joins] for part in new.parts)).scaled(-size, size)
