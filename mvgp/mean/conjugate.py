@@ -19,6 +19,7 @@ from ..likelihoods.losses import LossValue, long_dot
 from .low_rank import Iterate, LowRank, MeanSolution, orthonormal
 from .problem import MeanProblem, SpectralElasticNet, times
 
+JOIN_SHARE = 0.97  # singular values of the gradient above this share of the threshold get a factor of their own
 STEEP_SHARE = 0.01  # of the first squared gradient, at which the factors count as solved
 
 
@@ -60,7 +61,7 @@ def conjugate_steps(
 ) -> tuple[Iterate, int]:
     """Nonlinear conjugate gradients (Polak-Ribiere), and the steps taken; no more than are of use.
 
-    :param triplets: of the gradient; those above the threshold join the factors.
+    :param triplets: of the gradient; those near the threshold join the factors.
     """
     factors = _joined(now, triplets, penalty)
     l1, l2 = penalty.trace, penalty.ridge
@@ -117,10 +118,10 @@ def carried_over(solution: MeanSolution, problem: MeanProblem) -> MeanSolution:
 
 def _joined(now: Iterate, triplets: LowRank, penalty: SpectralElasticNet) -> Factors:
     """The iterate's factors, and small ones for new directions."""
-    joins = triplets.values > penalty.trace
+    joins = triplets.values > JOIN_SHARE * penalty.trace
     joins[: now.mean.rank] = False
     # a first size well below what the full step (y - l1) / L would give
-    size = (0.05 * (triplets.values[joins] - penalty.trace) / now.lipschitz).sqrt()
+    size = (0.05 * (triplets.values[joins] - JOIN_SHARE * penalty.trace) / now.lipschitz).sqrt()
     old, new = (Factors(b.left, b.right, b.left_image, b.right_image) for b in (now.mean, triplets))
     root = now.mean.values.sqrt()
     old, new = old.scaled(root, root), Factors(*(part[:, joins] for part in new.parts)).scaled(-size, size)

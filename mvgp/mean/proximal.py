@@ -58,7 +58,7 @@ WHOLE_STEPS = 10  # proximal steps in the whole space between two problems in su
 FACTOR_STEPS = 30  # the same of conjugate gradients, which end earlier where they can
 CORE_STEPS = 15  # limit on the steps of a problem in subspaces
 CORE_SHARE = 0.03  # of the gap before it, at which such a problem counts as solved
-ROUGH_TOLERANCE = 5e-4  # relative duality gap of the rough solution in single precision that comes first
+ROUGH_TOLERANCE = 5e-4  # smallest relative duality gap that is asked of the rough solution in single precision
 MIN_SPARES = 8  # directions carried along beyond the rank in the whole space; a quarter of the rank if that is more
 CHECK_EVERY = 4  # steps between two computations of the duality gap within the subspaces
 
@@ -106,8 +106,9 @@ def solve_proximal(
         check_callable(watch, "watch")
     now, iteration = _start(problem, penalty, start), 0
     is_large = problem.shape[0] * problem.shape[1] >= check_whole_number(single_from, "single_from", 0)
-    if problem.dtype == torch.float64 and is_large and tolerance < ROUGH_TOLERANCE:
-        rough = _Rounds(problem.single, penalty, ROUGH_TOLERANCE, max_iterations, exact_limit, watch, confirm=False)
+    if problem.dtype == torch.float64 and is_large:
+        goal = max(tolerance, ROUGH_TOLERANCE)
+        rough = _Rounds(problem.single, penalty, goal, max_iterations, exact_limit, watch, confirm=False)
         now, _, iteration = rough.run(moved_to(now, problem.single), 0)
         now = moved_to(now, problem)
     now, certificate, _ = _Rounds(problem, penalty, tolerance, max_iterations, exact_limit, watch).run(now, iteration)
@@ -137,7 +138,7 @@ class _Rounds:
         self.problem, self.penalty, self.tolerance = problem, penalty, tolerance
         self.max_iterations, self.exact_limit, self.watch, self.confirm = max_iterations, exact_limit, watch, confirm
         self.failure = 0.0  # of all confirmations so far
-        self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough, or rough rounds
+        self.stalled = 0  # confirmations that their bounds keep from the tolerance, or rough rounds that gain little
         self.last_gap = float("inf")  # as it seemed last
         self.filters = not has_exact_values(problem, exact_limit) and needs_largest_alone(penalty)
 
@@ -170,7 +171,7 @@ class _Rounds:
         return now, certificate, iteration
 
     def _whole_steps(self, now: Iterate, triplets: LowRank, room: int) -> tuple[Iterate, int]:
-        """Steps that lower the objective, and how many; rounding may keep conjugate gradients from it."""
+        """Steps that lower the objective, and how many: a direction below the threshold that joins may raise it."""
         if isinstance(self.penalty, SpectralElasticNet):
             limit = min(FACTOR_STEPS, room)
             moved, steps = conjugate_steps(self.problem, self.penalty, now, triplets, steps=limit, watch=self.watch)
