@@ -45,7 +45,8 @@ def ranking_scores(
     - :math:`P@k = \frac1k \sum_{l \le k} h_l`;
     - :math:`R@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l`, so that a perfect list has 1;
     - :math:`AP@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l\, P@l`, whose average over tasks is MAP@k;
-    - :math:`nDCG@k = \sum_{l \le k} \frac{h_l}{\log_2(l + 1)} \Big/ \sum_{l \le \min(G, k)} \frac{1}{\log_2(l + 1)}`.
+    - :math:`nDCG@k` is :math:`\sum_{l \le k} \frac{h_l}{\log_2(l + 1)}` divided by what a perfect list has,
+      :math:`\sum_{l \le \min(G, k)} \frac{1}{\log_2(l + 1)}`.
 
     Equal scores count by their expected value over a random order of them (:mod:`mvgp.metrics.ranking`). A list shorter
     than k goes on with places that hold nothing. A task without held-out positives has NaN everywhere, a task without
