@@ -55,7 +55,9 @@ def finished(place: Path) -> str:
     return f"drafts are left: {drafts}" if drafts else ""
 
 
-def each(line: str, first: int, count: int, seed: int, attempt: Callable[[np.random.Generator, Path, int], tuple[str, str]]) -> Found:
+def each(
+    line: str, first: int, count: int, seed: int, attempt: Callable[[np.random.Generator, Path, int], tuple[str, str]]
+) -> Found:
     """Try something once for each number: the outcome, and what is wrong."""
     found = Found()
     expected()
@@ -98,7 +100,9 @@ class Interposed:
         real, mine = builtins.open, self
 
         def opened(file: Any, mode: str = "r", *given: Any, **options: Any) -> Any:
-            inside = isinstance(file, str | os.PathLike) and str(file).startswith(str(place)) and set(mode) & set("wax+")
+            inside = (
+                isinstance(file, str | os.PathLike) and str(file).startswith(str(place)) and set(mode) & set("wax+")
+            )
             if not inside:
                 return real(file, mode, *given, **options)
             mine._next(f"open of {os.path.basename(file)}")
@@ -330,7 +334,13 @@ def damaged(rng: np.random.Generator, place: Path, number: int) -> tuple[str, st
         at = int(rng.integers(len(content)))
         changed = content[:at] + bytes([content[at] ^ int(rng.integers(1, 256))]) + content[at + 1 :]
         other = files[int(rng.integers(len(files)))].read_bytes() if kind == "other" else b""
-        new = {"cut": content[:at], "changed": changed, "empty": b"", "other": other, "longer": content + bytes(at)}.get(kind)
+        new = {
+            "cut": content[:at],
+            "changed": changed,
+            "empty": b"",
+            "other": other,
+            "longer": content + bytes(at),
+        }.get(kind)
         path.unlink() if new is None else path.write_bytes(new)
         kinds.append(kind)
     return "done again", (wrong := finished(place)) and f"{', '.join(kinds)}: {wrong}"
@@ -375,9 +385,28 @@ def on_cluster(place: Path, which: str, kill_after: int) -> None:
     address = f"tcp://127.0.0.1:{port}"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
     scheduler = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", port, "--no-dashboard", "--host", "127.0.0.1"], **quiet
+        [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_scheduler",
+            "--port",
+            port,
+            "--no-dashboard",
+            "--host",
+            "127.0.0.1",
+        ],
+        **quiet,
     )
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    worker = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_worker",
+        address,
+        "--nthreads",
+        "1",
+        "--no-nanny",
+        "--no-dashboard",
+    ]
     workers = [subprocess.Popen(worker, **quiet) for _ in range(2)]
     wait_for(address)
     real, saved = directory.StudyDirectory.save, []
@@ -406,11 +435,15 @@ def wait_for(address: str) -> None:
 
 def line(name: str, title: str, planned: int, size: int, attempt: Any) -> Line:
     """A line of this section."""
-    return Line(f"faults/{name}", title, planned, size, lambda *numbers: each(f"faults/{name}", *numbers, attempt), limit=3600)
+    return Line(
+        f"faults/{name}", title, planned, size, lambda *numbers: each(f"faults/{name}", *numbers, attempt), limit=3600
+    )
 
 
 LINES = [
-    line("writes", "calls that write, each failing with a full disk, a broken disk and no memory", 450, 30, failed_write),
+    line(
+        "writes", "calls that write, each failing with a full disk, a broken disk and no memory", 450, 30, failed_write
+    ),
     line("SIGKILL", "SIGKILL at random moments", 100, 10, stopped(signal.SIGKILL)),
     line("SIGTERM", "SIGTERM at random moments", 50, 10, stopped(signal.SIGTERM)),
     line("SIGINT", "SIGINT at random moments", 50, 10, stopped(signal.SIGINT)),
@@ -422,4 +455,3 @@ LINES = [
     line("worker", "Dask workers killed", 10, 5, cluster_killed("worker")),
     line("scheduler", "Dask schedulers killed", 10, 5, cluster_killed("scheduler")),
 ]
-

@@ -80,7 +80,9 @@ def growth(first: int, count: int, seed: int) -> Found:
     found.reached("megabytes grown", grown / 2**20)
     found.reached("tensors grown", more)
     if grown > GROWTH or more > 0:
-        found.failures.append(f"{count} fits: {grown / 2**20:.1f} MB and {more} tensors more than after {min(WARM, count)}")
+        found.failures.append(
+            f"{count} fits: {grown / 2**20:.1f} MB and {more} tensors more than after {min(WARM, count)}"
+        )
     return found
 
 
@@ -138,14 +140,18 @@ def served(first: int, count: int, seed: int) -> Found:
             wrong: list[str] = []
             lock = threading.Lock()
 
-            def ask(name: str, loaded: Any = loaded, expected: Any = expected, wrong: Any = wrong, lock: Any = lock) -> None:
+            def ask(
+                name: str, loaded: Any = loaded, expected: Any = expected, wrong: Any = wrong, lock: Any = lock
+            ) -> None:
                 if not hostile.same(hostile.ask(loaded[name]), expected[name]):
                     with lock:
                         wrong.append(name)
 
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(ask, [chosen[int(at)] for at in rng.integers(0, 8, 24)]))
-            found.add("failed" if wrong else "equal", f"{number}: other numbers of {sorted(set(wrong))}" if wrong else "")
+            found.add(
+                "failed" if wrong else "equal", f"{number}: other numbers of {sorted(set(wrong))}" if wrong else ""
+            )
     return found
 
 
