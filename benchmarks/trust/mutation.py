@@ -6,8 +6,8 @@ A mutant is mvgp with one small change (``benchmarks/trust/mutants.py``): anothe
 condition turned round, a statement dropped, arguments exchanged. Each mutant has a process of its own, forked from one that
 has imported mvgp and the tests. There the code of the changed function is replaced, and the test files that run its line are
 run, those of its own package first, until a test fails (killed) or none does (survived). One that takes five times as long as
-the tests did before, or dies, is killed. Which files run a line is known from ``benchmarks.trust.lines_run``; without it, the
-files of the package itself are run.
+the tests did before, or dies, is killed. Which files run a line is known from ``benchmarks.trust.lines_run``; files that it has
+not seen are run if they are of the package itself.
 
 Each mutant is a line in ``benchmarks/results/trust/mutation.jsonl``. A run that was stopped is resumed, ``--again`` tries
 survivors again. Survivors that are no fault are listed with reasons in ``benchmarks/trust/equivalent.json``.
@@ -19,12 +19,14 @@ import argparse
 import contextlib
 import gc
 import importlib
+import itertools
 import json
 import os
 import pkgutil
 import random
 import sys
 import types
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,7 @@ def chosen(package: str, sample: int | None, seed: int) -> list[Mutant]:
 
 
 class Order:
-    """Which test files to run for a line, and how long they take."""
+    """Which test files to run for a line, and how long they take, as far as that was measured."""
 
     def __init__(self, seconds: dict[str, float], lines: dict[str, dict[int, list[str]]]) -> None:
         self.seconds, self.lines = seconds, lines
@@ -66,8 +68,7 @@ class Order:
         """Those of the package first; among each, those named after the file, then the quickest."""
         package, stem = mutant.path.split("/")[1], Path(mutant.path).stem
         own = set(test_files([f"tests/{package}"]))
-        known = self.lines.get(mutant.path)
-        running = set(own) if known is None else set(known.get(mutant.line, ()))
+        running = set(self.lines.get(mutant.path, {}).get(mutant.line, ())) | (own - self.seconds.keys())
         quick = lambda name: (stem not in name, self.seconds.get(name, 0.0))  # noqa: E731
         first, others, spent = sorted(running & own, key=quick), [], 0.0
         for name in sorted(running - own, key=quick):
@@ -163,6 +164,17 @@ def judged(ended: Ended) -> dict[str, Any]:
     return dict(ended.value)
 
 
+def attempted(
+    mutant: Mutant, files: list[str], order: Order, objects: dict[Any, list[types.FunctionType]]
+) -> dict[str, Any]:
+    """What becomes of a mutant."""
+    if not files:
+        return {"outcome": "no test runs it", "files": 0, "seconds": 0.0}
+    limit = max(LEAST, PATIENCE * sum(order.seconds.get(name, 10.0) for name in files))
+    ended = in_child(lambda: trial(mutant, files, objects), limit, MEMORY)
+    return judged(ended) | {"files": len(files), "seconds": round(ended.processor_seconds, 1)}
+
+
 def known() -> dict[str, dict[str, Any]]:
     """What was noted, by mutant; the last word counts."""
     lines = NOTES.read_text().splitlines() if NOTES.exists() else []
@@ -223,30 +235,21 @@ def main() -> None:
     preload(folders)
     objects = living()
     gc.freeze()
+    drawn = [chosen(package, options.sample, options.seed) for package in options.packages]
+    side_by_side = [one for row in itertools.zip_longest(*drawn) for one in row if one is not None]
+    counts: Counter[tuple[str, bool]] = Counter()
+    for mutant in side_by_side:  # a run that is stopped has some of each package
+        package, found = mutant.path.split("/")[1], done.get(mutant.name)
+        if found is None or (options.again and found["outcome"] != "killed"):
+            found = attempted(mutant, [name for name in order.files(mutant) if name in sound], order, objects)
+            found |= {"mutant": mutant.name, "package": package, "line": mutant.line, "commit": here}
+            with open(NOTES, "a") as file:
+                file.write(json.dumps(found) + "\n")
+            why = f" by {found['by']}" if found.get("by") else ""
+            print(f"{found['outcome']}{why}: {mutant.name}, line {mutant.line} ({found['seconds']} s)", flush=True)
+        counts[package, found["outcome"] == "killed"] += 1
     for package in options.packages:
-        counts = {"killed": 0, "survived": 0}
-        for mutant in chosen(package, options.sample, options.seed):
-            found = done.get(mutant.name)
-            if found is None or (options.again and found["outcome"] != "killed"):
-                files = [name for name in order.files(mutant) if name in sound]
-                limit = max(LEAST, PATIENCE * sum(order.seconds.get(name, 10.0) for name in files))
-                ended = (
-                    in_child(lambda mutant=mutant, files=files: trial(mutant, files, objects), limit, MEMORY)
-                    if files
-                    else None
-                )
-                found = {"mutant": mutant.name, "package": package, "line": mutant.line, "commit": here}
-                found |= (
-                    judged(ended) | {"seconds": round(ended.processor_seconds, 1)}
-                    if ended
-                    else {"outcome": "no test runs it"}
-                )
-                with open(NOTES, "a") as file:
-                    file.write(json.dumps(found | {"files": len(files)}) + "\n")
-                why = f" by {found['by']}" if found.get("by") else ""
-                print(f"{found['outcome']}{why}: {mutant.name}:{mutant.line} ({found.get('seconds', 0)} s)", flush=True)
-            counts["killed" if found["outcome"] == "killed" else "survived"] += 1
-        print(f"{package}: {counts['killed']} killed, {counts['survived']} not, of {sum(counts.values())}", flush=True)
+        print(f"{package}: {counts[package, True]} killed, {counts[package, False]} not", flush=True)
 
 
 if __name__ == "__main__":

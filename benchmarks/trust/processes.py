@@ -57,7 +57,8 @@ class Child:
 
     def __init__(self, work: Callable[[], Any], limit: float, memory: int | None = None) -> None:
         self.limit, self.began = limit, time.monotonic()
-        self._result, self._output = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self._result = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it has ended)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 
+import gpytorch
 import pytest
 import torch
 
@@ -40,6 +41,26 @@ def test_a_round_trip_changes_no_bit(name, dtype, tmp_path):
     assert examples.bits(loaded) == examples.bits(posterior)
     loaded.save(str(tmp_path / "two.mvgp"))
     assert (tmp_path / "one.mvgp").read_bytes() == (tmp_path / "two.mvgp").read_bytes()
+
+
+@pytest.mark.parametrize("trace_share", [0.8, None], ids=["trace", "sum"])
+@pytest.mark.parametrize("own", [False, True], ids=["likelihood in the file", "own likelihood"])
+def test_no_scale_is_learned_under_a_pointwise_likelihood_from_a_file_either(trace_share, own, tmp_path):
+    """A fit refused ``calibrated``, and the same posterior from its file answered with a covariance of another scale."""
+
+    class Own(gpytorch.likelihoods.BernoulliLikelihood):
+        """Files cannot hold it."""
+
+    prior, likelihood = examples.graphs(torch.float64), (Own if own else gpytorch.likelihoods.BernoulliLikelihood)()
+    data = examples.observed().with_values((examples.observed().values > 0).double())
+    options = {"strength": 0.3, "trace_share": 0.8}
+    posterior = mvgp.TraceGP(
+        prior if trace_share else prior + examples.graphs(torch.float64), likelihood, **options
+    ).fit(data)
+    posterior.save(tmp_path / "file")
+    for one in (posterior, mvgp.load(tmp_path / "file")):
+        with pytest.raises(InputError, match="evidence_scale: "):
+            one.calibrated()
 
 
 LISTED = {"listed": examples.listed, "all listed": examples.all_listed, "silent": examples.silent}

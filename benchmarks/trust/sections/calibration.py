@@ -11,19 +11,19 @@ from benchmarks.sbc_page import QUANTITIES, SAMPLES
 from benchmarks.trust.plan import Found, Line
 from mvgp.metrics import uniformity
 
-CASES, DRAWS, UNIT = make_cases(), 1_000, 50
-LIMIT = 1e-4  # p-value of all exact curves together, below which calibration has failed
+CASES, DRAWS, UNIT = make_cases(), 1_000, 280
 
 
 def draws(first: int, count: int, seed: int) -> Found:
-    """Draws of one case after another: numbers 0 to 999 are of the first. Counts are of ranks, which the page judges."""
+    """Draws of all cases in turn. Counts are of ranks, which the page judges."""
     found, names, simulators = Found(), list(CASES), dict[str, Simulator]()
     for number in range(first, first + count):
-        name = names[number // DRAWS]
+        draw, at = divmod(number, len(names))
+        name = names[at]
         if name not in simulators:
             simulators[name] = Simulator(name, CASES[name], seed)
         try:
-            ranks = simulators[name].ranks(number % DRAWS)
+            ranks = simulators[name].ranks(draw)
         except Exception as error:
             found.add("failed", f"{number} {name}: {type(error).__name__}: {str(error)[:200]}")
             continue

@@ -29,8 +29,8 @@ def calls(first: int, count: int, seed: int) -> Found:
 
 
 def commands(first: int, count: int, seed: int) -> Found:
-    """A kind of mistake for each number, in turn; odd rounds have a second mistake of the same command behind it."""
-    found, kinds = Found(), list(MISTAKES)
+    """Every kind of mistake in random order, again and again; odd rounds have a second mistake of the same command behind it."""
+    found, kinds = Found(), random.Random(seed).sample(list(MISTAKES), len(MISTAKES))
     with tempfile.TemporaryDirectory() as folder:
         tables, place = Path(folder, "tables"), Path(folder, "hostile")
         tables.mkdir()

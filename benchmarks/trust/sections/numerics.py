@@ -29,7 +29,7 @@ from mvgp.hyperparameters import log_marginal
 from mvgp.kernels import PrecomputedKernel
 
 DIGITS = 60
-ROUNDINGS = 200.0
+ROUNDINGS = 20.0
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-5}  # of conjugate gradients, by the documents
 
 
