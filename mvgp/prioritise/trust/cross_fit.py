@@ -1,4 +1,4 @@
-"""cross_fit: hide a part of the links, fit again, and see where the hidden ones land; five times."""
+"""cross_fit: hide a part of the links, fit again, and see where the hidden ones land; many times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...metrics.ranking import CHUNK_CELLS, Ranker, TaskItems
 from ...progress import Progress, progress_bar
 from ..auto.blend import GROUPS, group_of
 
-PARTS, TURNS = 5, 4  # a fifth of the links of a row is hidden at a time, of a quarter of the rows
+PARTS, TURNS = 5, 8  # a fifth of the links of a row is hidden at a time, of an eighth of the rows
 NEW_PARTS = 8  # no more than an eighth of the rows loses all links at a time
 KEPT = 100  # candidates of a row that are looked at one by one
 MANY_LINKS = 50_000  # from which the second number of folds is enough
@@ -129,7 +129,7 @@ def hidden_folds(
 ) -> Iterator[Hidden]:
     """What is hidden in each fold.
 
-    As little as possible: a quarter of the rows lose a fifth of their links, and other rows, few, all of theirs. In 20
+    As little as possible: an eighth of the rows lose a fifth of their links, and other rows, few, all of theirs. In 40
     folds each row loses each of its links once, and all of them once. Or, ``wide``, as much as may be missing: a fifth
     of all links in the first fold, all links of a fifth of the rows in the second, and so on in turn, ten at most.
 
@@ -189,7 +189,7 @@ def cross_fit(
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
     :param complete: the ranker that was fitted to all of them; its lists are compared with those of each fold.
-    :param folds: how many fits; 20, and with ``complete`` 4, or of 50,000 links 3 and 2, when left out.
+    :param folds: how many fits; 40, and with ``complete`` 4, or of 50,000 links 3 and 2, when left out.
     :param seed: of the folds and of the rows.
     :param kept: places of each list that are kept.
     :param row_limit: rows of a group with a hidden link in a fold; 1,000 over all folds, and with ``complete`` 600, when left out.
