@@ -175,7 +175,7 @@ def cross_fit(
     row_limit: int | None = None,
     progress: Progress = "auto",
 ) -> CrossFit:
-    """Hide links, fit to the others, and rank the candidates of rows with links; fold by fold, see :func:`hidden_folds`.
+    """Hide links, fit to the others, and rank the candidates of rows with links, as :func:`hidden_folds` has it.
 
     As little is hidden as can be, so that a fit knows what the ranker knows that is used: hidden links of rows that are
     not ranked stay visible. With ``complete`` a fifth is hidden: what its lists are compared with.
@@ -192,7 +192,8 @@ def cross_fit(
     :param folds: how many fits; 40, and with ``complete`` 4, or of 50,000 links 3 and 2, when left out.
     :param seed: of the folds and of the rows.
     :param kept: places of each list that are kept.
-    :param row_limit: rows of a group with a hidden link in a fold; 1,000 over all folds, and with ``complete`` 600, when left out.
+    :param row_limit: rows of a group with a hidden link in a fold; 1,000 over all folds, and with ``complete`` 600,
+        when left out.
     :param progress: True, False or "auto", see :mod:`mvgp.progress`.
 
     Example:

@@ -131,9 +131,7 @@ def test_what_a_fit_sees(wide):
         ranked = found.row[found.fold == at]
         gone = fold.links if wide else fold.links & torch.isin(links.rows, ranked)
         assert cells(visible) == cells(mvgp.PositiveUnlabelled(links.rows[~gone], links.cols[~gone], links.shape))
-        for row, known, lost in zip(
-            ranked, found.known[found.fold == at], found.hidden[found.fold == at], strict=True
-        ):
+        for row, known, lost in zip(ranked, found.known[found.fold == at], found.hidden[found.fold == at], strict=True):
             assert (int(known), int(lost)) == tuple(int((links.rows[some] == row).sum()) for some in (~gone, gone))
     assert bool((found.later > 0).any(1).all()) == wide
 
