@@ -314,7 +314,7 @@ def fit_prioritiser(
     :param strength: of the penalty relative to lam_max; for ``trace``, ``best``, ``whole`` and ``hilbert``. Chosen
         among 12 from 1 to 0.02 when left out.
     :param trace_share: of the trace norm in the penalty; for the same.
-    :param calibrate: whether to fit five times more (``auto`` with few links 24 times, which is quick), with some links
+    :param calibrate: whether to fit five times more (``auto`` with few links 44 times, which is quick), with some links
         hidden: lists then have probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``,
         where links suffice.
     :param seed: of negatives and of the validation.
@@ -420,7 +420,7 @@ def prioritise(
     :param include_known: whether known links are candidates, too.
     :param uncertainty: whether standard deviations and P(in the top k) are computed; by default where the model has
         them.
-    :param calibrate: whether probabilities are measured, which takes five more fits; by default with ``auto``, unless
+    :param calibrate: whether probabilities are measured, which takes more fits; by default with ``auto``, unless
         ``uncertainty`` is False.
     :param coverage: levels of conformal lengths, see :meth:`Prioritiser.ranked`.
     :param seed: of negatives, validation and samples.

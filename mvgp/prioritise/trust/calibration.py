@@ -38,6 +38,7 @@ EDGE = 1e-12  # probabilities nearer to 0 or 1 have the log odds of this one
 ROUNDING = 1e-14  # share of its objective that a Newton step may seem to raise it by
 SHOWN = 20  # places that the calibration error is about
 THINNED = 0.25  # part of the candidates beyond them that is used, with a larger weight
+CROSSED = 5  # parts of the rows that are calibrated by the others
 SLOPES = 15  # features whose weights are not negative: two of the score and one of the place, for all and each group
 FEATURES = SLOPES + 2 + len(GROUPS)
 
@@ -227,7 +228,11 @@ class Cells:
     counts: Tensor
     place: Tensor
     unit: Tensor  # number of the row among the U rows of the data
-    fold: Tensor
+
+    @property
+    def part(self) -> Tensor:
+        """(I,) one of five, the same for all candidates of a row: each is judged by the calibration of the others."""
+        return self.unit % CROSSED
 
 
 def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
@@ -266,14 +271,13 @@ def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
         weight[list_at] / torch.where(sure[list_at, place], 1.0, THINNED),
         place + 1,
         unit[list_at],
-        found.fold[list_at],
     )
     draws = torch.empty(REPLICATES, int(unit.max()) + 1, dtype=torch.float64).exponential_(generator=generator)
     weights, residual = logistic_weights(cells.x, cells.labels, cells.counts)
-    grid, values, low, high = isotonic(cells, weights, torch.ones_like(cells.fold, dtype=torch.bool), draws, generator)
-    crossed = torch.empty_like(cells.labels)  # probabilities by the other folds
-    for fold in cells.fold.unique().tolist():
-        own, rest = cells.fold == fold, cells.fold != fold
+    grid, values, low, high = isotonic(cells, weights, torch.ones_like(cells.unit, dtype=torch.bool), draws, generator)
+    crossed = torch.empty_like(cells.labels)  # probabilities by the other parts of the rows
+    for at in cells.part.unique().tolist():
+        own, rest = cells.part == at, cells.part != at
         if not bool((cells.labels[rest] > 0).any()):
             crossed[own] = between(cells.x[own] @ weights, grid, values)
             continue

@@ -1,4 +1,4 @@
-"""cross_fit: hide a part of the links, fit again, and see where the hidden ones land; five times."""
+"""cross_fit: hide a part of the links, fit again, and see where the hidden ones land; many times."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ...metrics.ranking import CHUNK_CELLS, Ranker, TaskItems
 from ...progress import Progress, progress_bar
 from ..auto.blend import GROUPS, group_of
 
-PARTS = 5  # a fifth of the links of a row is hidden at a time
+PARTS, TURNS = 5, 8  # a fifth of the links of a row is hidden at a time, of an eighth of the rows
 NEW_PARTS = 8  # no more than an eighth of the rows loses all links at a time
 KEPT = 100  # candidates of a row that are looked at one by one
 MANY_LINKS = 50_000  # from which the second number of folds is enough
-FOLDS, WIDE_FOLDS = (20, 3), (4, 2)  # of as little as can be, and of a fifth of the links or rows in turn
+FOLDS, WIDE_FOLDS = (PARTS * TURNS, 3), (4, 2)  # of as little as can be, and of a fifth of the links or rows in turn
 LISTS, COMPARED = 1000, 600  # rows of each group in all those folds that are ranked, roughly
 MIN_LINKS = 20  # below which nothing can be said
 TAILS = torch.logspace(0, -4, 64, dtype=torch.float64)  # shares of scores above a quantile
@@ -129,9 +129,9 @@ def hidden_folds(
 ) -> Iterator[Hidden]:
     """What is hidden in each fold.
 
-    As little as possible: each row loses a fifth of its links in one of the folds, and all of them in another one. Or,
-    ``wide``, as much as may be missing: a fifth of all links in the first fold, all links of a fifth of the rows in the
-    second, and so on in turn, ten at most.
+    As little as possible: an eighth of the rows lose a fifth of their links, and other rows, few, all of theirs. In 40
+    folds each row loses each of its links once, and all of them once. Or, ``wide``, as much as may be missing: a fifth
+    of all links in the first fold, all links of a fifth of the rows in the second, and so on in turn, ten at most.
 
     :param row_limit: rows that lose all links in a fold; no limit when left out.
 
@@ -147,15 +147,15 @@ def hidden_folds(
     generator = torch.Generator().manual_seed(check_seed(seed))
     if len(links) < MIN_LINKS:
         raise InputError(f"links: expected at least {MIN_LINKS} to hide some of them, got {len(links)}")
-    folds = check_whole_number(folds, "folds", 2, 2 * PARTS if wide else len(links))
+    folds = check_whole_number(folds, "folds", 2, 2 * PARTS if wide else PARTS * TURNS)
     part = torch.empty(len(links), dtype=torch.long)  # the fifth that each link is in
     part[torch.randperm(len(links), generator=generator)] = torch.arange(len(links)) % PARTS
     rows = links.rows.unique()
     order, none = rows[torch.randperm(len(rows), generator=generator)], rows[:0]
     for at in range(folds):
         if not wide:
-            thinned, new = order.tensor_split(folds)[at - 1], order.tensor_split(max(folds, NEW_PARTS))[at]
-            thinned, own, new = thinned[~torch.isin(thinned, new)], part == 0, new[:row_limit]
+            thinned, new = order.flip(0).tensor_split(TURNS)[at % TURNS], order.tensor_split(max(folds, NEW_PARTS))[at]
+            thinned, own, new = thinned[~torch.isin(thinned, new)], part == at // TURNS, new[:row_limit]
         elif at % 2 == 0:
             thinned, own, new = rows, part == at // 2, none
         else:
@@ -175,7 +175,7 @@ def cross_fit(
     row_limit: int | None = None,
     progress: Progress = "auto",
 ) -> CrossFit:
-    """Hide links, fit to the others, and rank the candidates of rows with links; fold by fold, see :func:`hidden_folds`.
+    """Hide links, fit to the others, and rank the candidates of rows with links, as :func:`hidden_folds` has it.
 
     As little is hidden as can be, so that a fit knows what the ranker knows that is used: hidden links of rows that are
     not ranked stay visible. With ``complete`` a fifth is hidden: what its lists are compared with.
@@ -189,10 +189,11 @@ def cross_fit(
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
     :param complete: the ranker that was fitted to all of them; its lists are compared with those of each fold.
-    :param folds: how many fits; 20, and with ``complete`` 4, or of 50,000 links 3 and 2, when left out.
+    :param folds: how many fits; 40, and with ``complete`` 4, or of 50,000 links 3 and 2, when left out.
     :param seed: of the folds and of the rows.
     :param kept: places of each list that are kept.
-    :param row_limit: rows of a group with a hidden link in a fold; 1,000 over all folds, and with ``complete`` 600, when left out.
+    :param row_limit: rows of a group with a hidden link in a fold; 1,000 over all folds, and with ``complete`` 600,
+        when left out.
     :param progress: True, False or "auto", see :mod:`mvgp.progress`.
 
     Example:

@@ -180,8 +180,8 @@ class Trust:
     def in_words(self) -> list[str]:
         """What was measured, in sentences."""
         return [
-            f"a fifth of the links was hidden at a time: {self.links:,} hidden links of {self.rows:,} rows in "
-            f"{self.lists:,} lists",
+            f"a fifth of the links of a row was hidden at a time, or all of them: {self.links:,} hidden links of "
+            f"{self.rows:,} rows in {self.lists:,} lists",
             *self.calibration.in_words(),
             *([] if self.top is None else [self.top.in_words()]),
             *self.remarks,

@@ -138,7 +138,7 @@ def test_rank_has_probabilities_and_lengths(enough, tmp_path, capsysbinary):
     assert re.search(r"\d %? ?\(.* to .*\)", found.out) or "order only" in found.out
     for words in ("is among the first", "with probability 0.8", "with probability 0.5"):
         assert words in found.out
-    assert "a fifth of the links was hidden at a time" in found.err
+    assert "a fifth of the links of a row was hidden at a time" in found.err
     again = command(capsysbinary, "rank", "--load", kept, *ask)
     assert again.out == found.out
     lines = read(command(capsysbinary, "rank", "--load", kept, *ask, "--no-uncertainty", "--quiet", "--out", "-").out)

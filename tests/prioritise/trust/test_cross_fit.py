@@ -35,20 +35,22 @@ def hides(links, **options):
     return list(hidden_folds(links, seed=seed(1), **options))
 
 
-def test_a_row_loses_a_fifth_once_and_all_links_once():
+def test_a_row_loses_each_link_once_and_all_links_once():
     links = some_links()
-    linked = links.rows.unique().tolist()
-    folds = hides(links, folds=10)
-    assert sorted(torch.cat([fold.new for fold in folds]).tolist()) == linked
-    assert sorted(torch.cat([fold.thinned for fold in folds]).tolist()) == linked
-    hidden = torch.zeros(len(links))
-    for fold in folds:
+    linked = links.rows.unique()
+    hidden, turns = torch.zeros(len(links)), []
+    for fold in hides(links, folds=40):
         new = torch.isin(links.rows, fold.new)
         assert bool(fold.links[new].all())
         assert bool(torch.isin(links.rows[fold.links & ~new], fold.thinned).all())
+        assert not bool(torch.isin(fold.thinned, fold.new).any())
+        assert len(linked) // 8 - len(fold.new) <= len(fold.thinned) <= -(-len(linked) // 8)
         hidden += fold.links & ~new
+        turns.append(fold.new)
+    assert torch.equal(torch.cat(turns).sort().values, linked)
     assert hidden.max() == 1
-    assert hidden.sum() in (len(links) // PARTS, -(-len(links) // PARTS))
+    lacking = torch.zeros(60).index_add_(0, links.rows, 1 - hidden)  # a fifth of a row that lost all links at its turn
+    assert float(lacking.sum()) <= len(links) / 4
 
 
 def test_few_folds_hide_all_links_of_an_eighth_of_the_rows_at_most():
@@ -140,7 +142,7 @@ def test_weights_stand_for_all_rows():
     part = cross_fit(Popularity().fit, links, seed=seed(7), row_limit=3)
     assert bool((whole.weight == 1).all())
     assert len(part.row) < len(whole.row)
-    for fold in range(20):
+    for fold in range(40):
         for group in range(1, 4):
             for with_links in (False, True):
                 sums = [
@@ -195,6 +197,7 @@ def test_fewer_candidates_than_places():
         (lambda: cross_fit(Popularity().fit, None), "links: expected"),
         (lambda: cross_fit(Popularity().fit, some_links(), row_limit=0), "row_limit"),
         (lambda: list(hidden_folds(some_links(), folds=1)), "folds"),
+        (lambda: list(hidden_folds(some_links(), folds=41)), "folds"),
         (lambda: list(hidden_folds(some_links(), folds=11, wide=True)), "folds"),
     ],
 )
