@@ -471,7 +471,7 @@ class TestLeaning:
         generator = randomness.generator(number)
         held_out = torch.rand(rows, cols, generator=generator).argsort(1) < 2
         terms = {
-            STARTS[0]: simple(held_out, generator),
+            STARTS[0][0]: simple(held_out, generator),
             "other": held_out + torch.rand(rows, cols, generator=generator),
         }
         sample = Sample(tuple(terms), cols)
@@ -486,7 +486,7 @@ class TestLeaning:
 
     def test_one_that_is_no_worse_is_leant_on(self):
         chosen = self.weights(self.sample(lambda held_out, generator: held_out.float()))
-        assert chosen[2] == {MIXTURE: 1.0, STARTS[0]: LEAN}
+        assert chosen[2] == {MIXTURE: 1.0, STARTS[0][0]: LEAN}
         assert chosen[0] == {MIXTURE: 1.0}  # no rows of its own
 
     def test_one_that_is_worse_is_not(self):
