@@ -16,7 +16,7 @@ MIXTURE, POPULARITY = "mixture", "popularity"  # features beside those of the te
 FLOOR = 0.3  # of the uniform distribution, below which the logarithm of a term does not go
 FEW_LINKS = 6  # held-out links of a row on average, up to which they are compared one by one
 GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
-# the simple term that the mixture starts from, the first line with one that is there, and the held-out links it counts for
+# the simple term that the mixture starts from, of the first line that is there, and the held-out links it counts for
 STARTS = (
     (Term(BOTH, PROPAGATION).name, Term(BOTH, SHARP + PROPAGATION).name),
     (Term(ROWS, "restart 0.3").name, Term(ROWS, f"{SHARP}restart 0.3").name),
@@ -199,7 +199,7 @@ class ClosedSample:
 
     @cached_property
     def start(self) -> str | None:
-        """The simple term, of two versions the one under which held-out links are likelier, mixed with even odds."""
+        """The simple term, of two versions the one under which held-out links are likelier: a fifth is spread evenly."""
         row, place, count = self._links
         likelihood: dict[str, float] = {}
         for name in next((line for line in STARTS if line[0] in self.names), ()):
