@@ -31,8 +31,8 @@ from .terms import LOW_RANK, POPULAR, SOURCES, TermBank, blocks
 HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
 GROUP_LIMIT = 500  # validation rows of each group that are looked at
 SAMPLE_BLOCK = 64  # samples of a row computed at a time
-REPEATS = 6  # splits that are held out in turn, until so many rows have chosen:
-ENOUGH_ROWS, ENOUGH_DENSE = 1800, 900  # without and with terms of low rank, which are fitted to each split
+REPEATS = 3  # splits that are held out in turn, until so many rows have chosen:
+ENOUGH_ROWS, ENOUGH_DENSE = 1500, 900  # without and with terms of low rank, which are fitted to each split
 MIN_LINKS = 20  # held-out links below which nothing is chosen
 LITTLE = 0.05  # share of the evidence below which a source "matters little"
 
@@ -242,7 +242,7 @@ class Assessment:
 class Auto:
     """The recipe of the default model: learn the weights of all terms on held-out links, then use all links.
 
-    A tenth of the pairs and 15 % of the rows with all their links are held out, up to six times where rows are few.
+    A tenth of the pairs and 15 % of the rows with all their links are held out, up to three times where rows are few.
     Two thirds of the rows choose the weights by their held-out links, each time anew, and the weights are averaged. The
     rest of the rows says how good the choice is.
 
