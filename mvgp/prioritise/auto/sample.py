@@ -195,11 +195,12 @@ class ClosedSample:
     @cached_property
     def _links(self) -> tuple[Tensor, Tensor, Tensor]:
         """(H,) row and place of each held-out link, (R,) how many a row has."""
-        return *self.labels.nonzero(as_tuple=True), self.labels.sum(1)
+        row, place = self.labels.nonzero(as_tuple=True)
+        return row, place, self.labels.sum(1)
 
     @cached_property
     def start(self) -> str | None:
-        """The simple term, of two versions the one under which held-out links are likelier: a fifth is spread evenly."""
+        """The simple term, of two versions the one under which held-out links are likelier (a fifth spread evenly)."""
         row, place, count = self._links
         likelihood: dict[str, float] = {}
         for name in next((line for line in STARTS if line[0] in self.names), ()):
@@ -210,9 +211,9 @@ class ClosedSample:
 
     def mixture(self) -> tuple[Tensor, int]:
         """(4, Q + 1) weights of the mixture in each group, and the iterations."""
-        row, place, count = self._links
+        row, place, links = self._links
         chances = self.chances[:, row, place].mT  # (H, Q + 1)
-        weights = 1 / count.double()[row]
+        weights = 1 / links.double()[row]
         start = torch.zeros(len(self.names) + 1)  # a simple mixture, which the links have to outvote
         start[-1] = START_LINKS / 4
         start[-1 if self.start is None else self.names.index(self.start)] += START_LINKS
