@@ -21,7 +21,7 @@ distribution, with a floor. The first term can have a weight, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,7 @@ __all__ = [
     "MIXTURE",
     "POPULARITY",
     "Blend",
+    "average",
     "distributions",
     "group_of",
     "log_ratio",
@@ -118,6 +119,15 @@ class Blend:
         return torch.tensor([weights.get(feature, 0.0) for weights in self.weights])[groups][:, None]
 
 
+def average(blends: Sequence[Blend]) -> Blend:
+    """The mean of all weights: what one choice adds by chance, and others do not, becomes small."""
+    parts = []
+    for weights in zip(*(blend.weights for blend in blends), strict=True):  # of a group of rows
+        names = dict.fromkeys(name for one in weights for name in one)
+        parts.append({name: sum(one.get(name, 0.0) for one in weights) / len(blends) for name in names})
+    return Blend(blends[0].names, torch.stack([blend.mixture for blend in blends]).mean(0), tuple(parts))
+
+
 def select(
     sample: ClosedSample, mixture: Tensor, metric: str, *, max_steps: int = 12
 ) -> tuple[tuple[dict[str, float], ...], list[dict[str, Any]]]:
@@ -156,7 +166,7 @@ def _leaning(
     The mixture explains all held-out links, those far down as well; the simple term alone is often as good at the top
     of the list, and depends on nothing that was learned.
     """
-    simple = next((name for name in STARTS if name in features), None)
+    simple = sample.start
     if simple is None:
         return start
     leaning = start | {simple: start.get(simple, 0.0) + LEAN}
@@ -235,7 +245,7 @@ def _sure_gain(gain: Tensor) -> float:
 def _auc_floor(sample: ClosedSample, features: dict[str, Tensor]) -> float:
     """The AUC of the best baseline among the features, less its standard error over rows."""
     weights, floors = sample.row_weights, [0.0]
-    for name in (POPULARITY, *STARTS, *(Term(ROWS, votes).name for votes in VOTES)):
+    for name in (POPULARITY, *(name for line in STARTS for name in line), *(Term(ROWS, votes).name for votes in VOTES)):
         if name in features and len(weights) > 1:
             each = len(weights) * weights * sample.measure(features[name], "AUC")[1]
             floors.append(float(each.mean() - each.std() / len(each) ** 0.5))

@@ -23,7 +23,6 @@ from scipy import sparse
 from torch import Tensor
 
 from ..baselines.base import BlockRanker
-from ..baselines.graphs import Propagation
 from ..baselines.linear import GFCF, LinearAutoencoder
 from .terms import (
     BOTH,
@@ -33,6 +32,7 @@ from .terms import (
     PROPAGATION_STEPS,
     RESTARTS,
     ROWS,
+    SHARP,
     STEPS,
     TOGETHER,
     VOTES,
@@ -87,24 +87,12 @@ class Contributions:
         for key, _ in (pair for pairs in self.pairs.values() for pair in pairs):
             if key in found:
                 continue
-            if key[0] == PROPAGATION:
-                found |= {(PROPAGATION, j): seeds for j, seeds in enumerate(self._propagation(start))}
+            if key[0].endswith(PROPAGATION):
+                parts = bank.propagation_seeds(key[0], start)
+                found |= {(key[0], j): seeds.squeeze(1) for j, seeds in enumerate(parts)}
             else:
                 found[key] = bank._row_filter(*key, start).squeeze(1)
         return found
-
-    def _propagation(self, start: Tensor) -> list[Tensor]:
-        """(M,) for each power of the walk on the columns."""
-        recipe = Propagation(self.bank.row_graphs[0], self.bank.col_graphs[0], 0.3, PROPAGATION_STEPS)
-        weight = torch.from_numpy(recipe.coefficients()).float()  # (T + 1, T + 1)
-        powers = [start]
-        for _ in range(PROPAGATION_STEPS):
-            powers.append(self.bank._walk("rows", 0) @ powers[-1])
-        stacked = torch.cat(powers, 1)  # (M, T + 1)
-        return [
-            stacked[:, : PROPAGATION_STEPS - j + 1] @ weight[: PROPAGATION_STEPS - j + 1, j]
-            for j in range(PROPAGATION_STEPS + 1)
-        ]
 
     def row_filter(self, key: tuple[str, int]) -> Tensor:
         """(M,) f_p of the row."""
@@ -175,9 +163,9 @@ def _pairs(bank: TermBank, name: str) -> list[Pair] | None:
     term = bank.terms[name]
     if term.source not in (ROWS, COLS, BOTH, TOGETHER):
         return None
-    if term.row_filter == PROPAGATION:
-        return [((PROPAGATION, j), ("cols", 0, j)) for j in range(PROPAGATION_STEPS + 1)]
-    if term.row_filter not in FILTERS:
+    if term.row_filter.endswith(PROPAGATION):
+        return [((term.row_filter, j), ("cols", 0, j)) for j in range(PROPAGATION_STEPS + 1)]
+    if term.row_filter.removeprefix(SHARP) not in FILTERS:
         return None
     of_rows = (term.row_filter, term.graph if term.source == ROWS else 0)
     if term.source == TOGETHER:

@@ -23,15 +23,16 @@ from ...tensor_checks import check_index
 from ...text import Description
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet, check_link_set
-from .blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of, select
+from .blend import GROUPS, MIXTURE, POPULARITY, Blend, average, group_of, select
 from .bootstrap import ContenderSamples, RowBootstrap, top_shares
-from .sample import Sample
-from .terms import POPULAR, SOURCES, TermBank, blocks
+from .sample import ClosedSample, Sample
+from .terms import LOW_RANK, POPULAR, SOURCES, TermBank, blocks
 
 HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
 GROUP_LIMIT = 500  # validation rows of each group that are looked at
 SAMPLE_BLOCK = 64  # samples of a row computed at a time
-REPEATS, ENOUGH_ROWS = 3, 900  # splits that are held out in turn, until so many rows can choose
+REPEATS = 3  # splits that are held out in turn, until so many rows have chosen:
+ENOUGH_ROWS, ENOUGH_DENSE = 1500, 900  # without and with terms of low rank, which are fitted to each split
 MIN_LINKS = 20  # held-out links below which nothing is chosen
 LITTLE = 0.05  # share of the evidence below which a source "matters little"
 
@@ -242,7 +243,8 @@ class Auto:
     """The recipe of the default model: learn the weights of all terms on held-out links, then use all links.
 
     A tenth of the pairs and 15 % of the rows with all their links are held out, up to three times where rows are few.
-    Two thirds of the rows choose the weights by their held-out links, the rest says how good the choice is.
+    Two thirds of the rows choose the weights by their held-out links, each time anew, and the weights are averaged. The
+    rest of the rows says how good the choice is.
 
     :param link_set: its graphs are used, its links are not.
     :param metric: what is optimised: "MAP@100", "AUC", or P, R, MAP, nDCG with another k.
@@ -282,7 +284,7 @@ class Auto:
         check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
         if links.shape != self.link_set.shape:
             raise InputError(f"links: expected shape {self.link_set.shape}, as of the graphs, got {links.shape}")
-        with progress_bar("auto", 4, unit="stages", progress=self.progress) as bar:
+        with progress_bar("auto", 3, unit="stages", progress=self.progress) as bar:
             blend, assessment = self._choose(links, bar.update)
             bank = TermBank(self.link_set, links, self.seed)
             bank.scores(torch.tensor([0]), blend.used)  # factorisations are made now, not at the first question
@@ -303,21 +305,27 @@ class Auto:
         more = (hold_out(rest, self.seed + at) for at in range(1, REPEATS))
         splits = [first, *(split for split in more if split is not None)]
         bank = TermBank(self.link_set, first.train, self.seed)
-        sample = Sample(tuple(bank.terms), links.shape[1])
+        chosen: list[Blend] = []  # of each split
+        trials: list[dict[str, Any]] = []
+        num_rows = iterations = 0
         for at, split in enumerate(splits):  # more splits where one has too few rows to choose by
             own = bank if at == 0 else TermBank(self.link_set, split.train, self.seed)
-            if tuple(own.terms) == sample.names:
-                self._sample(sample, own, split, ~judges, self.seed + at)
-            if sum(len(groups) for groups in sample.groups) >= ENOUGH_ROWS:
+            sample = self._sample(own, split, ~judges, self.seed + at)
+            if sample is None or tuple(own.terms) != tuple(bank.terms):
+                continue
+            mixture, steps = sample.mixture()
+            weights, tried = select(sample, mixture, self.metric, max_steps=self.max_steps)
+            chosen.append(Blend(sample.names, mixture, weights))
+            trials += [{"split": at} | trial for trial in tried]
+            iterations = max(iterations, steps)
+            num_rows += len(sample.groups)
+            dense = any(term.source == LOW_RANK for term in bank.terms.values())
+            if num_rows >= (ENOUGH_DENSE if dense else ENOUGH_ROWS):
                 break
         step()
-        if not sample.groups:
+        if not chosen:
             return default_blend(TermBank(self.link_set, links, self.seed)), None
-        closed = sample.close()
-        mixture, iterations = closed.mixture()
-        weights, trials = select(closed, mixture, self.metric, max_steps=self.max_steps)
-        step()
-        blend = Blend(tuple(bank.terms), mixture, weights)
+        blend = average(chosen)
         seconds = time.perf_counter() - began
         known, held_out = (TaskItems(part, links.shape, "links") for part in (first.train, first.held_out))
         rows = validation_rows(known, held_out, judges, self.seed)
@@ -329,15 +337,16 @@ class Auto:
         step()
         return blend, Assessment(self.metric, scores, group_of(known.counts[rows]), trials, iterations, seconds)
 
-    def _sample(self, sample: Sample, bank: TermBank, split: HeldOut, chosen: Tensor, seed: int) -> None:
-        """Add the rows of one split that choose to the sample."""
-        shape = bank.shape
+    def _sample(self, bank: TermBank, split: HeldOut, chosen: Tensor, seed: int) -> ClosedSample | None:
+        """The rows of a split that choose; None without any."""
+        shape, sample = bank.shape, Sample(tuple(bank.terms), bank.shape[1])
         known, held_out = (TaskItems(part, shape, "links") for part in (split.train, split.held_out))
         rows = validation_rows(known, held_out, chosen, seed)
         generator = torch.Generator().manual_seed(seed)
         for part in blocks(rows):
             labels, open_ = ~candidates(held_out, part, shape[1]), candidates(known, part, shape[1])
             sample.add(bank.scores(part), open_, labels, bank.counts, group_of(known.counts[part]), generator)
+        return sample.close() if len(rows) else None
 
     def _baselines(self) -> dict[str, Any]:
         graphs = self.link_set.row_graph, self.link_set.col_graph

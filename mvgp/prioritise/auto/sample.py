@@ -8,16 +8,20 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .terms import BOTH, COLS, POPULAR, PROPAGATION, ROWS, Term
+from .terms import BOTH, COLS, POPULAR, PROPAGATION, ROWS, SHARP, Term
 
 GROUPS = ("no known link", "1 known link", "2 to 5", "6 and more")
 EDGES = (1, 2, 6)  # known links from which a row is in the next group
 MIXTURE, POPULARITY = "mixture", "popularity"  # features beside those of the terms
 FLOOR = 0.3  # of the uniform distribution, below which the logarithm of a term does not go
-AUC_LINKS = 50  # held-out links of a row that its AUC is read off
+FEW_LINKS = 6  # held-out links of a row on average, up to which they are compared one by one
 GROUP_ROWS = 30  # a group of so many rows has half the weight of a large one
-# the simple term that the mixture starts from, the first of these that is there, and the held-out links it counts for
-STARTS = (Term(BOTH, PROPAGATION).name, Term(ROWS, "restart 0.3").name, Term(COLS, "links", 1).name)
+# the simple term that the mixture starts from, of the first line that is there, and the held-out links it counts for
+STARTS = (
+    (Term(BOTH, PROPAGATION).name, Term(BOTH, SHARP + PROPAGATION).name),
+    (Term(ROWS, "restart 0.3").name, Term(ROWS, f"{SHARP}restart 0.3").name),
+    (Term(COLS, "links", 1).name,),
+)
 START_LINKS = 100.0
 PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
 
@@ -114,7 +118,7 @@ class Sample:
         groups: Tensor,
         generator: torch.Generator,
         top: int = 60,
-        random: int = 300,
+        random: int = 100,
     ) -> None:
         """Keep what matters of a block of rows."""
         chances = distributions(terms, open_)
@@ -188,14 +192,31 @@ class ClosedSample:
         share = count / (count + GROUP_ROWS)
         return (share / share.sum() / count.clamp(min=1))[self.groups]
 
+    @cached_property
+    def _links(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(H,) row and place of each held-out link, (R,) how many a row has."""
+        row, place = self.labels.nonzero(as_tuple=True)
+        return row, place, self.labels.sum(1)
+
+    @cached_property
+    def start(self) -> str | None:
+        """The simple term, of two versions the one under which held-out links are likelier (a fifth spread evenly)."""
+        row, place, count = self._links
+        likelihood: dict[str, float] = {}
+        for name in next((line for line in STARTS if line[0] in self.names), ()):
+            if name in self.names:
+                mixed = self.chances[self.names.index(name)] + self.chances[-1] / 4
+                likelihood[name] = float((mixed[row, place].clamp(min=1e-30).log() / count[row]).sum())
+        return max(likelihood, key=lambda name: likelihood[name], default=None)
+
     def mixture(self) -> tuple[Tensor, int]:
         """(4, Q + 1) weights of the mixture in each group, and the iterations."""
-        row, place = self.labels.nonzero(as_tuple=True)
+        row, place, links = self._links
         chances = self.chances[:, row, place].mT  # (H, Q + 1)
-        weights = 1 / self.labels.sum(1).double()[row]
+        weights = 1 / links.double()[row]
         start = torch.zeros(len(self.names) + 1)  # a simple mixture, which the links have to outvote
         start[-1] = START_LINKS / 4
-        start[next((self.names.index(name) for name in STARTS if name in self.names), -1)] += START_LINKS
+        start[-1 if self.start is None else self.names.index(self.start)] += START_LINKS
         pooled, iterations = mixture_weights(chances, weights, start)
         parts = []
         for group in range(len(GROUPS)):
@@ -226,33 +247,45 @@ class ClosedSample:
         return (auc if metric == "AUC" else self._at_top(scores, metric)), auc
 
     @cached_property
-    def _against(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(R, H) places of held-out links and which are, of a long row some; (R, D) the same of columns drawn."""
-        order = torch.rand(self.labels.shape, generator=torch.Generator().manual_seed(0)) + 1
-        links = (order * self.labels).topk(min(AUC_LINKS, max(1, int(self.labels.sum(1).max()))), 1)
+    def _drawn(self) -> tuple[Tensor, Tensor]:
+        """(R, D) places of columns drawn, and which are."""
         drawn = self.drawn.to(torch.int8).topk(max(1, int(self.drawn.sum(1).max())), 1)
-        return links.indices, links.values > 0, drawn.indices, drawn.values > 0
+        return drawn.indices, drawn.values > 0
+
+    def _ahead(self, scores: Tensor, own: Tensor) -> Tensor:
+        """(H,) how many of the scores (R, C) of its row are above that of each held-out link (H,); a tie is half."""
+        row, _, count = self._links
+        if len(row) <= FEW_LINKS * len(count):
+            others = scores[row]
+            return (others > own[:, None]).sum(1) + (others == own[:, None]).sum(1) / 2
+        place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]  # among the links of the row
+        grid = torch.zeros(len(count), int(count.max())).index_put_((row, place), own)
+        ordered = scores.sort(1).values
+        below, up_to = (torch.searchsorted(ordered, grid, right=right)[row, place] for right in (False, True))
+        return scores.shape[1] - (below + up_to) / 2
 
     def _auc(self, scores: Tensor) -> Tensor:
-        links, linked, others, drawn = self._against
-        against = torch.where(drawn, scores.gather(1, others), torch.inf).sort(1).values  # (R, D)
-        own = scores.gather(1, links)  # (R, H)
-        wins = torch.searchsorted(against, own) + torch.searchsorted(against, own, right=True)  # twice; a tie is half
-        share = wins.double() / 2 / drawn.sum(1, keepdim=True).clamp(min=1)
-        return (share * linked).sum(1) / linked.sum(1).clamp(min=1)
+        row, place, count = self._links
+        others, drawn = self._drawn
+        ahead = self._ahead(torch.where(drawn, scores.gather(1, others), -torch.inf), scores[row, place])
+        share = 1 - ahead.double() / drawn.sum(1).clamp(min=1)[row]
+        return torch.zeros(len(count), dtype=torch.float64).index_add_(0, row, share) / count.clamp(min=1)
 
     def _at_top(self, scores: Tensor, metric: str) -> Tensor:
         word, k = metric.split("@")[0], int(metric.split("@")[1])
-        best = torch.where(self.inside, scores, -torch.inf).topk(min(k, scores.shape[1]), 1).indices
-        hits = self.labels.gather(1, best).double()
-        places = torch.arange(1, hits.shape[1] + 1)
-        most = self.labels.sum(1).double().clamp(min=1, max=k)
-        if word == "P":
-            return hits.sum(1) / k
-        if word == "R":
-            return hits.sum(1) / most
+        row, place, count = self._links
+        rank = self._ahead(torch.where(self.inside, scores, -torch.inf), scores[row, place]).double() + 0.5
+        order = (row * (scores.shape[1] + 1) + rank).argsort()  # links of a row, best first
+        row, rank = row[order], rank[order]
+        most = count.double().clamp(min=1, max=k)
+        gain = torch.ones_like(rank)
         if word == "MAP":
-            return (hits * hits.cumsum(1) / places).sum(1) / most
-        gain = 1 / torch.log2(places + 1.0).double()
-        ideal = torch.cat([torch.zeros(1, dtype=torch.float64), gain.cumsum(0)])
-        return (hits * gain).sum(1) / ideal[most.long().clamp(max=len(gain))]
+            gain = (torch.arange(1, len(row) + 1) - (count.cumsum(0) - count)[row]) / rank
+        elif word == "nDCG":
+            gain = 1 / torch.log2(rank + 1)
+            ideal = torch.cat([torch.zeros(1), 1 / torch.log2(torch.arange(1, k + 1) + 1.0)]).double().cumsum(0)
+            most = ideal[most.long()]
+        elif word == "P":
+            most = torch.full_like(most, k)
+        total = torch.zeros(len(count), dtype=torch.float64).index_add_(0, row, torch.where(rank <= k, gain, 0.0))
+        return total / most

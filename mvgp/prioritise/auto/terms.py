@@ -44,6 +44,7 @@ RESTARTS = {"restart 0.3": (0.3, 12), "restart 0.05": (0.05, 30)}  # r, and step
 STEPS = ("1 step", "2 steps", "3 steps")
 VOTES = ("votes", "votes of 2 steps")
 PROPAGATION, PROPAGATION_STEPS = "propagation", 4
+SHARP, EXPONENT = "sharp ", 4  # filters by that name have the weights of the row graph to this power
 DENSE_LINKS = 3.0  # links of a row on average from which rows have enough in common for EDLAE and a low rank
 RANKS = (32, 128)
 ALS, ALS_FACTORS = "ALS", (512, 128, 32)  # of which the largest that is small beside the matrix
@@ -54,8 +55,8 @@ class Term:
     """A term by name.
 
     :param source: what it draws on, one of ``SOURCES``.
-    :param row_filter: "links" (of the row itself), "1 step", ..., "restart 0.3", "votes"; of popularity "count" for the
-        number of links instead of its logarithm; empty where there is none.
+    :param row_filter: "links" (of the row itself), "1 step", ..., "restart 0.3", "votes", "sharp restart 0.3"; of
+        popularity "count" for the number of links instead of its logarithm; empty where there is none.
     :param col_steps: steps on the graph of the columns.
     :param graph: which of several graphs of an axis; 0 is all of them together.
     """
@@ -87,6 +88,11 @@ def all_terms(row_graphs: Sequence[Graph], col_graphs: Sequence[Graph], links: P
     if with_rows and with_cols:
         terms += [Term(BOTH, name, steps) for name in (*STEPS[:2], *RESTARTS) for steps in (1, 2)]
         terms.append(Term(BOTH, PROPAGATION))
+    if with_rows and any(np.ptp(graph.adjacency().data) > 0 for graph in row_graphs if graph.num_links):
+        terms.append(Term(ROWS, f"{SHARP}restart 0.3"))
+        if with_cols:
+            terms += [Term(BOTH, f"{SHARP}restart 0.3", steps) for steps in (1, 2)]
+            terms.append(Term(BOTH, f"{SHARP}{PROPAGATION}"))
     if with_rows and len(row_graphs) > 1:
         single = [at for at, graph in enumerate(row_graphs, 1) if graph.num_links]
         terms += [Term(ROWS, name, 0, at) for at in single for name in ("1 step", "restart 0.3")]
@@ -147,8 +153,8 @@ class TermBank:
             elif term.source == POPULAR:
                 values = self.counts if not term.col_steps else self._walk("cols", 0) @ self.counts
                 computed[term.name] = (values if term.row_filter else torch.log1p(values)).expand(size, -1)
-            elif term.row_filter == PROPAGATION:
-                computed[term.name] = self._propagation(start, link_weights).mT
+            elif term.row_filter.endswith(PROPAGATION):
+                computed[term.name] = self._propagation(term.row_filter, start, link_weights).mT
             else:
                 computed[term.name] = self._filtered(term, start, link_weights, smoothed).mT
         return {term.name: computed[term.name] for term in wanted}
@@ -183,24 +189,32 @@ class TermBank:
             self._incidence = to_torch(sparse.csr_array((ones, ends), shape=(self.shape[1], count)))
         return self._incidence @ (seeds[self.links.rows.cpu()] * link_weights)
 
-    def _propagation(self, start: Tensor, link_weights: Tensor | None) -> Tensor:
+    def _propagation(self, name: str, start: Tensor, link_weights: Tensor | None) -> Tensor:
         """(N, R): :class:`~mvgp.prioritise.baselines.Propagation`, by Horner's rule in the walk on the columns."""
+        *seeds, last = self.propagation_seeds(name, start)
+        state = self._spread(last, link_weights)
+        for part in reversed(seeds):
+            state = self._walk("cols", 0) @ state + self._spread(part, link_weights)
+        return state
+
+    def propagation_seeds(self, name: str, start: Tensor) -> list[Tensor]:
+        """(M, R) for each power of the walk on the columns: what propagation makes of ``start`` (M, R) on the rows."""
         recipe = Propagation(self.row_graphs[0], self.col_graphs[0], 0.3, PROPAGATION_STEPS)
         weight = torch.from_numpy(recipe.coefficients()).float()  # (T + 1, T + 1)
         powers = [start]  # each (M, R): S_M^i at some rows
         for _ in range(PROPAGATION_STEPS):
-            powers.append(self._walk("rows", 0) @ powers[-1])
-        state = self._spread(weight[0, PROPAGATION_STEPS] * powers[0], link_weights)
-        for j in range(PROPAGATION_STEPS - 1, -1, -1):
-            seeds = torch.stack([weight[i, j] * powers[i] for i in range(PROPAGATION_STEPS - j + 1)]).sum(0)
-            state = self._walk("cols", 0) @ state + self._spread(seeds, link_weights)
-        return state
+            powers.append(self._walk("sharp" if name.startswith(SHARP) else "rows", 0) @ powers[-1])
+        return [
+            torch.stack([weight[i, j] * powers[i] for i in range(PROPAGATION_STEPS - j + 1)]).sum(0)
+            for j in range(PROPAGATION_STEPS + 1)
+        ]
 
     def _row_filter(self, name: str, graph: int, state: Tensor) -> Tensor:
         """(M, R): f(S_M) applied to the columns of ``state``, all that is kept of a row of the matrix."""
+        axis, name = ("sharp" if name.startswith(SHARP) else "rows"), name.removeprefix(SHARP)
         if name in RESTARTS:
             restart, steps = RESTARTS[name]
-            walk, start = self._walk("rows", graph), state
+            walk, start = self._walk(axis, graph), state
             for _ in range(steps):
                 state = (1 - restart) * (walk @ state) + restart * start
             return state
@@ -209,14 +223,17 @@ class TermBank:
                 state = self._walk("votes", graph) @ state
             return state
         for _ in range(0 if name == "links" else STEPS.index(name) + 1):
-            state = self._walk("rows", graph) @ state
+            state = self._walk(axis, graph) @ state
         return state
 
     def _walk(self, axis: str, graph: int) -> Tensor:
-        """The weights of a graph, normalised; ``votes`` are D^-1 W of the rows, transposed."""
+        """The weights of a graph, normalised; ``votes`` are D^-1 W of the rows, transposed, ``sharp`` a power of W."""
         if (axis, graph) not in self._walks:
             union, single = self.col_graphs if axis == "cols" else self.row_graphs
-            weights = (single[graph - 1] if graph else union).adjacency().astype(np.float32)
+            weights = (single[graph - 1] if graph else union).adjacency()
+            if axis == "sharp":
+                weights = (weights / weights.max()).power(EXPONENT)
+            weights = weights.astype(np.float32)
             matrix = row_normalised(weights).T if axis == "votes" else symmetrically_normalised(weights)
             self._walks[axis, graph] = to_torch(matrix)
         return self._walks[axis, graph]

@@ -36,6 +36,8 @@ def normalised(matrix):
 
 def row_filter(name, weights):
     """f, (M, M)."""
+    if name.startswith(module.SHARP):
+        return row_filter(name.removeprefix(module.SHARP), weights**4)
     walk, identity = normalised(weights), np.eye(len(weights))
     if name == "links":
         return identity
@@ -75,8 +77,8 @@ def term(found, link_set, links, known=None):
     if found.source == module.POPULAR:
         counts = np.linalg.matrix_power(normalised(cols), found.col_steps) @ linked.sum(0)
         return np.tile(counts if found.row_filter == "count" else np.log1p(counts), (len(linked), 1))
-    if found.row_filter == module.PROPAGATION:
-        return propagation(known, rows, cols)
+    if found.row_filter.removeprefix(module.SHARP) == module.PROPAGATION:
+        return propagation(known, rows**4 if found.row_filter.startswith(module.SHARP) else rows, cols)
     smooth = row_filter(found.row_filter, rows) @ known
     if found.source == module.TOGETHER:
         return smooth @ normalised(linked).T @ normalised(linked)

@@ -7,7 +7,7 @@ from scipy import optimize
 
 from mvgp.metrics import ranking_scores
 from mvgp.prioritise.auto import sample as module
-from mvgp.prioritise.auto.blend import JOINT, LEAN, Blend, select
+from mvgp.prioritise.auto.blend import JOINT, LEAN, Blend, average, select
 from mvgp.prioritise.auto.sample import (
     GROUPS,
     MIXTURE,
@@ -259,8 +259,10 @@ def joined(parts, at):
 
 
 class TestSample:
+    @pytest.mark.parametrize("few", [0, 6])
     @pytest.mark.parametrize("metric", METRICS)
-    def test_metrics_are_those_of_ranking_scores(self, metric):
+    def test_metrics_are_those_of_ranking_scores(self, metric, few, monkeypatch):
+        monkeypatch.setattr(module, "FEW_LINKS", few)  # by sorted rows, or by comparing each link
         closed, parts = sample_of(0, random=12)
         scores = torch.cat([part[0]["a"] for part in parts])  # distinct in each row
         held_out, known = joined(parts, 2), ~joined(parts, 1)
@@ -269,6 +271,17 @@ class TestSample:
         found, auc = closed.measure(closed.standard[0], metric)
         torch.testing.assert_close(found, expected.per_task(metric))
         torch.testing.assert_close(auc, expected.auc)
+
+    @pytest.mark.parametrize("few", [0, 6])
+    def test_a_tie_is_half(self, few, monkeypatch):
+        monkeypatch.setattr(module, "FEW_LINKS", few)
+        closed, parts = sample_of(7, random=12)
+        scores, open_, held_out = torch.cat([part[0]["a"] for part in parts]), joined(parts, 1), joined(parts, 2)
+        means, deviations = moments({"a": scores}, open_)
+        tied = ((scores - means[0][:, None]) / deviations[0][:, None]).floor()
+        ends = held_out.nonzero(as_tuple=True), (~open_).nonzero(as_tuple=True)
+        found = closed.measure(closed.standard[0].floor(), "AUC")[0]
+        torch.testing.assert_close(found, ranking_scores(tied, ends[0], exclude=ends[1]).auc)
 
     def test_a_sample_keeps_what_any_term_ranks_high(self):
         """So metrics at the top are right for each term by itself, whatever else is drawn."""
@@ -471,7 +484,7 @@ class TestLeaning:
         generator = randomness.generator(number)
         held_out = torch.rand(rows, cols, generator=generator).argsort(1) < 2
         terms = {
-            STARTS[0]: simple(held_out, generator),
+            STARTS[0][0]: simple(held_out, generator),
             "other": held_out + torch.rand(rows, cols, generator=generator),
         }
         sample = Sample(tuple(terms), cols)
@@ -486,12 +499,41 @@ class TestLeaning:
 
     def test_one_that_is_no_worse_is_leant_on(self):
         chosen = self.weights(self.sample(lambda held_out, generator: held_out.float()))
-        assert chosen[2] == {MIXTURE: 1.0, STARTS[0]: LEAN}
+        assert chosen[2] == {MIXTURE: 1.0, STARTS[0][0]: LEAN}
         assert chosen[0] == {MIXTURE: 1.0}  # no rows of its own
 
     def test_one_that_is_worse_is_not(self):
         chosen = self.weights(self.sample(lambda held_out, generator: -1.0 * held_out))
         assert chosen[2] == {MIXTURE: 1.0}
+
+
+@pytest.mark.parametrize("better", STARTS[0])
+def test_the_likelier_simple_term_is_the_start(better):
+    generator = randomness.generator(20)
+    held_out = torch.rand(20, 30, generator=generator).argsort(1) < 2
+    terms = {name: (held_out if name == better else ~held_out).float() for name in ("other", *STARTS[0], *STARTS[1])}
+    sample = Sample(tuple(terms), 30)
+    groups, counts = torch.full((20,), 2), torch.ones(30)
+    sample.add(terms, torch.ones_like(held_out), held_out, counts, groups, generator)
+    closed = sample.close()
+    assert closed.start == better
+    mixture, _ = closed.mixture()
+    assert int(mixture.mean(0).argmax()) == closed.names.index(better)
+
+
+def test_no_simple_term_is_no_start():
+    assert planted_sample(22)[0].start is None
+
+
+def test_an_average_has_the_mean_of_all_weights():
+    first, second = (
+        Blend(("a",), torch.tensor([[part, 1 - part]] * len(GROUPS)).double(), (weights,) * len(GROUPS))
+        for part, weights in ((0.2, {MIXTURE: 1.0}), (0.6, {MIXTURE: 1.0, "log a": 3.0, POPULARITY: -1.0}))
+    )
+    found = average([first, second, first, first])
+    torch.testing.assert_close(found.mixture, torch.tensor([[0.3, 0.7]] * len(GROUPS)).double())
+    assert found.weights == ({MIXTURE: 1.0, "log a": 0.75, POPULARITY: -0.25},) * len(GROUPS)
+    assert found.names == ("a",)
 
 
 def test_a_joint_step_adds_its_parts():

@@ -265,7 +265,7 @@ class TestScores:
     def test_progress_is_shown_when_asked_for(self, capsys):
         link_set, _ = planted.by_cols()
         fitted(link_set, progress=True)
-        assert "auto: 4 of 4 stages" in capsys.readouterr().err
+        assert "auto: 3 of 3 stages" in capsys.readouterr().err
         fitted(link_set)
         assert capsys.readouterr().err == ""
 
