@@ -6,7 +6,6 @@ Nothing of the library is imported before a command needs it: help and mistakes 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,14 +92,10 @@ def _help(context: typer.Context, asked: bool) -> None:
         raise typer.Exit
 
 
-def _eager(name: str, callback: Callable[..., None], help: str) -> Any:
-    return Option(name, callback=callback, is_eager=True, help=help)
-
-
 @app.callback(add_help_option=False)  # typer's own makes it import pydantic before it looks at a command
 def _mvgp(
-    version: Annotated[bool, _eager("--version", _version, "Print the version and exit.")] = False,
-    help: Annotated[bool, _eager("--help", _help, "Show this message and exit.")] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    help: Annotated[bool, Option("--help", callback=_help, is_eager=True, help="Show this message.")] = False,
 ) -> None:
     """Matrix-variate Gaussian processes: rank the columns of a matrix for each row, and say how certain that is.
 
@@ -169,14 +164,12 @@ def rank(
 ) -> None:
     """Rank the columns (genes) of rows (diseases) by a table of known links, graphs and features.
 
+    \b
     For example:
-
-    - `mvgp rank --pairs links.tsv --row-edges diseases.tsv --col-edges genes.tsv --row "Marfan syndrome"`
-
-    - `mvgp rank --pairs links.tsv --col-edges genes.tsv --save fitted.mvgp --out all.tsv`
-
-    - `mvgp rank --load fitted.mvgp --row OMIM:154700 --top 50 --report page`
-    """
+      mvgp rank --pairs links.tsv --row-edges diseases.tsv --row "Marfan syndrome"
+      mvgp rank --pairs links.tsv --col-edges genes.tsv --save fitted.mvgp --out all.tsv
+      mvgp rank --load fitted.mvgp --row OMIM:154700 --top 50 --report page
+    """  # noqa: D301
     check_at_least(top, 1, "--top")
     check_at_least(seed, 0, "--seed")
     calibrate = check_coverage(coverage, probabilities, uncertainty)
@@ -326,14 +319,12 @@ def study(
     Every finished unit of work is kept in DIR at once: after an interrupt the same command resumes the study. Then
     `mvgp report DIR` makes a page of it.
 
+    \b
     For example:
-
-    - `mvgp study --pairs links.tsv --row-edges diseases.tsv --col-edges genes.tsv --out study --jobs 4`
-
-    - `mvgp study --pairs links.tsv --col-edges genes.tsv --out new --split new --models popularity,trace,whole`
-
-    - `mvgp study --pairs links.tsv --out small --subsample 0.05 --dask tcp://10.0.0.1:8786`
-    """
+      mvgp study --pairs links.tsv --row-edges diseases.tsv --out study --jobs 4
+      mvgp study --pairs links.tsv --out new --split new --models popularity,trace,whole
+      mvgp study --pairs links.tsv --out small --subsample 0.05 --dask tcp://10.0.0.1:8786
+    """  # noqa: D301
     settings: dict[str, Any] = {
         "models": [name.strip() for name in models.split(",")],
         "split": split,
@@ -395,12 +386,11 @@ def report(
 ) -> None:
     """Make one self-contained HTML page of a study, and figures as PNG and SVG beside it.
 
+    \b
     For example:
-
-    - `mvgp report study`
-
-    - `mvgp report study --out public`
-    """
+      mvgp report study
+      mvgp report study --out public
+    """  # noqa: D301
     if not directory.is_dir():
         got = "a file" if directory.exists() else "nothing"
         raise InputError(f"{directory}: expected the directory of a study, got {got}")
