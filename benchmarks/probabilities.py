@@ -1,6 +1,6 @@
 """Are the probabilities and lengths of ``auto`` right? Measured on links that neither the fit nor the calibration saw.
 
-Usage: python -m benchmarks.probabilities [--fold F] [--raw ROWS] [--anew] [--figure FILE] [name ...] with names from SETS
+Usage: python -m benchmarks.probabilities [--fold F] [--raw ROWS] [--anew] [--light] [--figure FILE] [name ...] with names from SETS
 below; all when left out.
 
 Fold F of five (0), seed 0, as ``benchmarks.default_ranker`` has it. Everything is fitted and cross-fitted on the training
@@ -32,7 +32,9 @@ from mvgp.hyperparameters.splits import split_pairs, split_rows
 from mvgp.metrics import adversarial_calibration, calibration_error, group_calibration
 from mvgp.metrics.conformal import conformal_length
 from mvgp.prioritise.auto import Auto
-from mvgp.prioritise.auto.blend import GROUPS
+from mvgp.prioritise.auto.blend import GROUPS, MIXTURE, Blend
+from mvgp.prioritise.auto.fit import AutoRanker
+from mvgp.prioritise.auto.terms import LOW_RANK, TermBank, all_terms, graphs_of
 from mvgp.prioritise.tables.hpo import hpo_links
 from mvgp.prioritise.trust.calibration import CLASSES, calibrate, features, mass_bins
 from mvgp.prioritise.trust.cross_fit import cross_fit, observed, standardised
@@ -44,16 +46,36 @@ LEVELS = (0.8, 0.9)
 ENOUGH = 200  # rows of a group, for a verdict
 K = 20  # of P(top k)
 RAW_SAMPLES = 300
+LIGHT = {  # weights of the light model
+    "both graphs propagation": 0.4,
+    "row graph restart 0.3": 0.2,
+    "links in common links": 0.2,
+    "links in common 1 step": 0.1,
+    "popularity count": 0.1,
+}
 
 
-def measure(name, fold=0):
-    """The recipe, the fit to the training part, its cross-fitted lists, and its own lists with held-out links."""
+def light_blend(link_set, links):
+    """A fixed mixture of five terms without a low rank among them: what can be fitted in seconds."""
+    rows, cols = graphs_of(link_set)
+    terms = [term for term in all_terms(rows[0:1], cols[0:1], links) if term.source != LOW_RANK]
+    names = tuple(term.name for term in terms)
+    mixture = torch.zeros(len(GROUPS), len(terms) + 1, dtype=torch.float64)
+    mixture[:, [names.index(name) for name in LIGHT]] = torch.tensor(list(LIGHT.values()), dtype=torch.float64)
+    return AutoRanker(TermBank(link_set, links, 0, terms), Blend(names, mixture, ({MIXTURE: 1.0},) * len(GROUPS)))
+
+
+def measure(name, fold=0, light=False):
+    """The recipe, the fit to the training part, its two cross-fits, and its own lists with held-out links."""
     data, kind = name.split("-")
     links = hpo_links() if data == "hpo" else load(NAMES[data])
     split = (split_pairs if kind == "known" else split_rows)(links.links(), folds=5, seed=0)[fold]
     recipe, began = Auto(links, assess=False), time.perf_counter()
-    ranker = recipe.fit(split.train)
-    found = cross_fit(lambda visible: recipe.refit(ranker, visible), split.train, complete=ranker, seed=0)
+    ranker = light_blend(links, split.train) if light else recipe.fit(split.train)
+    found, compared = (
+        cross_fit(lambda visible: recipe.refit(ranker, visible), split.train, complete=complete, seed=0)
+        for complete in (None, ranker)
+    )
     rows = (links.rows if kind == "known" else split.held_out.rows).unique()
     lists = observed(
         ranker,
@@ -64,13 +86,13 @@ def measure(name, fold=0):
         kept=found.labels.shape[1],
     )
     seconds = time.perf_counter() - began
-    print(f"== {name}, fold {fold}: {links}; {found!r}; {lists!r}; {seconds:.0f} s in all", flush=True)
-    return recipe, ranker, found, lists
+    print(f"== {name}, fold {fold}: {links}; {found!r}; {compared!r}; {lists!r}; {seconds:.0f} s in all", flush=True)
+    return recipe, ranker, found, compared, lists
 
 
-def report_top(name, recipe, ranker, found, lists, raw_rows=0, anew=False):
+def report_top(name, recipe, ranker, compared, lists, raw_rows=0, anew=False):
     """Print how far P(top 20) is from what happened."""
-    top = top_places(found)
+    top = top_places(compared)
     refused = torch.tensor([top.refusal(int(known), K, ranker.shape[1]) is not None for known in lists.known])
     stayed = lists.later <= K
     chances = torch.full(lists.scores.shape, torch.nan).double()
@@ -136,6 +158,22 @@ def probabilities(calibration, lists):
     return index, place, value, lists.labels[index, place].double()
 
 
+def by_chance(value, label, row, bins=20, draws=500):
+    """The error that right probabilities would have, mean and 95 % quantile: whole rows are drawn again (bootstrap).
+
+    Links of a row come together, so this is more than independent candidates have.
+    """
+    cuts = value.quantile(torch.arange(1, bins).double() / bins)
+    which = torch.bucketize(value, cuts)
+    share = torch.zeros(bins).double().index_add_(0, which, label) / torch.bincount(which, minlength=bins).clamp(min=1)
+    rows, unit = row.unique(return_inverse=True)
+    excess = torch.zeros(len(rows) * bins).double().index_add_(0, unit * bins + which, label - share[which])
+    weights = torch.rand(draws, len(rows), generator=torch.Generator().manual_seed(0)).double()
+    counts = torch.stack([torch.bincount((line * len(rows)).long(), minlength=len(rows)) for line in weights])
+    errors = (counts.double() @ excess.view(-1, bins)).abs().sum(1) / len(value)
+    return float(errors.mean()), float(errors.quantile(0.95))
+
+
 def everywhere(calibration, lists, value, label):
     """Probability, share of links and number of all candidates: the first places one by one, the rest by groups."""
     far = torch.bincount(lists.link_list[lists.link_rank > calibration.kept], minlength=len(lists.row)).double()
@@ -170,7 +208,9 @@ def report(name, found, lists, figure=None):
                     f"{words} ({rows:,} rows) {float(value[own].mean()):.4f} / {float(label[own].mean()):.4f}"
                 )
         total = f"mean probability {float(value[some].mean()):.4f}, share {float(label[some].mean()):.4f}"
-        print(f"   first {length}: error {error:.4f}; {total}; {'; '.join(groups)}")
+        mean, most = by_chance(value[some], label[some], index[some])
+        chance = f"by chance, of rows, {mean:.4f} (95 %: {most:.4f})"
+        print(f"   first {length}: error {error:.4f}; {chance}; {total}; {'; '.join(groups)}")
     first = place < K
     names = np.array(GROUPS)[lists.group[index[first]].numpy()]
     print(indented(group_calibration(value[first], label[first], names)))
@@ -231,6 +271,7 @@ def main():
     parser.add_argument("--fold", type=int, default=0, help="of five, from 0")
     parser.add_argument("--raw", type=int, default=60, help="rows for the error of the Bayesian bootstrap, 0 for none")
     parser.add_argument("--anew", action="store_true", help="P(top k) when the weights are chosen again, too")
+    parser.add_argument("--light", action="store_true", help="a fixed mixture of five terms in place of auto: seconds")
     parser.add_argument("--figure", help="file for the curves: PNG or SVG")
     options = parser.parse_args()
     asked = options.names or SETS
@@ -246,9 +287,9 @@ def main():
         figure, grid = plt.subplots(1, len(names), figsize=(3.2 * len(names), 3.2), squeeze=False)
         axes = grid[0]
     for name, ax in zip(names, axes, strict=True):
-        recipe, ranker, found, lists = measure(name, options.fold)
+        recipe, ranker, found, compared, lists = measure(name, options.fold, options.light)
         report(name, found, lists, ax)
-        report_top(name, recipe, ranker, found, lists, options.raw, options.anew)
+        report_top(name, recipe, ranker, compared, lists, options.raw, options.anew)
     if options.figure:
         figure.tight_layout()
         figure.savefig(options.figure)
