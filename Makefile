@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test quick lint docs bench bench-quick clean
+.PHONY: demo test quick lint docs bench bench-quick trust clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -53,6 +53,9 @@ bench: $(VENV)/.bench  ## the benchmark book: mvgp beside its peers in one run, 
 
 bench-quick: $(VENV)/.bench  ## every chapter of the book at tiny sizes, in minutes: whether it runs, not how fast it is
 	$(BIN)/python -m benchmarks.book --quick --out benchmarks/results/quick
+
+trust: $(VENV)/.test  ## figures of trust: what was tried and what failed, writes docs/trust.md; two hours, resumable
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.trust --jobs 2 --budget 115 --publish
 
 clean:
 	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -155,7 +155,7 @@ def everywhere(calibration, lists, value, label):
 def report(name, found, lists, figure=None):
     """Print what was measured; returns the calibration."""
     began = time.perf_counter()
-    calibration = calibrate(found, lists)  # of the held-out lists their scores alone
+    calibration = calibrate(found)
     print(f"   {name}: calibrated in {time.perf_counter() - began:.1f} s, {len(calibration.grid)} bins")
     index, place, value, label = probabilities(calibration, lists)
     for length in (20, 100):

@@ -56,7 +56,9 @@ class _Side:
         self.name, self.positions = name, {}
         self.inputs: Any = None  # (n, d) of a side with inputs
         if ids is not None:
-            self.ids = self._known_ids(part, ids)
+            self.ids, self.hint = self._known_ids(part, ids), ""
+            if isinstance(ids, str):
+                self.hint = f"; {name}_ids may be a list, with ids that the fit does not see"
             self.positions = {label: at for at, label in enumerate(self.ids)}
             self.lines = self.find(part)[0]
             self.kernel = _identity(len(self.ids)) if kernel is None else copy.deepcopy(kernel)
@@ -87,7 +89,7 @@ class _Side:
             for at, label in enumerate(labels):
                 if label not in self.positions:
                     known = f"one of the {len(self.ids)} ids of {self.name}s ({', '.join(self.ids[:3])}, ...)"
-                    raise InputError(f"X[{at}]: expected {known}, got {label!r}")
+                    raise InputError(f"X[{at}]: expected {known}, got {label!r}{self.hint}")
             return np.array([self.positions[label] for label in labels], dtype=np.int64), None
         if self.inputs is None:
             return np.zeros(len(part), dtype=np.int64), None

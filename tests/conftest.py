@@ -3,6 +3,7 @@
 import gpytorch.settings
 import linear_operator.settings
 import pytest
+import torch
 
 from tests import randomness
 
@@ -37,3 +38,12 @@ def _seed():
 def _library_settings():
     for setting, name, value in LIBRARY_SETTINGS:
         setattr(setting, name, value)
+
+
+@pytest.fixture
+def one_thread():
+    """For tests of bits: with several threads, libraries share sums among fewer of them when the machine is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

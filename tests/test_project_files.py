@@ -33,6 +33,11 @@ def commands():
     ]
 
 
+def test_every_extra_is_on_the_installation_page():
+    table = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs" / "installation.md").read_text(), re.MULTILINE)
+    assert sorted(table) == sorted(PROJECT["project"]["optional-dependencies"])
+
+
 def test_commands_that_are_mentioned_exist():
     assert {"quick", "test", "lint", "docs", "bench", "bench-quick", "demo"} <= TARGETS
     assert len(commands()) > 10

@@ -180,7 +180,11 @@ def test_kernels_are_cloned_and_fits_are_pickled():
         ({"row_ids": ["p0", "p0"]}, None, "row_ids: expected different ids"),
         ({"row_ids": ["p0", "p1"]}, None, "expected one of the 2 ids of rows"),
         ({"noise": -1.0}, None, "noise: expected a positive"),
-        ({}, [["p9", 10]], r"X\[0\]: expected one of the 6 ids of rows \(p0, p1, p2, ...\), got 'p9'"),
+        (
+            {},
+            [["p9", 10]],
+            r"X\[0\]: expected one of the 6 ids of rows \(p0, p1, p2, ...\), got 'p9'; row_ids may be a list, with",
+        ),
     ],
 )
 def test_mistakes(settings, lines, message):

@@ -12,16 +12,17 @@ from .results import Results
 
 HEAD = """# Benchmark book
 
-Written by `make bench`, which measures everything on this page side by side in one run; do not edit. {date}, commit {commit}, {minutes} in all.
-**One run: ratios vary by tens of per cent from run to run**, and more where they are above ten or below a second.
+`make bench` wrote this page: it measures everything here side by side, in one run. Do not edit it. {date}, commit {commit}, {minutes} in all.
+**Ratios vary by tens of per cent from run to run.** They vary more where they are above ten, or where times are below a second.
 
 | | |
 |---|---|
 {facts}
 
-Every measurement has a process of its own, {threads}, a limit of time and a limit of {memory:g} GiB; contestants take turns, size by size. Times are for the answer, not for making
-the problem up; what takes less than two seconds is repeated up to {rounds} times and the best time given. MiB is the largest memory of the process beyond that of one which has imported the
-same packages and does nothing ({start:.0f} MiB). What a contestant could not do is said in its place. How to run parts of it, and chapters that are too slow to be here: {{doc}}`benchmarks`.
+Every measurement has a process of its own, {threads}, a limit of time and a limit of {memory:g} GiB. Contestants take turns, size by size. Times are for the answer and do not include making the problem up. What takes less than two seconds
+is repeated up to {rounds} times, and the best time is given. MiB is the largest memory of the process, beyond that of one which imports the same packages and does nothing ({start:.0f} MiB). Where a contestant has no numbers, the table says why.
+
+The page {{doc}}`benchmarks` says how to run parts of the book, and which chapters are too slow to be here.
 """
 IMAGE = """```{{image}} figures/{stem}-light.svg
 :class: only-light

@@ -76,7 +76,7 @@ def beside(ours: str, theirs: str, amounts: dict[str, tuple[float | None, float 
     known = {what: pair for what, pair in amounts.items() if all(one is not None and one > 0 for one in pair)}
     if not known:
         return ""
-    return f"beside {theirs}, {ours} needs {listed([_ratio(what, *pair) for what, pair in known.items()])}."
+    return f"Beside {theirs}, {ours} needs {listed([_ratio(what, *pair) for what, pair in known.items()])}."
 
 
 def _ratio(what: str, mine: float, other: float) -> str:
@@ -107,11 +107,9 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float | None:
 
 
 def sentence(*clauses: str) -> str:
-    """Clauses that are there, joined by semicolons, beginning with a capital unless it is a name."""
-    given = "; ".join(clause for clause in clauses if clause)
-    if not given:
-        return ""
-    return (given[:1].upper() + given[1:] if given.startswith("the ") else given) + "."
+    """Clauses that are there, as a sentence each, beginning with a capital unless it is a name."""
+    given = [one[:1].upper() + one[1:] if one.startswith("the ") else one for one in clauses if one]
+    return " ".join(f"{one}." for one in given)
 
 
 def relative_error(found: Sequence[float], exact: Sequence[float]) -> float:

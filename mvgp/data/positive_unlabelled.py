@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from ..checks import check_choice, check_instance, check_part, shown
@@ -82,8 +83,8 @@ class PositiveUnlabelled:
 
     @classmethod
     def from_scipy(cls, matrix: Any, **options: Any) -> PositiveUnlabelled:
-        """The links of a scipy sparse matrix (M, N): its entries above 0."""
-        data = ObservedMatrix.from_scipy(matrix)
+        """The links of a scipy sparse matrix (M, N): its entries above 0, or True."""
+        data = _entries(matrix)
         linked = data.values > 0
         return cls(data.rows[linked], data.cols[linked], data.shape, **options)
 
@@ -152,12 +153,20 @@ class PositiveUnlabelled:
         return torch.searchsorted(self.pattern.chosen, self.rows) * self.shape[1] + self.cols
 
 
+def _entries(matrix: Any) -> ObservedMatrix:
+    """The stored entries of a scipy sparse matrix; True is 1."""
+    flags = sparse.issparse(matrix) and getattr(matrix, "dtype", None) == "bool"
+    return ObservedMatrix.from_scipy(matrix.astype(float) if flags else matrix)
+
+
 def positive_pairs(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Tensor, Tensor]:
     """(P,) rows and (P,) columns of distinct pairs of an M x N matrix, on the CPU, row-major sorted.
 
-    :param pairs: an ``ObservedMatrix``, whose entries above 0 count, anything else with ``rows`` and ``cols``, or a
-        pair (rows, cols) of vectors (P,); ``None`` for no pairs.
+    :param pairs: an ``ObservedMatrix`` or a scipy sparse matrix, whose entries above 0 count, anything else with
+        ``rows`` and ``cols``, or a pair (rows, cols) of vectors (P,); ``None`` for no pairs.
     """
+    if sparse.issparse(pairs):
+        pairs = _entries(pairs)
     values: Any = getattr(pairs, "values", None)
     if pairs is None:
         pairs = (), ()
@@ -167,6 +176,7 @@ def positive_pairs(pairs: Any, shape: tuple[int, int], name: str) -> tuple[Tenso
         known = isinstance(values, Tensor)
         pairs = (pairs.rows[values > 0], pairs.cols[values > 0]) if known else (pairs.rows, pairs.cols)
     elif not isinstance(pairs, tuple | list) or len(pairs) != 2:
-        raise InputError(f"{name}: expected an ObservedMatrix or a pair (rows, cols), got {type(pairs).__name__}")
+        forms = "an ObservedMatrix, a scipy sparse matrix or a pair (rows, cols)"
+        raise InputError(f"{name}: expected {forms}, got {type(pairs).__name__}")
     rows, cols = check_cells(pairs[0], pairs[1], shape, name)
     return sort_cells(rows.cpu(), cols.cpu(), shape[1])[:2]

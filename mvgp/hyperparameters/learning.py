@@ -29,6 +29,7 @@ FIRST, AGAIN = 1.0, 0.02  # length of the first step in raw parameters
 TURNS = 5  # of L-BFGS, at most, each with a new preconditioner
 STEP = 1e-3  # of the central differences of the observed information, in raw parameters
 FLAT = 1e-2  # information below which the data do not determine a raw parameter
+FLAT_DIRECTION = 1e-5  # the same of a combination of parameters, when each alone has information 1
 
 
 def learn(
@@ -143,7 +144,7 @@ class Learned(LearningResult):
         for name, value in self.parameters.items():
             error = self.standard_errors.get(name)
             for at in range(min(value.numel(), 5)):
-                bar = "" if error is None else f" +- {error.reshape(-1)[at]:.3g}"
+                bar = "" if error is None else f" +- {error.reshape(-1)[at]:.3g}".replace("+- nan", "(not determined)")
                 lines.append(f"  {name} {value.reshape(-1)[at]:.6g}{bar}")
         return "\n".join(lines)
 
@@ -294,12 +295,17 @@ def standard_errors(information: Tensor, slopes: Tensor) -> Tensor:
     r"""(n,) standard errors of constrained parameters: the roots of the diagonal of :math:`J I^{-1} J`.
 
     I (n, n) is the ``information`` of raw parameters, J (n,) the slopes of constrained by raw ones. A parameter that
-    the data do not determine (a weight that went to 0, say) has NaN; the others are then those with that one fixed.
-    All are NaN where the information is not positive definite: not a maximum.
+    the data do not determine has NaN, be it alone (a weight that went to 0) or in a combination (two output scales of
+    which only the product counts); the others are then those with that parameter or combination fixed. All are NaN
+    where the information has a negative direction: not a maximum.
     """
     errors = torch.full_like(slopes, torch.nan)
     free = (information.diagonal() > FLAT).nonzero().squeeze(1)
-    chol, info = torch.linalg.cholesky_ex(information[free][:, free])
-    if int(info) == 0 and len(free):
-        errors[free] = torch.cholesky_inverse(chol).diagonal().sqrt() * slopes[free].abs()
+    scale = information.diagonal()[free].rsqrt()
+    values, vectors = torch.linalg.eigh(scale.unsqueeze(1) * information[free][:, free] * scale)
+    flat = values <= FLAT_DIRECTION
+    if not (values < -FLAT_DIRECTION).any():
+        determined = vectors[:, flat].square().sum(1) < FLAT_DIRECTION
+        variances = (vectors[:, ~flat].square() / values[~flat]).sum(1)
+        errors[free[determined]] = (variances.sqrt() * scale * slopes[free].abs())[determined]
     return errors

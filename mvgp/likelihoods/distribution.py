@@ -202,7 +202,8 @@ def _log_difference(larger: Tensor, smaller: Tensor) -> Tensor:
 class RankedLevels(Distribution):
     r"""Levels 0, ..., K - 1 of the entries of some lists.
 
-    :math:`\log p(y \mid \psi) = \log p(\text{counts}) + \log P(r \text{ has the order of } y)`, noisy scores r.
+    :math:`\log p(y \mid \psi)` is :math:`\log p(\text{counts})` plus :math:`\log P(r \text{ has the order of } y)`
+    of noisy scores r.
 
     :param scores: (..., T) psi.
     :param list_of: (T,) the list of each entry, in [0, L).

@@ -22,6 +22,7 @@ PLAIN_CONDITION = 100.0  # condition number up to which plain conjugate gradient
 REFINEMENTS = 4  # rounds of iterative refinement after a direct method that misses its tolerance
 GRAM_SECONDS = 20.0  # at most this long for F^T D^-1 F
 MAX_RANK = 4096  # columns of F
+ROUNDED = 1000.0  # roundings of the largest product, below which no noise is taken for a preconditioner
 PAIR_BATCH = 8192  # observed pairs whose rows of F are formed at a time
 
 
@@ -159,9 +160,10 @@ class SpectralSolver:
     def _double(self) -> SpectralSolver:
         """The same in double precision."""
         assert isinstance(self.op, PairLinearOperator)
-        row, col = (factor.dense.double() for factor in (self.op.product.row, self.op.product.col))
+        given = self.op.product.row.dense, self.op.product.col.dense
+        row, col = (dense.double() for dense in given)
         local = PairIndex(self.pairs.local_rows, self.pairs.local_cols, self.pairs.active_shape)
-        pairs = eigenpairs(row, "row kernel"), eigenpairs(col, "column kernel")
+        pairs = eigenpairs(row, "row kernel", given[0]), eigenpairs(col, "column kernel", given[1])
         return SpectralSolver(PairLinearOperator(row, col, local), *pairs, self.noise.double())
 
     def times(self, value: Tensor) -> Tensor:
@@ -320,7 +322,8 @@ class WoodburyPreconditioner:
     :param row_pairs: eigenvalues (R,) and vectors (M', R) of K_M on the active rows.
     :param col_pairs: eigenvalues (S,) and vectors (N', S) of K_N on the active columns.
     :param pairs: the T observed cells.
-    :param noise: (T,) diagonal of D, positive.
+    :param noise: (T,) diagonal of D, positive. One so small beside the largest product that rounding would spoil the
+        difference above is taken as larger.
     :param cutoff: products of eigenvalues below this times the noise are left out; they do not slow convergence.
     :param gram_entries: largest intermediate matrix on the way to F^T D^-1 F.
     """
@@ -344,7 +347,7 @@ class WoodburyPreconditioner:
         used_rows, used_cols = int(self.i.max()) + 1 if len(order) else 1, int(self.j.max()) + 1 if len(order) else 1
         self.u = row_vectors[:, :used_rows] * row_values[:used_rows].sqrt()  # (M', R')
         self.v = col_vectors[:, :used_cols] * col_values[:used_cols].sqrt()  # (N', S')
-        self.pairs, self.noise = pairs, noise.unsqueeze(1)
+        self.pairs, self.noise = pairs, noise.clamp_min(ROUNDED * torch.finfo(noise.dtype).eps * values[0]).unsqueeze(1)
         self.rank = len(order)
         gram = self._gram(gram_entries)
         gram.diagonal().add_(1)

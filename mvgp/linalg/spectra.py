@@ -97,14 +97,17 @@ class SpectralLinearOperator(SymmetricLinearOperator):
         return DenseLinearOperator(self.vectors * self.spectrum.sqrt().unsqueeze(-2))
 
 
-def eigenpairs(matrix: Tensor, name: str) -> tuple[Tensor, Tensor]:
+def eigenpairs(matrix: Tensor, name: str, rounded: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Eigenvalues (R,), descending and positive, and eigenvectors (N, R) of a covariance (N, N).
 
-    Eigenvalues that are zero up to rounding are left out; a negative one is an error.
+    Eigenvalues that are zero up to rounding are left out; a negative one is an error. ``rounded`` is the matrix as it
+    was before it was taken to double precision.
     """
     values, vectors = torch.linalg.eigh(matrix)
     largest = values[-1].clamp_min(0)
-    if values[0] < -tolerance(matrix) * largest.clamp_min(torch.finfo(matrix.dtype).tiny):
+    if values[0] < -tolerance(matrix if rounded is None else rounded) * largest.clamp_min(
+        torch.finfo(matrix.dtype).tiny
+    ):
         raise NotPositiveSemidefiniteError(
             f"{name}: expected a positive semi-definite matrix, its smallest eigenvalue is {values[0].item():.6g}"
         )

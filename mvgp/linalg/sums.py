@@ -32,6 +32,7 @@ from .solvers import (
     MAX_RANK,
     PAIR_BATCH,
     PLAIN_CONDITION,
+    ROUNDED,
     CholeskySolver,
     ConjugateGradientSolver,
     Eigenpairs,
@@ -359,7 +360,8 @@ class StackedPreconditioner:
             known += pairs.gather((u.square() @ chosen @ v.square().mT).unsqueeze(0)).squeeze(1)
             self._blocks.append((u, v, i, j))
         self.rank = sum(len(i) for _, _, i, _ in self._blocks)
-        self.noise = (noise + (diagonal - known).clamp_min(0)).unsqueeze(1)  # (T, 1): R + D
+        least = ROUNDED * torch.finfo(noise.dtype).eps * values[0]  # as in WoodburyPreconditioner
+        self.noise = (noise + (diagonal - known).clamp_min(0)).clamp_min(least).unsqueeze(1)  # (T, 1): R + D
         gram = self._gram()
         gram.diagonal().add_(1)
         self.chol, info = torch.linalg.cholesky_ex(gram)

@@ -45,14 +45,16 @@ def ranking_scores(
     - :math:`P@k = \frac1k \sum_{l \le k} h_l`;
     - :math:`R@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l`, so that a perfect list has 1;
     - :math:`AP@k = \frac{1}{\min(G, k)} \sum_{l \le k} h_l\, P@l`, whose average over tasks is MAP@k;
-    - :math:`nDCG@k = \sum_{l \le k} \frac{h_l}{\log_2(l + 1)} \Big/ \sum_{l \le \min(G, k)} \frac{1}{\log_2(l + 1)}`.
+    - :math:`nDCG@k` is :math:`\sum_{l \le k} \frac{h_l}{\log_2(l + 1)}` divided by what a perfect list has,
+      :math:`\sum_{l \le \min(G, k)} \frac{1}{\log_2(l + 1)}`.
 
     Equal scores count by their expected value over a random order of them (:mod:`mvgp.metrics.ranking`). A list shorter
     than k goes on with places that hold nothing. A task without held-out positives has NaN everywhere, a task without
     any other candidate has NaN for AUC; averages leave them out.
 
     :param scores: (M, N) tensor or array, finite, or a posterior (anything with ``shape`` and ``scores(rows)``).
-    :param positives: held-out positives: an ``ObservedMatrix``, whose entries above 0 count, or a pair (rows, cols).
+    :param positives: held-out positives: an ``ObservedMatrix`` or a scipy sparse matrix, whose entries above 0 count,
+        or a pair (rows, cols).
     :param exclude: training positives, in the same form; they are no candidates.
     :param k: length of the curves.
     :param rows: (R,) distinct tasks; all M when left out.

@@ -152,8 +152,7 @@ def trace_posterior(
 ) -> TracePosterior:
     """The mean by a solver, and the posterior; a certificate that misses its tolerance warns, or raises if strict."""
     problem, prior, conditional, sites = setup.problem, setup.prior, setup.conditional, None
-    before = start.solution if isinstance(start, TracePosterior) else start
-    old_sites = start.sites if isinstance(start, TracePosterior) else None
+    before, old_sites = (start.solution, start.sites) if isinstance(start, TracePosterior) else (start, None)
     if setup.pointwise is None:
         solution = _solve(setup, penalty, solver, tolerance, max_iterations, before)
     else:
@@ -198,8 +197,9 @@ def trace_posterior(
             (2 * float(loss) / setup.noise + square + setup.spread) / setup.measurements if setup.measurements else 1.0
         ),
     )
-    posterior._noise, posterior._duals = setup.noise if sites is None else None, duals
-    posterior.likelihood, posterior.sites = setup.likelihood, sites
+    posterior._duals, posterior.likelihood, posterior.sites = duals, setup.likelihood, sites
+    posterior._noise = setup.noise if sites is None else None
+    posterior._evidence_scale = posterior._evidence_scale if sites is None else None  # fixed by a pointwise likelihood
     return posterior
 
 

@@ -213,8 +213,11 @@ def sum_posterior(
         # what is left of the data plus the squared Hilbert norms of the means, for each observed cell
         evidence_scale=(2 * solution.loss.value / setup.noise + sum(solution.squares)) / max(len(solution.psi), 1),
     )
-    posterior._noise, posterior._duals = setup.noise if sites is None else None, duals
-    posterior.likelihood, posterior.sites = None if fit is None else fit.likelihood, sites
+    posterior._duals, posterior.likelihood, posterior.sites = duals, None if fit is None else fit.likelihood, sites
+    if sites is None:
+        posterior._noise = setup.noise
+    else:  # a pointwise likelihood fixes the scale
+        posterior._evidence_scale = None
     return posterior
 
 

@@ -30,6 +30,7 @@ from torch import Tensor
 from .. import hooks
 from ..checks import check_between, check_generator, check_positive, gradient_of, without_gradient
 from ..errors import InputError
+from ..likelihoods.losses import is_pointwise
 from ..linalg.conjugate_gradients import SolveReport
 from ..linalg.pairs import PairIndex
 from ..linalg.spectra import Operators, Terms, as_terms
@@ -356,7 +357,7 @@ class ScalablePosterior(Predictions, GaussianPosterior):
     @property
     def evidence_scale(self) -> float:
         """The scale of largest evidence bound, relative to the prior as it was given."""
-        if self.sites is not None:
+        if self.sites is not None or is_pointwise(self.likelihood):  # files have no sites
             raise InputError("evidence_scale: a pointwise likelihood fixes the scale of the latent values; it is 1")
         if self._evidence_scale is None:
             raise InputError("evidence_scale: this posterior is from a file that was written without it; fit it again")

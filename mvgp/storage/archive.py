@@ -38,6 +38,7 @@ START = b'{"__metadata__":{"mvgp":"{\\"sha256\\":\\"'  # of every header; the di
 LENGTH = 8  # bytes of the header's length, before the header
 DIGITS = slice(LENGTH + len(START), LENGTH + len(START) + 64)  # where the checksum stands in a file
 ZEROS = b"0" * 64
+OFFSETS = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d{1,20}\s*,\s*(\d{1,20})')  # of an array; the second is its end
 TYPES = {"float32": "F32", "float64": "F64", "int32": "I32", "int64": "I64", "bool": "BOOL"}  # safetensors' names
 MAX_DIMENSIONS = 8
 MAX_SIZE = 2**47  # of one dimension
@@ -143,7 +144,12 @@ def _read_bytes(file: IO[bytes], budget: Budget) -> tuple[bytes, int]:
     if length > size - LENGTH:
         raise StorageError(f"expected a header of {length} bytes, got a file of {size}: it is cut short or damaged")
     budget.allows("manifest_bytes", length, "manifest")
-    data = start + file.read(size - len(start))
+    ends = OFFSETS.findall(start + file.read(max(0, LENGTH + length - len(start))))
+    whole = LENGTH + length + max(map(int, ends), default=0)
+    if size > whole + 2**20:  # before the rest is read, which may be a hole of gigabytes; less is found below
+        raise StorageError(f"expected {whole} bytes by the header, got {size}: it is cut short, damaged or was changed")
+    file.seek(0)
+    data = file.read(size)
     expected, computed = data[DIGITS], checksum(data)
     if expected != computed:
         raise StorageError(f"expected sha256 {expected!r}, got {computed!r}: it is cut short, damaged or was changed")

@@ -66,7 +66,7 @@ class TestText:
     def test_who_needs_less_follows_from_the_numbers(self):
         amounts = {"time": (1.0, 20.0), "memory": (30.0, 10.0), "space": (1.0, 1.05), "money": (None, 1.0)}
         assert beside("ours", "theirs", amounts) == (
-            "beside theirs, ours needs 20 times less time, 3.0 times as much memory and about the same space."
+            "Beside theirs, ours needs 20 times less time, 3.0 times as much memory and about the same space."
         )
         assert beside("ours", "theirs", {"time": (None, 1.0)}) == ""
 

@@ -231,6 +231,26 @@ def test_parameters_that_the_data_do_not_determine_have_no_standard_error():
     assert standard_errors(saddle, torch.ones(2).double()).isnan().all()
 
 
+def test_a_combination_that_the_data_do_not_determine_leaves_the_other_errors():
+    information = torch.tensor([[4.0, 4, 1], [4, 4, 1], [1, 1, 9]]).double()  # of a function of a + b and c
+    found = standard_errors(information, torch.ones(3).double())
+    assert found[:2].isnan().all()
+    torch.testing.assert_close(found[2], torch.tensor(9 - 1 / 4).double().rsqrt())
+
+
+def test_of_two_output_scales_the_data_determine_the_product(exact, data):
+    prior = scaled(1.0, 0.7)
+    prior.col_axis.kernel = ScaleKernel(prior.col_axis.kernel).double()
+    found = learn(prior, gaussian(1.0), data)
+    single = exact[2].standard_errors
+    for name, error in found.standard_errors.items():
+        if name.endswith("outputscale"):
+            assert error.isnan()
+        else:  # the optima differ by the tolerance of learning
+            torch.testing.assert_close(error, single[name], rtol=0.05, atol=0)
+    assert str(found).count("(not determined)") == 2
+
+
 def test_too_many_parameters_for_standard_errors():
     prior = mvgp.MatrixGP(DiffusionKernel(ring(201)), DiffusionKernel(ring(3)), mean=RowBiasMean(201))
     with pytest.raises(SizeError, match="up to 200 parameters, there are 206; pass errors=False"):

@@ -13,6 +13,7 @@ from mvgp.linalg.conjugate_gradients import Solution, conjugate_gradients
 from mvgp.linalg.cost import Limits
 from mvgp.linalg.solvers import CholeskySolver, WoodburyPreconditioner, leading_eigenpairs, make_solver
 from mvgp.linalg.spectra import Factor, SpectralLinearOperator, eigenpairs, spectral_bounds
+from mvgp.linalg.sums import make_sum_solver
 from tests import randomness
 
 
@@ -243,3 +244,38 @@ def test_variances_refuse_a_factor_that_is_not_accurate():
     solver.chol = solver.chol * 1.1  # a factor of another matrix
     with pytest.raises(ConvergenceError, match="cholesky ended"):
         solver.half(torch.ones(9, 1, dtype=torch.float64), 1e-8)
+
+
+@pytest.mark.parametrize("terms", [1, 2])
+def test_a_preconditioner_bears_noise_that_rounding_would_lose(terms):
+    """Noise from 1e-21 to 5e-9 on six cells of condition 1.5e4: the difference in Woodbury's identity had no digit left."""
+    row = torch.tensor([[1.0, 0.9], [0.9, 1.0]], dtype=torch.float64)
+    op = to_linear_operator(row), to_linear_operator(7e-6 * torch.eye(3, dtype=torch.float64))
+    pairs = PairIndex(torch.arange(6) // 3, torch.arange(6) % 3, (2, 3))
+    noise = 2.3e-15 / torch.tensor([2.5e4, 4.1e-6, 2.5e5, 9.8e-4, 4.3e-7, 1.6e6], dtype=torch.float64)
+    if terms == 1:
+        solver = make_solver(*op, pairs, noise, method="cg", max_iterations=100)
+    else:
+        solver = make_sum_solver((op, op), pairs, noise, method="cg", max_iterations=100)
+    rhs = torch.randn(6, 2, generator=randomness.generator(0), dtype=torch.float64)
+    matrix = terms * torch.kron(row, 7e-6 * torch.eye(3, dtype=torch.float64)) + torch.diag(noise)
+    solution = solver.solve(rhs, 1e-8)
+    assert solution.solve_report.converged
+    torch.testing.assert_close(solution.value, torch.linalg.solve(matrix, rhs), rtol=1e-3, atol=0)
+
+
+def test_single_precision_is_not_judged_by_the_rounding_of_double():
+    """A kernel of a fast spectrum has eigenvalues of -1e-8 in single precision; taken to double, it was called indefinite."""
+    rotation = spd(4, 10.0)
+    vectors = torch.linalg.eigh(rotation).eigenvectors
+    spectrum = torch.tensor([1884.6, 4.1e-3, 0.0, -7.5e-6], dtype=torch.float64)
+    kernel = ((vectors * spectrum) @ vectors.mT).float()
+    kernel = (kernel + kernel.mT) / 2
+    pairs = PairIndex(torch.arange(8) // 4, torch.arange(8) % 4, (2, 4))
+    noise = torch.tensor(0.05)
+    solver = make_solver(to_linear_operator(torch.eye(2)), to_linear_operator(kernel), pairs, noise, method="spectral")
+    rhs = torch.randn(8, 1, generator=randomness.generator(0))
+    solution = solver.solve(rhs, 1e-7)  # single precision alone does not get there
+    matrix = torch.kron(torch.eye(2).double(), kernel.double()) + 0.05 * torch.eye(8).double()
+    exact = torch.linalg.solve(matrix, rhs.double())  # of condition 4e4
+    torch.testing.assert_close(solution.value.double(), exact, rtol=0, atol=0.02 * float(exact.norm()))

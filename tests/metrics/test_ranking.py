@@ -186,7 +186,7 @@ def test_bad_input():
         (([0, 1], [1]), "differ in length"),
         (([0, 0], [1, 1]), r"duplicate pair \(0, 1\)"),
         (mvgp.ObservedMatrix([0], [0], [1.0], (3, 3)), r"expected shape \(2, 3\)"),
-        (np.ones((2, 3)), "ObservedMatrix or a pair"),
+        (np.ones((2, 3)), "scipy sparse matrix or a pair"),
     ]:
         with pytest.raises(InputError, match=message):
             metrics.ranking_scores(scores, bad)

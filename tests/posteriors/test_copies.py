@@ -10,6 +10,8 @@ import mvgp
 from mvgp.posteriors import FullPosterior
 from tests.storage import examples
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 HOW = {"copy": copy.copy, "deepcopy": copy.deepcopy, "pickle": lambda found: pickle.loads(pickle.dumps(found))}
 
 

@@ -228,8 +228,8 @@ def same(one, two):
 # -------------------------------------------------------------------------------------------------------------- damage
 
 
-def damaged(saved, rng):
-    """Bytes that were changed without a thought; most of them signed again."""
+def damaged(saved, rng, signed_share=0.7):
+    """Bytes that were changed without a thought; a share of them signed again."""
     data = bytearray(saved.data)
     kind = rng.choice(
         ("flip", "flip", "cut", "insert", "delete", "swap", "zero", "length", "entries", "entries", "manifest")
@@ -264,7 +264,7 @@ def damaged(saved, rng):
     else:
         place = data.index(b"format") + 6
         data[place + rng.randrange(3000) % max(1, size - place)] = rng.choice(b'0123456789{}[]",:.-eEnul\\\x00\x1b')
-    again = len(data) > 200 and rng.random() < 0.7
+    again = len(data) > 200 and rng.random() < signed_share
     return f"bytes, {kind}{', signed' if again else ''}", signed(bytes(data)) if again else bytes(data)
 
 

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 
+import gpytorch
 import pytest
 import torch
 
@@ -18,6 +19,8 @@ from mvgp.priors import MatrixMean
 from mvgp.storage import Budget, archive, save
 from mvgp.storage.posterior_parts import LIKELIHOODS
 from tests.storage import examples
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SCRIPT = """
 import json, sys
@@ -38,6 +41,26 @@ def test_a_round_trip_changes_no_bit(name, dtype, tmp_path):
     assert examples.bits(loaded) == examples.bits(posterior)
     loaded.save(str(tmp_path / "two.mvgp"))
     assert (tmp_path / "one.mvgp").read_bytes() == (tmp_path / "two.mvgp").read_bytes()
+
+
+@pytest.mark.parametrize("trace_share", [0.8, None], ids=["trace", "sum"])
+@pytest.mark.parametrize("own", [False, True], ids=["likelihood in the file", "own likelihood"])
+def test_no_scale_is_learned_under_a_pointwise_likelihood_from_a_file_either(trace_share, own, tmp_path):
+    """A fit refused ``calibrated``, and the same posterior from its file answered with a covariance of another scale."""
+
+    class Own(gpytorch.likelihoods.BernoulliLikelihood):
+        """Files cannot hold it."""
+
+    prior, likelihood = examples.graphs(torch.float64), (Own if own else gpytorch.likelihoods.BernoulliLikelihood)()
+    data = examples.observed().with_values((examples.observed().values > 0).double())
+    options = {"strength": 0.3, "trace_share": 0.8}
+    posterior = mvgp.TraceGP(
+        prior if trace_share else prior + examples.graphs(torch.float64), likelihood, **options
+    ).fit(data)
+    posterior.save(tmp_path / "file")
+    for one in (posterior, mvgp.load(tmp_path / "file")):
+        with pytest.raises(InputError, match="evidence_scale: "):
+            one.calibrated()
 
 
 LISTED = {"listed": examples.listed, "all listed": examples.all_listed, "silent": examples.silent}
@@ -82,8 +105,7 @@ def test_another_process_has_the_same_bits(tmp_path):
     paths = {name: str(tmp_path / f"{place}.mvgp") for place, name in enumerate(made)}
     for name, posterior in made.items():
         posterior.save(paths[name])
-    # sums depend on how many threads share them
-    env = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "PYTHONPATH": os.getcwd()}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(paths)], capture_output=True, text=True, env=env, check=False
     )

@@ -17,6 +17,8 @@ from mvgp.storage import archive, register, registry
 from tests.storage import examples
 from tests.storage.test_parts import assert_equal, fit, round_trip
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 class TiltedKernel(theirs.RBFKernel):
     """Another kernel around this one, and a slope that may be negative."""
@@ -127,7 +129,7 @@ print(json.dumps([message, bits(mvgp.load(sys.argv[1]))]))
 def test_another_process_has_to_register_too(tmp_path, registered):
     posterior = tilted()
     posterior.save(tmp_path / "file")
-    env = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads()), "PYTHONPATH": os.getcwd()}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "file")], capture_output=True, text=True, env=env, check=False
     )

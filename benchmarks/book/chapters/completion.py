@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..chapter import Chapter, Section
 from ..measurement import Measurement, Outcome
 from ..sweep import Contestant, Size, Sweep, name_of
-from ..text import beside, joined, mib, missing_row, seconds, table
+from ..text import beside, joined, listed, mib, missing_row, seconds, table
 
 STRENGTHS = [0.7, 0.5, 0.35, 0.25, 0.18, 0.125, 0.09, 0.06, 0.045, 0.03, 0.02, 0.01, 0.005, 0.0025]
 FULL_NOISES, FACTOR_NOISES = [1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0], [0.3, 1.0, 3.0, 10.0, 30.0]
@@ -24,10 +24,10 @@ EVERY = [TRACE, FACTOR, FULL, SOFT]
 SHAPE, RANK, COUNTS = [200, 300], 5, {"curves": [750, 1_500, 3_000], "graphs": [3_000, 6_000, 12_000]}
 TINY_SHAPE, TINY_COUNTS = [60, 80], {"curves": [600], "graphs": [600]}
 ALIKE = 0.01  # of the error; differences below this are not told
-INTRO = """A {m} x {n} matrix of rank {rank}, T of its cells observed with noise of half the signal's size. On *curves*, its factors are smooth along an interval (RBF kernels, lengthscale 0.1); on *graphs*, along
-random graphs of average degree 6 (diffusion kernels). Every contestant chooses its settings (strength and share of the trace
-norm; rank and noise; noise; strength) on the same tenth of the observed cells and is refitted to all of them. The error is the root of the mean squared error at 2,000 other cells, whose noise is of the same size, divided by that noise:
-**1 is as good as it can be**, and {zero:.2f} is the error of a mean of zero. Seconds include the choice. Soft-impute knows neither. (Graphs came first; curves were added when graphs had shown that there smoothness says little.)"""
+INTRO = """A {m} x {n} matrix of rank {rank}, T of its cells observed with noise of half the signal's size. On *curves*, its factors are smooth along an interval (RBF kernels, lengthscale 0.1). On *graphs*, they are smooth along
+random graphs of average degree 6 (diffusion kernels). Soft-impute knows neither. Every contestant chooses its settings on the same tenth of the observed cells and is refitted to all of them. They are strength and share of the trace norm for `TraceGP`, rank and noise for `FactorGP`, noise for `FullGP`, and strength for soft-impute.
+
+The error is the root of the mean squared error at 2,000 other cells, divided by the size of the noise, which these cells have, too. **1 is as good as it can be**, and {zero:.2f} is the error of a mean of zero. Seconds include the choice. Graphs came first; curves were added when graphs had shown that there smoothness says little."""
 
 
 def sweep(quick: bool) -> Sweep:
@@ -87,12 +87,11 @@ def _told(outcomes: dict[str, Outcome], found: Sweep, size: Size) -> str:
     least = ranked[0][0]
     best = [name for error, name in ranked if error - least < ALIKE]
     rest = [f"{name} {error - least:.3f} more" for error, name in ranked if error - least >= ALIKE]
-    text = f"{size.text}: {' and '.join(best)} {'has' if len(best) == 1 else 'have'} the least error" + (
-        f", {', '.join(rest)}." if rest else "."
-    )
+    text = f"**{size.text}.** {listed(best)} {'has' if len(best) == 1 else 'have'} the least error."
+    text += f" Others: {', '.join(rest)}." if rest else ""
     if all(one.name in done and done[one.name].done for one in (TRACE, SOFT)):
         told = beside(TRACE.name, SOFT.name, {"time": (done[TRACE.name].seconds, done[SOFT.name].seconds)})
-        text += f" {told[:1].upper()}{told[1:]}"
+        text += f" {told}"
     return text
 
 

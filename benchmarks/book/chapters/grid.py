@@ -37,8 +37,7 @@ TIGHT = Contestant("mvgp FullGP to 1e-10", "grid:full_gp", {"tolerance": 1e-10},
 INTRO = """RBF kernels of lengthscale 0.2 on both axes, 30 % of the cells observed (T of them), noise variance 0.1, double precision. Asked: the mean of all cells, fit included, then the variances of
 {count} cells. Kernels and noise are given; nothing is learned. BoTorch runs under `use_iterative_methods()`, GPyTorch with its defaults (conjugate gradients above 800 observations).
 
-Errors are taken against dense Cholesky where it was done, and against `FullGP` with a residual of 1e-10 at larger sizes: of the mean, the norm of the difference over 100 cells, relative; of
-variances, the largest relative difference."""
+Errors are taken against dense Cholesky where it was done, and against `FullGP` with a residual of 1e-10 at larger sizes. The error of the mean is the relative norm of the difference over 100 cells. That of variances is the largest relative difference."""
 
 
 def sweep(quick: bool) -> Sweep:
@@ -119,7 +118,7 @@ def _compared(outcomes: dict[str, Outcome], every: Sweep, other: Contestant) -> 
         "time for the variances": (ours.values["variance_seconds"], theirs.values["variance_seconds"]),
         "memory": (ours.own_mib, theirs.own_mib),
     }
-    return f"At T = {size.x:,.0f}, the largest that both have done, " + beside(FULL.name, other.name, amounts)
+    return f"**T = {size.x:,.0f}**, the largest that both have done. " + beside(FULL.name, other.name, amounts)
 
 
 def _grown(outcomes: dict[str, Outcome], every: Sweep, one: Contestant) -> str:
@@ -134,7 +133,7 @@ def _agreement(outcomes: dict[str, Outcome], every: Sweep) -> str:
         return ""
     ours, dense = (outcomes[name_of(one, size)].values for one in (TIGHT, DENSE))
     means, variances = relative_error(ours["mean"], dense["mean"]), largest_error(ours["variance"], dense["variance"])
-    return f"Both references, at the largest size that has both: means {means:.1e} apart, variances {variances:.1e}."
+    return f"At the largest size that has both references, their means are {means:.1e} apart and their variances {variances:.1e}."
 
 
 CHAPTER = Chapter("grid", "A partly observed grid: means and variances", plan, tell)

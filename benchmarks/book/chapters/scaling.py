@@ -26,10 +26,14 @@ TINY = {"T": [200, 400], "M": [30, 40], "N": [40, 50], "rank": [1, 2]}
 AXES = {"T": "observed cells T", "M": "rows M", "N": "columns N", "rank": "planted rank"}
 LIMIT, SOFT_LIMIT = 30.0, 30.0
 FIT = 3  # exponents are over the largest sizes, so many of them
-INTRO = """One fit from cold. One size grows, the others stay: {base}. A smooth matrix of low rank on random graphs of average degree 6 with diffusion kernels, noise of half the signal's size. `TraceGP` has
-the trace norm alone, strength 0.3, and finds its rank; `FullGP` gives the means of all cells too; `FactorGP` is told the rank and makes 50 steps from one start; soft-impute, where the sides
-are not too large for it from the start, has no kernels, takes dense singular value
-decompositions and the strength 0.3 of its own scale. They do not solve the same problem: compare how they grow rather than how long they take."""
+INTRO = """One fit from cold. One size grows, the others stay: {base}. The matrix is smooth and of low rank, on random graphs of average degree 6 with diffusion kernels. The noise has half the signal's size.
+
+- `TraceGP` has the trace norm alone, with strength 0.3, and finds its rank.
+- `FullGP` gives the means of all cells, too.
+- `FactorGP` is told the rank and makes 50 steps from one start.
+- Soft-impute has no kernels. It takes dense singular value decompositions, and the strength 0.3 of its own scale. It takes part where the sides are not too large for it from the start.
+
+They do not solve the same problem: compare how they grow rather than how long they take."""
 
 
 def sweeps(quick: bool) -> dict[str, Sweep]:

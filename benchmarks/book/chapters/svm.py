@@ -19,9 +19,13 @@ SAME = Contestant("scikit-learn SVC, squared hinge", "svm:svc_squared", limit=up
 HINGE = Contestant("scikit-learn SVC, hinge", "svm:svc_hinge", limit=up_to(60, at=16_000), gib=_kernel_gib)
 SHAPE, COUNTS = [600, 800], [500, 1_000, 2_000, 4_000, 8_000, 16_000, 48_000, 144_000]
 TINY_SHAPE, TINY_COUNTS = [30, 40], [200, 400]
-INTRO = """Pairs of a {m} x {n} matrix, T of them, labelled by the sign of a smooth matrix of low rank plus noise; the kernel of two pairs is the product of two diffusion kernels on random graphs, cost 1, classes of equal weight. `PairwiseSVM`
-has the squared hinge loss and no offset, and stops at a relative duality gap of 1e-5. *SVC, squared hinge* is the same machine in scikit-learn, plus an offset: a hard margin on the kernel with 1 / cost added to its diagonal. *SVC, hinge* is SVC as one would use it:
-another loss, so its scores are different ones. SVC is given the kernel of all pairs; building it is timed."""
+INTRO = """T pairs of a {m} x {n} matrix, labelled by the sign of a smooth matrix of low rank plus noise. The kernel of two pairs is the product of two diffusion kernels on random graphs. The cost is 1, and both classes have the same weight.
+
+- `PairwiseSVM` has the squared hinge loss and no offset, and stops at a relative duality gap of 1e-5.
+- *SVC, squared hinge* is the same machine in scikit-learn, plus an offset: a hard margin on the kernel with 1 / cost added to its diagonal.
+- *SVC, hinge* is SVC as one would use it. It has another loss, so its scores are different ones.
+
+SVC is given the kernel of all pairs; building it is timed."""
 
 
 def sweep(quick: bool) -> Sweep:
@@ -80,7 +84,7 @@ def _compared(outcomes: dict[str, Outcome], found: Sweep, other: Contestant) -> 
         return ""
     ours, theirs = (outcomes[name_of(one, size)] for one in (OURS, other))
     amounts = {"time": (ours.seconds, theirs.seconds), "memory": (ours.own_mib, theirs.own_mib)}
-    return f"At {size.text}, the largest that both have done, " + beside(OURS.name, other.name, amounts)
+    return f"**{size.text}**, the largest that both have done. " + beside(OURS.name, other.name, amounts)
 
 
 def _grown(outcomes: dict[str, Outcome], found: Sweep, one: Contestant) -> str:

@@ -21,8 +21,8 @@ TINY_ROWS, TINY_ROW_COUNT = [[30, 40]], 200
 ROW = Contestant("mvgp FullGP", "variance:whole_row", limit=up_to(60, at=2_000))
 INTRO = """The grid of chapter 1 with {m} x {n} cells, 30 % observed. Asked: the variances of a block of cells from a fresh model, fit included. Errors are the largest relative difference from `FullGP` with a residual of 1e-10. `fast_pred_var` is
 GPyTorch's LOVE."""
-ROWS = """**Whole rows.** Smooth matrices on random graphs, {count:,} cells observed; asked: the variances of every cell of one row by `posterior.variances`, after the fit, which is by `FullGP`;
-the covariance of `TraceGP` is the same. No peer takes part. The standard error is what mvgp says of its own estimate, the largest of the row; 0 is exact."""
+ROWS = """**Whole rows.** Smooth matrices on random graphs, {count:,} cells observed. Asked: the variances of every cell of one row by `posterior.variances`, after a fit of `FullGP`.
+The covariance of `TraceGP` is the same. No peer takes part. The standard error is what mvgp says of its own estimate, the largest of the row; 0 is exact."""
 
 
 def blocks(quick: bool) -> Sweep:
@@ -96,7 +96,7 @@ def _compared(outcomes: dict[str, Outcome], every: Sweep, other: Contestant) -> 
     if size is None:
         return ""
     ours, theirs = (outcomes[name_of(one, size)] for one in (FULL, other))
-    text = f"At {size.text}, " + beside(
+    text = f"**{size.text}.** " + beside(
         FULL.name, other.name, {"time": (ours.seconds, theirs.seconds), "memory": (ours.own_mib, theirs.own_mib)}
     )
     errors = [_error(outcomes, size, one) for one in (FULL, other)]

@@ -22,7 +22,7 @@ from ...progress import Progress, check_progress, progress_bar
 from ...tensor_checks import check_index
 from ...text import Description
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
-from ..tables.link_set import LinkSet
+from ..tables.link_set import LinkSet, check_link_set
 from .blend import GROUPS, MIXTURE, POPULARITY, Blend, average, group_of, select
 from .bootstrap import ContenderSamples, RowBootstrap, top_shares
 from .sample import ClosedSample, Sample
@@ -274,7 +274,7 @@ class Auto:
     progress: Progress = field(default="auto", repr=False)
 
     def __post_init__(self) -> None:
-        check_instance(self.link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+        check_link_set(self.link_set)
         object.__setattr__(self, "metric", check_metric(self.metric))  # as tables have it
         check_seed(self.seed), check_whole_number(self.max_steps, "max_steps", 0)
         check_flag(self.assess, "assess"), check_progress(self.progress)

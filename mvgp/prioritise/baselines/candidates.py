@@ -7,9 +7,9 @@ from itertools import product
 
 import torch
 
-from ...checks import check_dtype, check_instance, check_seed, shown
+from ...checks import check_dtype, check_seed, shown
 from ...errors import InputError
-from ..tables.link_set import LinkSet
+from ..tables.link_set import LinkSet, check_link_set
 from .base import Baseline
 from .factors import BPR, ImplicitALS, PureSVD
 from .graphs import Katz, NeighbourVoting, Popularity, Propagation
@@ -55,7 +55,7 @@ def candidates(name: str, link_set: LinkSet, *, seed: int = 0, dtype: torch.dtyp
     """
     if not isinstance(name, str) or name not in BASELINE_NAMES:
         raise InputError(f"baseline: expected one of {', '.join(BASELINE_NAMES)}, got {shown(name)}")
-    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_link_set(link_set)
     return list(_grid(name, link_set, check_seed(seed), check_dtype(dtype)))
 
 

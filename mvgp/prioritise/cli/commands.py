@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -65,9 +65,6 @@ from .options import (
 )
 from .streams import Stopped, log, log_assessment, show_metrics, show_or_write, show_row
 
-if TYPE_CHECKING:
-    pass
-
 OWN_MODELS = "auto, hilbert, trace, best, whole, whole-popular, full, factor, prodige"
 BASELINES = "popularity, neighbours, ease, edlae, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), --report DIR, or rows chosen with --row"
@@ -80,7 +77,7 @@ FITTING = (  # options that a saved model leaves nothing for
     *("row_time", "row_shift", "col_time", "col_shift", "noise"),
 )
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 def _version(asked: bool) -> None:
@@ -89,11 +86,16 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+def _help(context: typer.Context, asked: bool) -> None:
+    if asked:
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+@app.callback(add_help_option=False)  # typer's own makes it import pydantic before it looks at a command
 def _mvgp(
-    version: Annotated[
-        bool, Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    help: Annotated[bool, Option("--help", callback=_help, is_eager=True, help="Show this message.")] = False,
 ) -> None:
     """Matrix-variate Gaussian processes: rank the columns of a matrix for each row, and say how certain that is.
 
@@ -101,7 +103,7 @@ def _mvgp(
     """
 
 
-@app.command()
+@app.command(short_help="Rank columns of rows by known links, graphs and features.")
 def rank(
     context: typer.Context,
     pairs: Annotated[Path | None, PAIRS] = None,
@@ -162,14 +164,12 @@ def rank(
 ) -> None:
     """Rank the columns (genes) of rows (diseases) by a table of known links, graphs and features.
 
+    \b
     For example:
-
-    - `mvgp rank --pairs links.tsv --row-edges diseases.tsv --col-edges genes.tsv --row "Marfan syndrome"`
-
-    - `mvgp rank --pairs links.tsv --col-edges genes.tsv --save fitted.mvgp --out all.tsv`
-
-    - `mvgp rank --load fitted.mvgp --row OMIM:154700 --top 50 --report page`
-    """
+      mvgp rank --pairs links.tsv --row-edges diseases.tsv --row "Marfan syndrome"
+      mvgp rank --pairs links.tsv --col-edges genes.tsv --save fitted.mvgp --out all.tsv
+      mvgp rank --load fitted.mvgp --row OMIM:154700 --top 50 --report page
+    """  # noqa: D301
     check_at_least(top, 1, "--top")
     check_at_least(seed, 0, "--seed")
     calibrate = check_coverage(coverage, probabilities, uncertainty)
@@ -278,7 +278,7 @@ def rank(
         show_or_write(lists, out, format, quiet)
 
 
-@app.command()
+@app.command(short_help="Compare models by cross-validation.")
 def study(
     pairs: Annotated[Path, PAIRS],
     out: Annotated[Path, directory_option(help="Where units, tables and study.json are kept.")],
@@ -319,14 +319,12 @@ def study(
     Every finished unit of work is kept in DIR at once: after an interrupt the same command resumes the study. Then
     `mvgp report DIR` makes a page of it.
 
+    \b
     For example:
-
-    - `mvgp study --pairs links.tsv --row-edges diseases.tsv --col-edges genes.tsv --out study --jobs 4`
-
-    - `mvgp study --pairs links.tsv --col-edges genes.tsv --out new --split new --models popularity,trace,whole`
-
-    - `mvgp study --pairs links.tsv --out small --subsample 0.05 --dask tcp://10.0.0.1:8786`
-    """
+      mvgp study --pairs links.tsv --row-edges diseases.tsv --out study --jobs 4
+      mvgp study --pairs links.tsv --out new --split new --models popularity,trace,whole
+      mvgp study --pairs links.tsv --out small --subsample 0.05 --dask tcp://10.0.0.1:8786
+    """  # noqa: D301
     settings: dict[str, Any] = {
         "models": [name.strip() for name in models.split(",")],
         "split": split,
@@ -379,7 +377,7 @@ def study(
         log(f"tables are in {out / 'tables'}; mvgp report {out} makes a page of them")
 
 
-@app.command()
+@app.command(short_help="Make a page of a study.")
 def report(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Of a study.")],
     out: Annotated[Path | None, directory_option(help="Another directory for the report.")] = None,
@@ -388,12 +386,11 @@ def report(
 ) -> None:
     """Make one self-contained HTML page of a study, and figures as PNG and SVG beside it.
 
+    \b
     For example:
-
-    - `mvgp report study`
-
-    - `mvgp report study --out public`
-    """
+      mvgp report study
+      mvgp report study --out public
+    """  # noqa: D301
     if not directory.is_dir():
         got = "a file" if directory.exists() else "nothing"
         raise InputError(f"{directory}: expected the directory of a study, got {got}")
@@ -405,7 +402,7 @@ def report(
     log(f"wrote {write_report(directory, out, **words)}")
 
 
-@app.command()
+@app.command(short_help="Rank genes of OMIM diseases; nothing is downloaded.")
 def demo(
     out: DemoDir = None,
     quick: Annotated[bool, Option("--quick", help="Seconds: the same steps with a small part of the data.")] = False,

@@ -49,7 +49,7 @@ RowShift = Annotated[float | None, Option(help=SHIFT.format("row"))]
 ColShift = Annotated[float | None, Option(help=SHIFT.format("column"))]
 NOISE = "Variance of the noise, above 0. [default: 0.1; chosen by full and factor]"
 PROBABILITIES = (
-    "Probabilities, classes and warnings, from five more fits with a fifth of the links hidden. By default for auto, "
+    "Probabilities, classes and warnings, from more fits with some links hidden. By default for auto, "
     "unless --no-uncertainty is given."
 )
 Probabilities = Annotated[bool | None, Option("--probabilities/--no-probabilities", help=PROBABILITIES)]

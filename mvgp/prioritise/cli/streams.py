@@ -15,8 +15,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from ...errors import InputError
 from ...text import visible
 
@@ -178,6 +176,8 @@ def show_or_write(lists: Iterable[RankedRow], out: Path | None, kind: str | None
 
     if out is None:
         for ranked in lists:
+            from tqdm import tqdm
+
             with tqdm.external_write_mode():  # the bar is cleared, and shown again below
                 show_row(ranked)
     elif str(out) == "-":
@@ -192,8 +192,9 @@ def log(message: str) -> None:
     """One line on stderr, above any progress bar, without anything that a terminal would obey."""
     if sys.stderr is None:
         return
+    write = sys.modules["tqdm"].tqdm.write if "tqdm" in sys.modules else print  # without tqdm there is no bar
     with contextlib.suppress(OSError, ValueError):  # nobody reads it
-        tqdm.write(f"mvgp: {visible(' '.join(message.splitlines()))}", file=sys.stderr)
+        write(f"mvgp: {visible(' '.join(message.splitlines()))}", file=sys.stderr)
 
 
 def log_assessment(fitted: Prioritiser) -> None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from ...checks import (
     check_between,
     check_flag,
-    check_instance,
     check_path,
     check_seed,
     check_whole_number,
@@ -35,9 +34,9 @@ from ...storage.posteriors import describe_posterior, restore_posterior
 from ...tensor_checks import check_index, check_list
 from ..auto.fit import Assessment, Auto, AutoRanker
 from ..auto.storage import AUTO, describe_auto, restore_auto
-from ..tables.link_set import LinkSet
+from ..tables.link_set import LinkSet, check_link_set
 from ..trust.calibration import calibrate as calibrated_on
-from ..trust.cross_fit import MIN_LINKS, cross_fit, some_lists
+from ..trust.cross_fit import FOLDS, MIN_LINKS, WIDE_FOLDS, cross_fit
 from ..trust.record import Trust, describe_trust, make_trust, restore_trust
 from ..tuning.settings import DEFAULT_MODEL, OF_ONE_LIST, TOP, FitSettings
 from ..tuning.tune import WITH_POSTERIOR, check_fit, family_of, fit, prepare, takes_negatives, tune
@@ -45,7 +44,10 @@ from .mixture import Mixture, describe_prioritiser
 from .rows import Prioritisation, RankedRow, check_top, doubt, find_rows
 
 CHUNK_CELLS = 2**22  # scores held at a time
-RAW = "P(top {0}) comes from the Bayesian bootstrap alone and is far too sure; calibrate=True measures it"
+RAW = (
+    "P(top {0}) comes from the Bayesian bootstrap alone and is far too sure; hiding links measures it "
+    f"(calibrate=True, --probabilities), if there are {MIN_LINKS} or more"
+)
 KIND = "Prioritiser"  # of a saved file
 TEXTS = ("model", "setting", "source")
 NAMES = ("row_ids", "col_ids", "row_names", "col_names")
@@ -91,6 +93,10 @@ class Prioritiser(Described):
     def shape(self) -> tuple[int, int]:
         """(M, N)"""
         return self.mixture.shape
+
+    def scores(self, rows: Any = None) -> Tensor:
+        """(R, N): scores of whole rows, all of them when left out, so that :mod:`mvgp.metrics` can judge it."""
+        return self.mixture.scores(rows)
 
     def find(self, wanted: Sequence[str]) -> list[int]:
         """Rows by id or name."""
@@ -301,16 +307,16 @@ def fit_prioritiser(
 
     :param link_set: links, graphs, ids and names.
     :param model: ``auto`` (a sum of terms, weighed by held-out links: the default), ``trace`` (TraceGP, trace norm
-        alone), ``best`` (trace share chosen), ``whole`` (whole lists, no
-        negatives sampled), ``hilbert`` (no trace norm), ``full`` (FullGP), ``factor`` (FactorGP), ``prodige``
-        (PairwiseSVM), or a baseline of ``MODELS``.
+        alone), ``best`` (trace share chosen), ``whole`` (whole lists, no negatives sampled), ``hilbert`` (no trace
+        norm), ``full`` (FullGP), ``factor`` (FactorGP), ``prodige`` (PairwiseSVM), or a baseline of ``MODELS``.
     :param negatives: how many sets, 5 when left out and 10,000 at most; scores are averaged over them. For models that
         sample some.
     :param strength: of the penalty relative to lam_max; for ``trace``, ``best``, ``whole`` and ``hilbert``. Chosen
         among 12 from 1 to 0.02 when left out.
     :param trace_share: of the trace norm in the penalty; for the same.
-    :param calibrate: whether to fit five times more, each time with a fifth of the links hidden: lists then have
-        probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``, where links suffice.
+    :param calibrate: whether to fit five times more (``auto`` with few links 44 times, which is quick), with some links
+        hidden: lists then have probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``,
+        where links suffice.
     :param seed: of negatives and of the validation.
     :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param log: takes a line about the time and the memory that one fit is expected to need; ``auto`` has none.
@@ -327,7 +333,7 @@ def fit_prioritiser(
         ((3, 4), ['z'])
 
     """
-    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_link_set(link_set)
     seed, progress = check_seed(seed), check_progress(progress)
     check_fit(model, negatives, strength, trace_share)
     enough = len(link_set) >= MIN_LINKS
@@ -366,7 +372,9 @@ def fit_prioritiser(
                 return recipe.refit(rankers[0], some)
             return Mixture(fit(fit_settings, link_set, tuned.setting, draw(some), seed))
 
-        folds = cross_fit(again, links, complete=Mixture(rankers), seed=seed, progress=progress)
+        # of other models than ``auto`` as few fits as of many links
+        few, few_wide = (None, None) if isinstance(rankers[0], AutoRanker) else (FOLDS[1], WIDE_FOLDS[1])
+        folds = cross_fit(again, links, folds=few, seed=seed, progress=progress)
         if calibrate is None and not bool(folds.labels.any()):
             warnings.warn(f"probabilities are not known: {folds.nothing()}", RuntimeWarning, stacklevel=2)
         else:
@@ -374,8 +382,9 @@ def fit_prioritiser(
             judged = rankers[0].assessment if isinstance(rankers[0], AutoRanker) else None
             warning = None if judged is None else doubt(judged)
             remarks = () if warning is None else (warning,)
-            calibration = calibrated_on(folds, some_lists(Mixture(rankers), links, seed), seed=seed)
-            trust = make_trust(folds, calibration, isolated=alone, remarks=remarks, seed=seed)
+            wide = cross_fit(again, links, complete=Mixture(rankers), folds=few_wide, seed=seed, progress=progress)
+            calibration = calibrated_on(folds, seed=seed)
+            trust = make_trust(folds, calibration, wide, isolated=alone, remarks=remarks, seed=seed)
     return Prioritiser(
         # with the covariance rescaled to the maximum marginal likelihood, where there is one
         rankers=tuple(part.calibrated() if isinstance(part, ScalablePosterior) else part for part in rankers),
@@ -411,7 +420,7 @@ def prioritise(
     :param include_known: whether known links are candidates, too.
     :param uncertainty: whether standard deviations and P(in the top k) are computed; by default where the model has
         them.
-    :param calibrate: whether probabilities are measured, which takes five more fits; by default with ``auto``, unless
+    :param calibrate: whether probabilities are measured, which takes more fits; by default with ``auto``, unless
         ``uncertainty`` is False.
     :param coverage: levels of conformal lengths, see :meth:`Prioritiser.ranked`.
     :param seed: of negatives, validation and samples.
@@ -428,7 +437,7 @@ def prioritise(
         ('w', 2)
 
     """
-    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_link_set(link_set)
     check_flag(include_known, "include_known")
     uncertainty = None if uncertainty is None else check_flag(uncertainty, "uncertainty")
     chosen = None if rows is None else find_rows(rows, link_set.row_ids, link_set.row_names)  # before any fit
@@ -437,12 +446,5 @@ def prioritise(
         calibrate = False
     fitted = fit_prioritiser(link_set, seed=seed, progress=progress, calibrate=calibrate, **options)
     uncertain = fitted.mixture.has_uncertainty if uncertainty is None else uncertainty
-    return fitted.prioritise(
-        chosen,
-        top,
-        include_known=include_known,
-        uncertainty=uncertain,
-        seed=seed,
-        progress=progress,
-        coverage=coverage,
-    )
+    shown: dict[str, Any] = {"include_known": include_known, "uncertainty": uncertain, "coverage": coverage}
+    return fitted.prioritise(chosen, top, seed=seed, progress=progress, **shown)

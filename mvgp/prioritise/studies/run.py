@@ -21,7 +21,7 @@ from ...errors import MvgpError
 from ...metrics.ranking import RankingScores
 from ...progress import Progress, ProgressBar, check_progress, progress_bar
 from ...version import __version__
-from ..tables.link_set import LinkSet
+from ..tables.link_set import LinkSet, check_link_set
 from ..tuning.tune import Setting
 from . import tables
 from .directory import FORMAT, Failure, Outcome, StudyDirectory, Unit, read_description
@@ -313,7 +313,7 @@ def run_study(
         (['neighbours', 'popularity'], True)
 
     """
-    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_link_set(link_set)
     check_instance(study, "study", Study, "mvgp.prioritise.studies.Study")
     jobs = check_execution(jobs, dask)
     path = check_path(directory, "directory")

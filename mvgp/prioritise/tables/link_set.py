@@ -229,6 +229,35 @@ class LinkSet:
         object.__setattr__(self, "rows", checked.rows)
         object.__setattr__(self, "cols", checked.cols)
 
+    @classmethod
+    def from_links(
+        cls, links: PositiveUnlabelled, row_graph: Graph | None = None, col_graph: Graph | None = None
+    ) -> LinkSet:
+        """Links that are known by their numbers, as of a scipy matrix; ids are their names, or numbers from 0.
+
+        :param links: from a matrix by ``PositiveUnlabelled.from_scipy``, from a frame by ``from_frame``.
+        :param row_graph: on the M rows; without links when left out.
+        :param col_graph: on the N columns.
+
+        Example:
+            >>> import mvgp
+            >>> from scipy import sparse
+            >>> user_items = sparse.csr_array([[1, 0, 2], [0, 1, 0]])
+            >>> mvgp.prioritise.tables.LinkSet.from_links(mvgp.PositiveUnlabelled.from_scipy(user_items))
+            LinkSet(2 x 3, 3 links; 0 row edges, 0 column edges)
+
+        """
+        check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
+        (m, n), row_ids, col_ids = links.shape, links.row_names, links.col_names
+        return cls(
+            tuple(map(str, range(m))) if row_ids is None else row_ids,
+            tuple(map(str, range(n))) if col_ids is None else col_ids,
+            links.rows,
+            links.cols,
+            Graph([], m) if row_graph is None else row_graph,
+            Graph([], n) if col_graph is None else col_graph,
+        )
+
     def _check_graphs(self, side: str, graph: Graph) -> None:
         """The graphs and features of an axis: as many nodes as ids, and a name for each."""
         graphs = tuple(check_list(getattr(self, f"{side}_graphs"), f"{side}_graphs", "graphs")) or (graph,)
@@ -397,6 +426,12 @@ class LinkSet:
         for tensor in (self.rows, self.cols, *features):
             digest.update(tensor.numpy().tobytes())
         return digest.hexdigest()[:16]
+
+
+def check_link_set(value: Any) -> LinkSet:
+    """A set of links, as an argument called ``link_set``."""
+    makers = "read_links or LinkSet.from_links makes one"
+    return check_instance(value, "link_set", LinkSet, f"mvgp.prioritise.tables.LinkSet ({makers})")
 
 
 def _subgraph(graph: Graph, nodes: np.ndarray) -> Graph:

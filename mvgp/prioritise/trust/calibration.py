@@ -38,6 +38,7 @@ EDGE = 1e-12  # probabilities nearer to 0 or 1 have the log odds of this one
 ROUNDING = 1e-14  # share of its objective that a Newton step may seem to raise it by
 SHOWN = 20  # places that the calibration error is about
 THINNED = 0.25  # part of the candidates beyond them that is used, with a larger weight
+CROSSED = 5  # parts of the rows that are calibrated by the others
 SLOPES = 15  # features whose weights are not negative: two of the score and one of the place, for all and each group
 FEATURES = SLOPES + 2 + len(GROUPS)
 
@@ -227,14 +228,17 @@ class Cells:
     counts: Tensor
     place: Tensor
     unit: Tensor  # number of the row among the U rows of the data
-    fold: Tensor
+
+    @property
+    def part(self) -> Tensor:
+        """(I,) one of five, the same for all candidates of a row: each is judged by the calibration of the others."""
+        return self.unit % CROSSED
 
 
-def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) -> Calibration:
+def calibrate(found: CrossFit, *, seed: int = 0) -> Calibration:
     """Probabilities from cross-fitting.
 
     :param found: of :func:`~mvgp.prioritise.trust.cross_fit.cross_fit`.
-    :param final: lists of the ranker that is used, for the quantiles of its scores; when left out, those of the folds.
     :param seed: of the Bayesian bootstrap.
 
     Example:
@@ -253,13 +257,8 @@ def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) 
     if not bool(found.labels.any()):
         raise InputError(f"found: expected hidden links among the first places, got {found.nothing()}")
     inside = found.inside
-    score = torch.zeros_like(found.scores)
-    grids = []
-    for fold in found.fold.unique().tolist():  # each fit has its own scale
-        own = found.fold == fold
-        grids.append(found.quantiles(own))
-        score[own] = standardised(found.scores[own], found.group[own][:, None], grids[-1])
-    used = torch.stack(grids).mean(0) if final is None else final.quantiles()
+    quantiles = found.quantiles()
+    score = standardised(found.scores, found.group[:, None], quantiles)
     weight = found.weight / found.weight.mean()
     unit = found.row.unique(return_inverse=True)[1]
     # beyond the places that are shown, a part of the candidates that are no links stands for all of them
@@ -272,14 +271,13 @@ def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) 
         weight[list_at] / torch.where(sure[list_at, place], 1.0, THINNED),
         place + 1,
         unit[list_at],
-        found.fold[list_at],
     )
     draws = torch.empty(REPLICATES, int(unit.max()) + 1, dtype=torch.float64).exponential_(generator=generator)
     weights, residual = logistic_weights(cells.x, cells.labels, cells.counts)
-    grid, values, low, high = isotonic(cells, weights, torch.ones_like(cells.fold, dtype=torch.bool), draws, generator)
-    crossed = torch.empty_like(cells.labels)  # probabilities by the other folds
-    for fold in cells.fold.unique().tolist():
-        own, rest = cells.fold == fold, cells.fold != fold
+    grid, values, low, high = isotonic(cells, weights, torch.ones_like(cells.unit, dtype=torch.bool), draws, generator)
+    crossed = torch.empty_like(cells.labels)  # probabilities by the other parts of the rows
+    for at in cells.part.unique().tolist():
+        own, rest = cells.part == at, cells.part != at
         if not bool((cells.labels[rest] > 0).any()):
             crossed[own] = between(cells.x[own] @ weights, grid, values)
             continue
@@ -289,8 +287,8 @@ def calibrate(found: CrossFit, final: CrossFit | None = None, *, seed: int = 0) 
     top = cells.place <= SHOWN
     tail = _tail(found, weight, draws, unit)
     return Calibration(
-        quantiles=used,
-        highest=(found if final is None else final).highest(),
+        quantiles=quantiles,
+        highest=found.highest(),
         weights=weights,
         grid=grid,
         values=values,

@@ -1,11 +1,10 @@
-"""cross_fit: hide a part of the links, fit again, and see where the hidden ones land; five times."""
+"""cross_fit: hide a part of the links, fit again, and see where the hidden ones land; many times."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,12 @@ from ...metrics.ranking import CHUNK_CELLS, Ranker, TaskItems
 from ...progress import Progress, progress_bar
 from ..auto.blend import GROUPS, group_of
 
-FOLDS = 5  # a link is hidden with its fold: a fifth of the links at a time
-HIDDEN_SHARE = 1 / FOLDS  # of all links, at most, where some can be given back
-NEW_ROWS = 0.05  # share of the rows with links that lose all of them in a fold
+PARTS, TURNS = 5, 8  # a fifth of the links of a row is hidden at a time, of an eighth of the rows
+NEW_PARTS = 8  # no more than an eighth of the rows loses all links at a time
 KEPT = 100  # candidates of a row that are looked at one by one
-ROW_LIMIT = 200  # rows of each group and fold that are ranked
-COMPARED = 800  # lists of all folds that are compared with those of the complete ranker, roughly
-MANY_LINKS, FEW_FOLDS = 50_000, 2  # links from which so many folds are enough
+MANY_LINKS = 50_000  # from which the second number of folds is enough
+FOLDS, WIDE_FOLDS = (PARTS * TURNS, 3), (4, 2)  # of as little as can be, and of a fifth of the links or rows in turn
+LISTS, COMPARED = 1000, 600  # rows of each group in all those folds that are ranked, roughly
 MIN_LINKS = 20  # below which nothing can be said
 TAILS = torch.logspace(0, -4, 64, dtype=torch.float64)  # shares of scores above a quantile
 NORMAL = torch.special.ndtri((1 - TAILS).clamp(0.01, 1 - 1e-4))  # what becomes of them
@@ -48,7 +46,7 @@ class CrossFit:
     :param link_list: (H,) list of each hidden link, ascending.
     :param link_rank: (H,) its rank, from 1.
     :param later: (R, K) rank, from 1, of the candidate at each of the first K places in the list of the ranker that
-        knows the hidden links, too, over the same candidates; 0 in lists that were not compared.
+        knows the hidden links, too, over the same candidates; 0 where none was compared.
     :param seconds: what it took.
     """
 
@@ -89,10 +87,9 @@ class CrossFit:
             shares.append((weight * self.hidden).sum() / (weight * self.candidates).sum())
         return torch.stack(shares)
 
-    def quantiles(self, which: Tensor | None = None) -> Tensor:
+    def quantiles(self) -> Tensor:
         """(4, Q) of the scores at the first K places, by group; of all groups where one is empty."""
-        inside = self.inside if which is None else self.inside & which[:, None]
-        lines = []
+        inside, lines = self.inside, []
         for group in range(len(GROUPS)):
             own = inside & (self.group == group)[:, None]
             some = self.scores[own if bool(own.any()) else inside].sort().values
@@ -113,40 +110,58 @@ class CrossFit:
         return f"CrossFit({len(self.row):,} lists, {len(self.link_rank):,} hidden links, {self.seconds:.1f} s)"
 
 
-def hidden_folds(
-    links: PositiveUnlabelled, seed: int = 0, folds: int = FOLDS
-) -> Iterator[tuple[PositiveUnlabelled, PositiveUnlabelled, Tensor]]:
-    """Visible and hidden links of each fold, and the rows that were chosen to lose all of theirs.
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """What is hidden in a fold.
 
-    Links are in ``folds`` parts at random, each of them hidden once. With a part, all links of one row in 20 are
-    hidden, of other rows in each fold, so that rows without a known link are seen, too.
+    :param links: (P,) bool: of all links.
+    :param thinned: rows that may have lost some of their links, ascending.
+    :param new: rows that have lost all of them, ascending.
+    """
+
+    links: Tensor
+    thinned: Tensor
+    new: Tensor
+
+
+def hidden_folds(
+    links: PositiveUnlabelled, folds: int, seed: int = 0, *, wide: bool = False, row_limit: int | None = None
+) -> Iterator[Hidden]:
+    """What is hidden in each fold.
+
+    As little as possible: an eighth of the rows lose a fifth of their links, and other rows, few, all of theirs. In 40
+    folds each row loses each of its links once, and all of them once. Or, ``wide``, as much as may be missing: a fifth
+    of all links in the first fold, all links of a fifth of the rows in the second, and so on in turn, ten at most.
+
+    :param row_limit: rows that lose all links in a fold; no limit when left out.
 
     Example:
         >>> import mvgp
         >>> from mvgp.prioritise.trust.cross_fit import hidden_folds
         >>> links = mvgp.PositiveUnlabelled(range(40), [0, 1] * 20, (40, 3))
-        >>> all(len(hidden) >= 8 for visible, hidden, new in hidden_folds(links))
-        True
+        >>> [int(fold.links.sum()) for fold in hidden_folds(links, 4, wide=True)]
+        [8, 8, 8, 8]
 
     """
     check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
     generator = torch.Generator().manual_seed(check_seed(seed))
-    folds = check_whole_number(folds, "folds", 2)
     if len(links) < MIN_LINKS:
         raise InputError(f"links: expected at least {MIN_LINKS} to hide some of them, got {len(links)}")
-    fold = torch.empty(len(links), dtype=torch.long)
-    fold[torch.randperm(len(links), generator=generator)] = torch.arange(len(links)) % folds
+    folds = check_whole_number(folds, "folds", 2, 2 * PARTS if wide else PARTS * TURNS)
+    part = torch.empty(len(links), dtype=torch.long)  # the fifth that each link is in
+    part[torch.randperm(len(links), generator=generator)] = torch.arange(len(links)) % PARTS
     rows = links.rows.unique()
-    order = rows[torch.randperm(len(rows), generator=generator)]
-    size = round(NEW_ROWS * len(rows)) or int(len(rows) > folds)
+    order, none = rows[torch.randperm(len(rows), generator=generator)], rows[:0]
     for at in range(folds):
-        new = order[at * size : (at + 1) * size].sort().values
-        hidden = (fold == at) | torch.isin(links.rows, new)
-        parts = (
-            PositiveUnlabelled(links.rows[some], links.cols[some], links.shape, links.weight, lists=links.lists)
-            for some in (~hidden, hidden)
-        )
-        yield next(parts), next(parts), new
+        if not wide:
+            thinned, new = order.flip(0).tensor_split(TURNS)[at % TURNS], order.tensor_split(max(folds, NEW_PARTS))[at]
+            thinned, own, new = thinned[~torch.isin(thinned, new)], part == at // TURNS, new[:row_limit]
+        elif at % 2 == 0:
+            thinned, own, new = rows, part == at // 2, none
+        else:
+            thinned, own, new = none, part < 0, order.tensor_split(PARTS)[at // 2]
+        lost = own & torch.isin(links.rows, thinned) | torch.isin(links.rows, new)
+        yield Hidden(lost, thinned.sort().values, new.sort().values)
 
 
 def cross_fit(
@@ -154,27 +169,31 @@ def cross_fit(
     links: PositiveUnlabelled,
     *,
     complete: Ranker | None = None,
+    folds: int | None = None,
     seed: int = 0,
     kept: int = KEPT,
-    row_limit: int = ROW_LIMIT,
+    row_limit: int | None = None,
     progress: Progress = "auto",
 ) -> CrossFit:
-    """Fit to the visible links of each fold, five or two of many links, and rank the candidates of rows with links.
+    """Hide links, fit to the others, and rank the candidates of rows with links, as :func:`hidden_folds` has it.
+
+    As little is hidden as can be, so that a fit knows what the ranker knows that is used: hidden links of rows that are
+    not ranked stay visible. With ``complete`` a fifth is hidden: what its lists are compared with.
 
     Rows whose links all stayed visible are ranked, too: without them hidden links would seem more common than they are.
     Rows that have no link in ``links`` are not: nothing says whether they have one. Of rows without a visible link only
     those are ranked that were chosen to lose all links: others lost the only one they had, and would stand for rows
-    with one link alone. Of each group of rows (by known links) at most ``row_limit`` are ranked in a
-    fold: about half of them rows with a hidden link, if there are so many. Weights make up for that. Rows that lose
-    all links come on top of the fifth; so hidden links of rows that are not ranked are visible again until no more than
-    a fifth of all is hidden, or no such links are left.
+    with one link alone. Of each group of rows (by known links) at most ``row_limit`` with a hidden link are ranked in a
+    fold, and a quarter as many without one. Weights make up for that.
 
     :param fit: from links to a ranker, with all choices that it makes.
     :param links: all known links.
-    :param complete: the ranker that was fitted to all of them; its lists are compared with some of those of each fold.
+    :param complete: the ranker that was fitted to all of them; its lists are compared with those of each fold.
+    :param folds: how many fits; 40, and with ``complete`` 4, or of 50,000 links 3 and 2, when left out.
     :param seed: of the folds and of the rows.
     :param kept: places of each list that are kept.
-    :param row_limit: rows of a group in a fold.
+    :param row_limit: rows of a group with a hidden link in a fold; 1,000 over all folds, and with ``complete`` 600,
+        when left out.
     :param progress: True, False or "auto", see :mod:`mvgp.progress`.
 
     Example:
@@ -189,52 +208,36 @@ def cross_fit(
     """
     check_instance(links, "links", PositiveUnlabelled, "mvgp.PositiveUnlabelled")
     generator = torch.Generator().manual_seed(check_seed(seed) + 1)
-    kept = min(check_whole_number(kept, "kept"), links.shape[1])
+    kept, wide = min(check_whole_number(kept, "kept"), links.shape[1]), complete is not None
+    folds = (WIDE_FOLDS if wide else FOLDS)[len(links) >= MANY_LINKS] if folds is None else folds
+    folds = check_whole_number(folds, "folds", 2)
+    row_limit = -(-(COMPARED if wide else LISTS) // folds) if row_limit is None else row_limit
     row_limit = check_whole_number(row_limit, "row_limit")
-    linked, began = links.rows.unique(), time.perf_counter()
+    began = time.perf_counter()
     parts: list[CrossFit] = []
-    number = FOLDS if len(links) < MANY_LINKS else FEW_FOLDS
-    with progress_bar("hide and fit again", number, unit="folds", progress=progress) as bar:
-        for at, (visible, hidden, new) in enumerate(islice(hidden_folds(links, seed), number)):
-            groups = group_of(torch.bincount(visible.rows, minlength=links.shape[0])[linked])
-            has_hidden = torch.bincount(hidden.rows, minlength=links.shape[0]) > 0
+    with progress_bar("hide and fit again", folds, unit="folds", progress=progress) as bar:
+        for at, fold in enumerate(hidden_folds(links, folds, seed, wide=wide, row_limit=row_limit)):
+            counts, lost = (
+                torch.bincount(links.rows[some], minlength=links.shape[0]) for some in (~fold.links, fold.links)
+            )
             chosen, weights = [], []
             for group in range(len(GROUPS)):
-                rows = linked[groups == group] if group else new
-                strata = rows[has_hidden[rows]], rows[~has_hidden[rows]]
-                few = min(len(strata[1]), row_limit - min(len(strata[0]), row_limit // 2))
-                for stratum, size in zip(strata, (row_limit - few, few), strict=True):
+                rows = fold.thinned[group_of(counts[fold.thinned]) == group] if group else fold.new
+                strata = rows[lost[rows] > 0], rows[lost[rows] == 0]
+                for stratum, size in zip(strata, (row_limit, -(-row_limit // 4)), strict=True):
                     some = stratum[torch.randperm(len(stratum), generator=generator)[:size]].sort().values
                     chosen.append(some)
                     weights.append(torch.full((len(some),), len(stratum) / max(1, len(some)), dtype=torch.float64))
-            rows, weight = torch.cat(chosen), torch.cat(weights)
-            visible, hidden = _given_back(links, hidden, rows, generator)
-            options: dict[str, Any] = {"weight": weight, "fold": at, "kept": kept}
-            if complete is not None:  # every so many lists: strata keep their shares
-                step = max(1, round(number * len(rows) / COMPARED))
-                start = int(torch.randint(step, (1,), generator=generator))
-                options |= {"complete": complete, "compared": torch.arange(min(start, len(rows) - 1), len(rows), step)}
+            rows = torch.cat(chosen)
+            away = fold.links if wide else fold.links & torch.isin(links.rows, rows)
+            visible, hidden = (
+                PositiveUnlabelled(links.rows[some], links.cols[some], links.shape, links.weight, lists=links.lists)
+                for some in (~away, away)
+            )
+            options: dict[str, Any] = {"weight": torch.cat(weights), "fold": at, "kept": kept, "complete": complete}
             parts.append(observed(fit(visible), visible, hidden, rows, **options))
             bar.update()
     return joined(parts, time.perf_counter() - began)
-
-
-def _given_back(
-    links: PositiveUnlabelled, hidden: PositiveUnlabelled, ranked: Tensor, generator: torch.Generator
-) -> tuple[PositiveUnlabelled, PositiveUnlabelled]:
-    """Visible and hidden links: hidden ones of rows that are not ranked are visible again until few are hidden."""
-    spare = (~torch.isin(hidden.rows, ranked)).nonzero().squeeze(1)
-    excess = max(0, len(hidden) - round(HIDDEN_SHARE * len(links)))
-    back = spare[torch.randperm(len(spare), generator=generator)[:excess]]
-    stays = torch.ones(len(hidden), dtype=torch.bool)
-    stays[back] = False
-    every, gone = (part.rows * links.shape[1] + part.cols for part in (links, hidden))
-    away = torch.isin(every, gone[stays])
-    visible, hidden = (
-        PositiveUnlabelled(links.rows[some], links.cols[some], links.shape, links.weight, lists=links.lists)
-        for some in (~away, away)
-    )
-    return visible, hidden
 
 
 def joined(parts: Sequence[CrossFit], seconds: float = 0.0) -> CrossFit:
@@ -260,22 +263,13 @@ def standardised(scores: Tensor, groups: Tensor, quantiles: Tensor) -> Tensor:
     return result
 
 
-def some_lists(ranker: Ranker, links: PositiveUnlabelled, seed: int = 0, row_limit: int = ROW_LIMIT) -> CrossFit:
-    """Lists of some rows of each group by a ranker that was fitted to all links: nothing is hidden."""
-    order = torch.randperm(links.shape[0], generator=torch.Generator().manual_seed(check_seed(seed)))
-    groups = group_of(torch.bincount(links.rows, minlength=links.shape[0]))[order]
-    rows = torch.cat([order[groups == group][:row_limit] for group in range(len(GROUPS))])
-    return observed(ranker, links, None, rows)
-
-
 def observed(
     ranker: Ranker,
     visible: PositiveUnlabelled,
-    hidden: PositiveUnlabelled | None,
+    hidden: PositiveUnlabelled,
     rows: Tensor,
     *,
     complete: Ranker | None = None,
-    compared: Tensor | None = None,
     weight: Tensor | None = None,
     fold: int = 0,
     kept: int = KEPT,
@@ -283,7 +277,6 @@ def observed(
     """The lists of ``rows`` (R,) by a ranker that was fitted to the visible links, and where hidden ones are.
 
     :param complete: a ranker that was fitted to visible and hidden links, to compare with.
-    :param compared: ascending places in ``rows`` of the lists that are compared; all of them when left out.
     :param weight: (R,) how many rows each stands for; 1 when left out.
     :param fold: a number for it.
     :param kept: places of each list that are kept.
@@ -306,8 +299,7 @@ def observed(
     later = torch.zeros(len(rows), kept, dtype=torch.long)
     if complete is not None:
         cols = torch.cat(listed_cols)
-        chosen = torch.arange(len(rows)) if compared is None else compared
-        for some in chosen.split(max(1, CHUNK_CELLS // num_cols)):
+        for some in torch.arange(len(rows)).split(max(1, CHUNK_CELLS // num_cols)):
             asked = torch.arange(len(some)).repeat_interleave(kept), cols[some].flatten()
             block = _scores(complete, rows[some], fold)
             later[some] = listed(block, known.of(rows[some]), asked)[1].view(-1, kept)

@@ -180,8 +180,8 @@ class Trust:
     def in_words(self) -> list[str]:
         """What was measured, in sentences."""
         return [
-            f"a fifth of the links was hidden at a time: {self.links:,} hidden links of {self.rows:,} rows in "
-            f"{self.lists:,} lists",
+            f"a fifth of the links of a row was hidden at a time, or all of them: {self.links:,} hidden links of "
+            f"{self.rows:,} rows in {self.lists:,} lists",
             *self.calibration.in_words(),
             *([] if self.top is None else [self.top.in_words()]),
             *self.remarks,
@@ -196,12 +196,19 @@ def _known(group: int) -> str:
 
 
 def make_trust(
-    found: CrossFit, calibration: Calibration, *, isolated: Tensor, remarks: Sequence[str] = (), seed: int = 0
+    found: CrossFit,
+    calibration: Calibration,
+    compared: CrossFit | None = None,
+    *,
+    isolated: Tensor,
+    remarks: Sequence[str] = (),
+    seed: int = 0,
 ) -> Trust:
     """The record of a cross-fit.
 
     :param found: of :func:`~mvgp.prioritise.trust.cross_fit.cross_fit`.
     :param calibration: of the same, from :func:`~mvgp.prioritise.trust.calibration.calibrate`.
+    :param compared: a cross-fit with ``complete``, for P(top k).
     :param isolated: (J,) rows without a neighbour.
     :param remarks: sentences about all lists.
     :param seed: of the hidden link that is drawn of each row.
@@ -227,7 +234,7 @@ def make_trust(
         lists=len(found.row),
         links=len(found.link_rank),
         rows=len(found.row[found.hidden > 0].unique()),
-        top=top_places(found) if bool((found.later > 0).any()) else None,
+        top=None if compared is None else top_places(compared),
     )
 
 

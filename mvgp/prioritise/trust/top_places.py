@@ -174,7 +174,7 @@ def _cells(found: CrossFit, lists: Tensor, k: int, unit: float) -> Cells:
     at, place = found.inside[lists].nonzero(as_tuple=True)
     weight = found.weight[lists] / found.weight[lists].mean()
     labels = (found.later[lists] <= k).double()[at, place]
-    return Cells(x[at, place], labels, weight[at], place + 1, found.row[lists][at], found.fold[lists][at])
+    return Cells(x[at, place], labels, weight[at], place + 1, found.row[lists][at])
 
 
 def _knot(cells: Cells, chosen: Tensor, k: int, start: Tensor | None = None) -> TopKnot:
@@ -186,11 +186,11 @@ def _knot(cells: Cells, chosen: Tensor, k: int, start: Tensor | None = None) -> 
 
 
 def _crossed_error(cells: Cells, knot: TopKnot) -> float:
-    """The calibration error over the first k places, of each fold by the others."""
+    """The calibration error over the first k places, of each part of the rows by the others."""
     crossed = torch.empty_like(cells.labels)
-    for fold in (folds := cells.fold.unique().tolist()):
-        own = cells.fold == fold
-        part = _knot(cells, ~own, knot.k, knot.weights) if len(folds) > 1 else knot
+    for at in (parts := cells.part.unique().tolist()):
+        own = cells.part == at
+        part = _knot(cells, ~own, knot.k, knot.weights) if len(parts) > 1 else knot
         crossed[own] = part.chances(cells.x[own])
     top = cells.place <= knot.k
     return calibration_error(crossed[top], cells.labels[top], ERROR_BINS, weights=cells.counts[top], equal="widths")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...checks import check_instance
 from ...errors import InputError
 from ...hyperparameters.records import AveragedRanker, fitted_sets, resolve_metric
 from ...hyperparameters.splits import make_splits
-from ..tables.link_set import LinkSet
+from ..tables.link_set import LinkSet, check_link_set
 from .settings import OF_ONE_LIST, FitSettings
 from .tune import REGISTRY, Setting, check_fit, family_of, fit, grid, path_setting, ranking_likelihood, takes_negatives
 
@@ -51,7 +50,7 @@ def trial_objective(
         ['strength']
 
     """
-    check_instance(link_set, "link_set", LinkSet, "mvgp.prioritise.tables.LinkSet")
+    check_link_set(link_set)
     if not callable(suggest):
         raise InputError(f"suggest: expected a function of a trial, got {type(suggest).__name__}")
     check_fit(model, None, None, None)

@@ -1,8 +1,10 @@
 import csv
 import os
 
+import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 import mvgp
 from mvgp.errors import ConvergenceError, InputError, StorageError
@@ -31,6 +33,16 @@ def test_lists_are_sorted_and_without_known_links(fitted):
         assert torch.equal(row.score, scores[row.row, row.cols])
         left = [scores[row.row, n] for n in range(N) if (row.row, n) not in known]
         assert torch.equal(row.score, torch.stack(left).sort(descending=True).values[:5])
+
+
+def test_metrics_take_it_as_any_ranker(fitted):
+    """With links as scipy matrices, of numbers and of booleans; a stored 0 is none."""
+    held_out = sparse.csr_array(([1.0, 1.0, 0.0], ([0, 1, 2], [1, 2, 3])), shape=LINKS.shape)
+    known = sparse.csr_array((np.ones(len(LINKS), dtype=bool), (LINKS.rows, LINKS.cols)), shape=LINKS.shape)
+    found = ranking_scores(fitted, held_out, exclude=known, k=5)
+    expected = ranking_scores(fitted.mixture.scores(), ([0, 1], [1, 2]), exclude=LINKS.links(), k=5)
+    torch.testing.assert_close(found.auc, expected.auc, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(fitted.scores([3, 1]), fitted.mixture.scores()[[3, 1]])
 
 
 def test_known_links_on_request_and_a_top_of_all_columns(fitted):

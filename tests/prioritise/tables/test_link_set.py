@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from mvgp import PositiveUnlabelled
 from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.prioritise.tables import LinkSet
@@ -96,3 +97,33 @@ def test_only_positions_can_be_kept(given):
     links = LinkSet(["a", "b"], ["x", "y"], [0, 1], [1, 0], Graph([], 2), Graph([], 2))
     with pytest.raises(InputError, match="rows"):
         links.keep(rows=given)
+
+
+class TestFromLinks:
+    def test_ids_are_numbers_and_axes_without_a_graph_have_none(self):
+        made = LinkSet.from_links(PositiveUnlabelled([1, 0], [2, 1], (2, 3)))
+        assert (made.row_ids, made.col_ids) == (("0", "1"), ("0", "1", "2"))
+        assert list(zip(made.rows.tolist(), made.cols.tolist(), strict=True)) == [(0, 1), (1, 2)]
+        assert (made.row_graph.num_links, made.col_graph.num_links) == (0, 0)
+
+    def test_names_and_graphs_are_kept(self):
+        links = PositiveUnlabelled([0], [2], (2, 3), row_names=["ann", "bob"], col_names=["x", "y", "z"])
+        friends, related = Graph([(0, 1)], 2), Graph([(0, 2)], 3)
+        made = LinkSet.from_links(links, friends, related)
+        assert (made.row_ids, made.col_ids) == (("ann", "bob"), ("x", "y", "z"))
+        assert (made.row_graph, made.col_graph) == (friends, related)
+
+    def test_it_equals_the_set_written_out(self):
+        every = small()
+        made = LinkSet.from_links(
+            PositiveUnlabelled(every.rows, every.cols, every.shape, row_names=every.row_ids, col_names=every.col_ids),
+            every.row_graph,
+            every.col_graph,
+        )
+        assert made.digest() == every.digest()
+
+    def test_wrong_parts_are_refused(self):
+        with pytest.raises(InputError, match=r"links: expected mvgp.PositiveUnlabelled, got tuple"):
+            LinkSet.from_links(([0], [1]))
+        with pytest.raises(InputError, match="col_graph: expected 3 nodes, one for each id, got 4"):
+            LinkSet.from_links(PositiveUnlabelled([0], [2], (2, 3)), col_graph=Graph([], 4))

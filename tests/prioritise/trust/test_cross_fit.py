@@ -8,7 +8,7 @@ from mvgp.errors import InputError
 from mvgp.prioritise.auto.blend import group_of
 from mvgp.prioritise.baselines import Popularity
 from mvgp.prioritise.trust import cross_fit
-from mvgp.prioritise.trust.cross_fit import COMPARED, FOLDS, hidden_folds, observed
+from mvgp.prioritise.trust.cross_fit import PARTS, hidden_folds, observed
 from tests.randomness import generator, seed
 
 
@@ -31,24 +31,43 @@ def cells(links):
     return set(zip(links.rows.tolist(), links.cols.tolist(), strict=True))
 
 
-def test_every_link_is_hidden_and_none_is_lost():
+def hides(links, **options):
+    return list(hidden_folds(links, seed=seed(1), **options))
+
+
+def test_a_row_loses_each_link_once_and_all_links_once():
     links = some_links()
-    times = dict.fromkeys(cells(links), 0)
-    for visible, hidden, new in hidden_folds(links, seed(1)):
-        assert cells(visible) | cells(hidden) == cells(links)
-        assert not cells(visible) & cells(hidden)
-        assert not set(visible.rows.tolist()) & set(new.tolist())  # they have lost all links
-        others = [cell for cell in cells(hidden) if cell[0] not in set(new.tolist())]
-        assert len(others) <= -(-len(links) // FOLDS)
-        for cell in cells(hidden):
-            times[cell] += 1
-    assert min(times.values()) == 1
-    assert max(times.values()) <= 2  # once with its part, once with its row
+    linked = links.rows.unique()
+    hidden, turns = torch.zeros(len(links)), []
+    for fold in hides(links, folds=40):
+        new = torch.isin(links.rows, fold.new)
+        assert bool(fold.links[new].all())
+        assert bool(torch.isin(links.rows[fold.links & ~new], fold.thinned).all())
+        assert not bool(torch.isin(fold.thinned, fold.new).any())
+        assert len(linked) // 8 - len(fold.new) <= len(fold.thinned) <= -(-len(linked) // 8)
+        hidden += fold.links & ~new
+        turns.append(fold.new)
+    assert torch.equal(torch.cat(turns).sort().values, linked)
+    assert hidden.max() == 1
+    lacking = torch.zeros(60).index_add_(0, links.rows, 1 - hidden)  # a fifth of a row that lost all links at its turn
+    assert float(lacking.sum()) <= len(links) / 4
 
 
-def test_new_rows_are_others_in_each_fold():
-    new = torch.cat([rows for _, _, rows in hidden_folds(some_links(), seed(2))])
-    assert len(new) == len(new.unique()) == FOLDS * 3  # one row in 20 of 60
+def test_few_folds_hide_all_links_of_an_eighth_of_the_rows_at_most():
+    links = some_links((200, 25))
+    assert all(len(fold.new) <= -(-len(links.rows.unique()) // 8) for fold in hides(links, folds=2))
+    assert all(len(fold.new) == 5 for fold in hides(links, folds=2, row_limit=5))
+
+
+def test_wide_folds_hide_a_fifth_of_the_links_or_of_the_rows():
+    links = some_links()
+    folds = hides(links, folds=2 * PARTS, wide=True)
+    pairs, rows = folds[::2], folds[1::2]
+    assert bool((torch.stack([fold.links for fold in pairs]).sum(0) == 1).all())
+    assert {len(links) // PARTS, -(-len(links) // PARTS)} >= {int(fold.links.sum()) for fold in pairs}
+    assert all(torch.equal(fold.thinned, links.rows.unique()) and len(fold.new) == 0 for fold in pairs)
+    assert torch.equal(torch.cat([fold.new for fold in rows]).sort().values, links.rows.unique())
+    assert all(torch.equal(fold.links, torch.isin(links.rows, fold.new)) for fold in rows)
 
 
 def test_lists_are_those_of_a_dense_look():
@@ -94,45 +113,37 @@ def test_later_ranks_are_those_of_a_dense_look():
     assert not bool(observed(Fixed(first), visible, hidden, rows, kept=7).later.any())
 
 
-def test_no_more_than_a_fifth_is_hidden_where_rows_are_left_out():
-    """Rows that are ranked miss what was hidden; those that are not have some of it again."""
+@pytest.mark.parametrize("wide", [False, True])
+def test_what_a_fit_sees(wide):
+    """All links but those hidden in ranked rows; to be compared, a fifth of all is hidden, whether ranked or not."""
     links, seen = some_links((300, 25), 0.1, 12), []
 
     def fit(visible):
         seen.append(visible)
         return Popularity().fit(visible)
 
-    found = cross_fit(fit, links, seed=seed(12), row_limit=4)
-    for at, ((before, hidden, _), visible) in enumerate(zip(hidden_folds(links, seed(12)), seen, strict=True)):
-        assert cells(before) <= cells(visible) <= cells(links)
-        ranked = set(found.row[found.fold == at].tolist())
-        assert not {cell for cell in cells(visible) - cells(before) if cell[0] in ranked}
-        assert len(visible) == len(links) - round(len(links) / 5)
-        for row, count in zip(found.row[found.fold == at], found.hidden[found.fold == at], strict=True):
-            assert int(count) == int((hidden.rows == row).sum())
-
-
-@pytest.mark.parametrize("size", [100, 2000])
-def test_every_so_many_lists_are_compared(size):
-    links = some_links((size, 6), 0.3, 9)
-    found = cross_fit(Popularity().fit, links, complete=Popularity().fit(links), seed=seed(9))
-    for fold in range(FOLDS):
-        step = max(1, round(FOLDS * int((found.fold == fold).sum()) / COMPARED))
-        assert (step > 1) == (size == 2000)
-        compared = (found.later[found.fold == fold] > 0).any(1).nonzero().squeeze(1)
-        assert bool((compared.diff() == step).all())
-        assert int(compared[0]) < step
-        assert int(compared[-1]) >= int((found.fold == fold).sum()) - step
+    options = {"folds": 4, "row_limit": 4}
+    complete = Popularity().fit(links) if wide else None
+    found = cross_fit(fit, links, complete=complete, seed=seed(12), **options)
+    assert len(seen) == 4
+    hidden = hidden_folds(links, seed=seed(12), wide=wide, **options)
+    for at, (fold, visible) in enumerate(zip(hidden, seen, strict=True)):
+        ranked = found.row[found.fold == at]
+        gone = fold.links if wide else fold.links & torch.isin(links.rows, ranked)
+        assert cells(visible) == cells(mvgp.PositiveUnlabelled(links.rows[~gone], links.cols[~gone], links.shape))
+        for row, known, lost in zip(ranked, found.known[found.fold == at], found.hidden[found.fold == at], strict=True):
+            assert (int(known), int(lost)) == tuple(int((links.rows[some] == row).sum()) for some in (~gone, gone))
+    assert bool((found.later > 0).any(1).all()) == wide
 
 
 def test_weights_stand_for_all_rows():
     links = some_links((200, 30), 0.05, 6)
     whole = cross_fit(Popularity().fit, links, seed=seed(7), row_limit=1000)
-    part = cross_fit(Popularity().fit, links, seed=seed(7), row_limit=9)
+    part = cross_fit(Popularity().fit, links, seed=seed(7), row_limit=3)
     assert bool((whole.weight == 1).all())
     assert len(part.row) < len(whole.row)
-    for fold in range(FOLDS):
-        for group in range(4):
+    for fold in range(40):
+        for group in range(1, 4):
             for with_links in (False, True):
                 sums = [
                     float(
@@ -141,6 +152,7 @@ def test_weights_stand_for_all_rows():
                     for one in (whole, part)
                 ]
                 assert sums[0] == pytest.approx(sums[1])
+    assert bool((part.weight[part.known == 0] == 1).all())  # rows that have lost all links are not more than are ranked
     assert bool((whole.hidden == 0).any())  # rows that have lost nothing count, too
     empty = torch.ones(200, dtype=torch.bool).index_fill(0, links.rows, False).nonzero().squeeze(1)
     assert not bool(torch.isin(whole.row, empty).any())  # rows without a link at all do not
@@ -185,6 +197,8 @@ def test_fewer_candidates_than_places():
         (lambda: cross_fit(Popularity().fit, None), "links: expected"),
         (lambda: cross_fit(Popularity().fit, some_links(), row_limit=0), "row_limit"),
         (lambda: list(hidden_folds(some_links(), folds=1)), "folds"),
+        (lambda: list(hidden_folds(some_links(), folds=41)), "folds"),
+        (lambda: list(hidden_folds(some_links(), folds=11, wide=True)), "folds"),
     ],
 )
 def test_mistakes_are_named(call, words):

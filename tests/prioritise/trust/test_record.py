@@ -44,8 +44,9 @@ def link_set(linked, row_graph, col_graph):
 def trust():
     rows = torch.arange(400)
     links = mvgp.PositiveUnlabelled(rows % 200, rows % 7 % 3 + rows // 200 * 3, (203, 30))
-    found = cross_fit(Popularity().fit, links, complete=Popularity().fit(links), seed=seed(0))
-    return make_trust(found, calibrate(found), isolated=torch.tensor([202]), remarks=("a remark",))
+    found = cross_fit(Popularity().fit, links, seed=seed(0))
+    wide = cross_fit(Popularity().fit, links, complete=Popularity().fit(links), seed=seed(0))
+    return make_trust(found, calibrate(found), wide, isolated=torch.tensor([202]), remarks=("a remark",))
 
 
 @pytest.fixture(scope="module")
