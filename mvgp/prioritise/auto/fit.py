@@ -194,7 +194,7 @@ class Assessment:
     :param metric: what was optimised.
     :param scores: the ranking of each model, ``auto`` first.
     :param groups: (R,) group of each row, see ``GROUPS``.
-    :param trials: every weight that was changed, with the metric and the AUC on the validation rows.
+    :param trials: every weight that was changed, with the metric and the AUC on the validation rows of its split.
     :param iterations: of EM.
     :param seconds: of the search.
     """

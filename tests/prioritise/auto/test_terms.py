@@ -134,6 +134,19 @@ class TestWhichTerms:
             assert row_edges or {term.row_filter for term in terms if term.source == TOGETHER} == {"links"}
             assert Term(POPULAR) in terms
 
+    def test_equal_weights_are_not_sharpened(self):
+        """Their powers are equal, too."""
+        links = oracle.random_set(randomness.numpy_generator(11))
+        same = [
+            Graph(np.argwhere(np.triu(graph.adjacency().toarray())), len(ids))
+            for graph, ids in ((links.row_graph, links.row_ids), (links.col_graph, links.col_ids))
+        ]
+        plain = LinkSet(links.row_ids, links.col_ids, links.rows, links.cols, *same)
+        weighted, equal = (set(TermBank(found, links.links()).terms) for found in (links, plain))
+        assert equal < weighted
+        assert all(module.SHARP in name for name in weighted - equal)
+        assert not any(module.SHARP in name for name in equal)
+
     def test_nor_has_one_of_several(self):
         link_set = several_graphs(9)
         rows, cols = (
