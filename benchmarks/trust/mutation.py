@@ -226,7 +226,7 @@ def main() -> None:
                 sep="\n  ",
             )
         return
-    notes = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
+    notes = [json.loads(path.read_text()) for path in FOLDER.glob("tests.*.json")]
     order = Order({one["file"]: one["seconds"] for one in notes}, files_of_lines() if notes else {})
     NOTES.parent.mkdir(parents=True, exist_ok=True)
     done, here = known(), commit()
