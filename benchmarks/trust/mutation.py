@@ -82,6 +82,7 @@ def preload(folders: list[str]) -> None:
     """Import everything that tests need."""
     for name in LIBRARIES:
         importlib.import_module(name)
+    importlib.import_module("tests.conftest")  # notes settings of libraries, which botorch changes when it is imported
     import mvgp
 
     for found in pkgutil.walk_packages(mvgp.__path__, "mvgp."):
