@@ -102,7 +102,7 @@ def living() -> dict[tuple[str, str, int], list[types.FunctionType]]:
     """The function objects of mvgp, decorated or not, by file, name and line."""
     found: dict[tuple[str, str, int], list[types.FunctionType]] = {}
     for one in gc.get_objects():
-        if isinstance(one, types.FunctionType) and one.__code__.co_filename.startswith(str(ROOT / "mvgp")):
+        if type(one) is types.FunctionType and one.__code__.co_filename.startswith(str(ROOT / "mvgp")):
             code = one.__code__
             found.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(one)
     return found
