@@ -53,11 +53,14 @@ def run(
     :param again: whether units with failures are repeated.
     """
     known = {notes.key(one): one for one in notes.read()}
-    wanted = [unit for unit in plan if unit.key not in known or (again and known[unit.key]["failed"])]
-    failed = sum(known[unit.key]["failed"] for unit in plan if unit.key in known and unit not in wanted)
+    done = {unit: known[unit.key] for unit in plan if unit.key in known and known[unit.key]["count"] >= unit.count}
+    if again:
+        done = {unit: one for unit, one in done.items() if not one["failed"]}
+    wanted = [unit for unit in plan if unit not in done]
+    failed = sum(one["failed"] for one in done.values())
     tried = {unit.line.name: 0 for unit in plan}
-    for unit in plan:
-        tried[unit.line.name] += known[unit.key]["tried"] if unit.key in known and unit not in wanted else 0
+    for unit, one in done.items():
+        tried[unit.line.name] += one["tried"]
     whole = {name: sum(unit.count for unit in plan if unit.line.name == name) for name in tried}
     say(f"{len(plan) - len(wanted)} of {len(plan)} units are done")
     here, began, running = conditions(), time.monotonic(), dict[Unit, Child]()

@@ -21,6 +21,7 @@ from benchmarks.book.machine import ROOT, commit
 from benchmarks.trust.processes import in_child
 
 FOLDER = ROOT / "benchmarks/results/trust/coverage"
+SUMMARY = FOLDER / "summary.json"
 LIBRARIES = (
     "gpytorch", "linear_operator", "numpy", "pandas", "scipy.optimize", "scipy.sparse", "scipy.special", "torch",
     "hypothesis", "pytest", "matplotlib", "linear_operator.test.linear_operator_test_case",
@@ -111,7 +112,7 @@ def summarise() -> dict[str, Any]:
             (numbers.n_statements, numbers.n_missing, numbers.n_branches, numbers.n_missing_branches)
         ):
             found[at] += number
-    notes = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+    notes = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("tests.*.json"))]
     every = test_files(["tests"])
     names = ("lines", "lines_missed", "branches", "branches_missed")
     return {
@@ -146,7 +147,9 @@ def main() -> None:
     if any(name == "mvgp" or name.startswith("mvgp.") for name in sys.modules):
         raise SystemExit("mvgp was imported before its lines could be counted")
     run(options.names, options.fresh)
-    for name, one in summarise()["packages"].items():
+    found = summarise()
+    SUMMARY.write_text(json.dumps(found, indent=1) + "\n")
+    for name, one in found["packages"].items():
         lines, branches = one["lines"] or 1, one["branches"] or 1
         print(
             f"{name:16} lines {1 - one['lines_missed'] / lines:7.1%} of {one['lines']:5}, "

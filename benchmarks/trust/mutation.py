@@ -82,6 +82,7 @@ def preload(folders: list[str]) -> None:
     """Import everything that tests need."""
     for name in LIBRARIES:
         importlib.import_module(name)
+    importlib.import_module("tests.conftest")  # notes settings of libraries, which botorch changes when it is imported
     import mvgp
 
     for found in pkgutil.walk_packages(mvgp.__path__, "mvgp."):
@@ -101,7 +102,7 @@ def living() -> dict[tuple[str, str, int], list[types.FunctionType]]:
     """The function objects of mvgp, decorated or not, by file, name and line."""
     found: dict[tuple[str, str, int], list[types.FunctionType]] = {}
     for one in gc.get_objects():
-        if isinstance(one, types.FunctionType) and one.__code__.co_filename.startswith(str(ROOT / "mvgp")):
+        if type(one) is types.FunctionType and one.__code__.co_filename.startswith(str(ROOT / "mvgp")):
             code = one.__code__
             found.setdefault((code.co_filename, code.co_qualname, code.co_firstlineno), []).append(one)
     return found
@@ -226,7 +227,7 @@ def main() -> None:
                 sep="\n  ",
             )
         return
-    notes = [json.loads(path.read_text()) for path in FOLDER.glob("*.json")]
+    notes = [json.loads(path.read_text()) for path in FOLDER.glob("tests.*.json")]
     order = Order({one["file"]: one["seconds"] for one in notes}, files_of_lines() if notes else {})
     NOTES.parent.mkdir(parents=True, exist_ok=True)
     done, here = known(), commit()

@@ -83,8 +83,8 @@ def summarise(lines: Sequence[Line], notes: Iterable[dict[str, Any]]) -> dict[st
         "lines": found,
     }
     numbers["mutation"] = mutation.summarise()
-    has_runs = any(lines_run.FOLDER.glob("*.coverage"))
-    numbers["coverage"] = lines_run.summarise() if has_runs else None
+    has_run = lines_run.SUMMARY.exists()
+    numbers["coverage"] = json.loads(lines_run.SUMMARY.read_text()) if has_run else None
     return numbers
 
 

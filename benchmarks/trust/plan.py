@@ -95,9 +95,9 @@ class Unit:
     seed: int
 
     @property
-    def key(self) -> tuple[str, int, int, int]:
-        """What makes it different from all others."""
-        return self.line.name, self.first, self.count, self.seed
+    def key(self) -> tuple[str, int, int]:
+        """What makes it different from the others of a plan."""
+        return self.line.name, self.first, self.seed
 
 
 def generator(line: str, number: int, seed: int) -> np.random.Generator:
@@ -133,20 +133,24 @@ class Notes:
         self.path = path
 
     def read(self) -> list[dict[str, Any]]:
-        """Every unit; of two with the same name the later one. Half a line, of a process that was killed, is left out."""
-        found = {}
+        """Every unit; of two that begin alike the longer one, or the later.
+
+        Half a line, of a process that was killed, is left out.
+        """
+        found: dict[tuple[str, int, int], dict[str, Any]] = {}
         for text in self.path.read_text().splitlines() if self.path.exists() else []:
             try:
                 one = json.loads(text)
             except json.JSONDecodeError:
                 continue
-            found[self.key(one)] = one
+            if one["count"] >= found.get(self.key(one), one)["count"]:
+                found[self.key(one)] = one
         return list(found.values())
 
     @staticmethod
-    def key(one: dict[str, Any]) -> tuple[str, int, int, int]:
+    def key(one: dict[str, Any]) -> tuple[str, int, int]:
         """As of :attr:`Unit.key`."""
-        return one["line"], one["first"], one["count"], one["seed"]
+        return one["line"], one["first"], one["seed"]
 
     def append(self, one: dict[str, Any]) -> None:
         """A finished unit."""

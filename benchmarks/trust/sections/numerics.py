@@ -61,9 +61,8 @@ def exactly(values: Any) -> np.ndarray:
 
 def slope_of(raw: torch.Tensor) -> Any:
     """The derivative of softplus at a raw parameter; torch takes it for the identity above 20."""
-    if float(raw) > 20:
-        return mp.mpf(1)
-    return 1 / (1 + mp.exp(-mp.mpf(float(raw))))
+    value = float(raw.detach())
+    return mp.mpf(1) if value > 20 else 1 / (1 + mp.exp(-mp.mpf(value)))
 
 
 def smooth_axis(rng: np.random.Generator, size: int, dtype: torch.dtype) -> Axis:
