@@ -20,7 +20,6 @@ from .low_rank import Iterate, LowRank, MeanSolution, orthonormal
 from .problem import MeanProblem, SpectralElasticNet, times
 
 JOIN_SHARE = 0.97  # singular values of the gradient above this share of the threshold get a factor of their own
-STEEP_SHARE = 0.01  # of the first squared gradient, at which the factors count as solved
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,8 @@ def conjugate_steps(
     *,
     steps: int,
     watch: Callable[[float], None] | None = None,
-) -> tuple[Iterate, int]:
-    """Nonlinear conjugate gradients (Polak-Ribiere), and the steps taken; no more than are of use.
-
-    :param triplets: of the gradient; those near the threshold join the factors.
-    """
+) -> Iterate:
+    """Nonlinear conjugate gradients (Polak-Ribiere); ``triplets`` of the gradient that are near the threshold join."""
     factors = _joined(now, triplets, penalty)
     l1, l2 = penalty.trace, penalty.ridge
     psi = problem.pattern.sample(factors.left_image, factors.right_image)
@@ -70,14 +66,12 @@ def conjugate_steps(
     values = (_lengths(factors.left, factors.left_image) * _lengths(factors.right, factors.right_image)).sqrt()
     scale = 1 / (l1 + (now.lipschitz + l2) * values)  # (R,)
     direction = before = None
-    slope_before = first = 0.0
-    taken = 0
-    while taken < steps:
+    slope_before = 0.0
+    for _ in range(steps):
         gradient = _gradient(problem, at, factors, l1, l2)
         downhill = gradient.scaled(-scale, -scale)
         steep = -downhill.dot(gradient)
-        first = max(first, steep)
-        if not steep > STEEP_SHARE * first:
+        if not steep > 0:
             break
         beta = max(0.0, (steep + downhill.dot(before)) / slope_before) if before is not None else 0.0
         turned = downhill.plus(beta, direction) if beta and direction is not None else downhill
@@ -86,10 +80,10 @@ def conjugate_steps(
         length, psi, at = _line_search(problem, at, psi, factors, direction, l1, l2)
         if length == 0.0:
             break
-        factors, taken = factors.plus(length, direction), taken + 1
+        factors = factors.plus(length, direction)
         if watch:
             watch(at.value + _penalty(factors, l1, l2))
-    return Iterate.of(problem, balanced(factors), now.spare, now.lipschitz), taken
+    return Iterate.of(problem, balanced(factors), now.spare, now.lipschitz)
 
 
 def balanced(factors: Factors) -> LowRank:

@@ -54,11 +54,10 @@ KRYLOV_STEPS = 4  # of the Krylov space in which they are searched
 FAILURE = 1e-8  # probability that one confirmation of a certificate is wrong
 CONFIRM_SHARE = 0.6  # of the tolerance: a gap that seems smaller is confirmed, as bounds are dear where little is left
 MAX_STALLED = 3  # confirmations that their bounds, not the iterate, keep from the tolerance; then it ends
-WHOLE_STEPS = 10  # proximal steps in the whole space between two problems in subspaces
-FACTOR_STEPS = 30  # the same of conjugate gradients, which end earlier where they can
+WHOLE_STEPS = 10  # steps in the whole space between two problems in subspaces
 CORE_STEPS = 15  # limit on the steps of a problem in subspaces
 CORE_SHARE = 0.03  # of the gap before it, at which such a problem counts as solved
-ROUGH_TOLERANCE = 5e-4  # smallest relative duality gap that is asked of the rough solution in single precision
+ROUGH_TOLERANCE = 1e-2  # relative duality gap of the rough solution in single precision that comes first
 MIN_SPARES = 8  # directions carried along beyond the rank in the whole space; a quarter of the rank if that is more
 CHECK_EVERY = 4  # steps between two computations of the duality gap within the subspaces
 
@@ -106,9 +105,8 @@ def solve_proximal(
         check_callable(watch, "watch")
     now, iteration = _start(problem, penalty, start), 0
     is_large = problem.shape[0] * problem.shape[1] >= check_whole_number(single_from, "single_from", 0)
-    if problem.dtype == torch.float64 and is_large:
-        goal = max(tolerance, ROUGH_TOLERANCE)
-        rough = _Rounds(problem.single, penalty, goal, max_iterations, exact_limit, watch, confirm=False)
+    if problem.dtype == torch.float64 and is_large and tolerance < ROUGH_TOLERANCE:
+        rough = _Rounds(problem.single, penalty, ROUGH_TOLERANCE, max_iterations, exact_limit, watch, confirm=False)
         now, _, iteration = rough.run(moved_to(now, problem.single), 0)
         now = moved_to(now, problem)
     now, certificate, _ = _Rounds(problem, penalty, tolerance, max_iterations, exact_limit, watch).run(now, iteration)
@@ -138,7 +136,7 @@ class _Rounds:
         self.problem, self.penalty, self.tolerance = problem, penalty, tolerance
         self.max_iterations, self.exact_limit, self.watch, self.confirm = max_iterations, exact_limit, watch, confirm
         self.failure = 0.0  # of all confirmations so far
-        self.stalled = 0  # confirmations that their bounds keep from the tolerance, or rough rounds that gain little
+        self.stalled = 0  # confirmations that missed the tolerance though the iterate seems good enough
         self.last_gap = float("inf")  # as it seemed last
         self.filters = not has_exact_values(problem, exact_limit) and needs_largest_alone(penalty)
 
@@ -163,22 +161,20 @@ class _Rounds:
             iteration += 1
             triplets, certificate = self.certify(now, iteration)
             if self._goes_on(certificate, iteration):
-                now, steps = self._whole_steps(now, triplets, self.max_iterations - iteration - 1)
-                iteration += steps
+                steps = min(WHOLE_STEPS, self.max_iterations - iteration - 1)
+                now, iteration = self._whole_steps(now, triplets, steps), iteration + steps
                 triplets = _triplets(problem, now, iteration)
         if self.confirm and certificate.failure_probability is None:  # out of iterations, and yet it is to be true
             certificate = self._confirmed(now, _triplets(problem, now, iteration), iteration)[1]
         return now, certificate, iteration
 
-    def _whole_steps(self, now: Iterate, triplets: LowRank, room: int) -> tuple[Iterate, int]:
-        """Steps that lower the objective, and how many: a direction below the threshold that joins may raise it."""
+    def _whole_steps(self, now: Iterate, triplets: LowRank, steps: int) -> Iterate:
+        """Steps that lower the objective: a direction below the threshold that joins may raise it, again and again."""
         if isinstance(self.penalty, SpectralElasticNet):
-            limit = min(FACTOR_STEPS, room)
-            moved, steps = conjugate_steps(self.problem, self.penalty, now, triplets, steps=limit, watch=self.watch)
+            moved = conjugate_steps(self.problem, self.penalty, now, triplets, steps=steps, watch=self.watch)
             if moved.objective(self.penalty) < now.objective(self.penalty):
-                return moved, steps
-        steps = min(WHOLE_STEPS, room)
-        return proximal_steps(self.problem, self.penalty, now, steps=steps, watch=self.watch), steps
+                return moved
+        return proximal_steps(self.problem, self.penalty, now, steps=steps, watch=self.watch)
 
     def _goes_on(self, certificate: Certificate, iteration: int) -> bool:
         is_proved = certificate.converged and (not self.confirm or certificate.failure_probability is not None)
@@ -192,7 +188,6 @@ class _Rounds:
         enough = self.tolerance
         if self.filters and not (self.last_gap <= enough and first.relative_gap > 0.8 * self.last_gap):
             enough *= CONFIRM_SHARE  # unless it hardly gets smaller
-        self.stalled += not self.confirm and first.relative_gap > 0.8 * self.last_gap  # as far as single precision goes
         self.last_gap = first.relative_gap
         if not self.confirm or first.relative_gap > enough:
             return triplets, first

@@ -217,7 +217,7 @@ def test_conjugate_steps_never_raise_the_objective(kind, dtype, alpha):
     penalty = SpectralElasticNet(0.1 * lam_max(problem), alpha)
     now, seen = iterate(problem, 4), []
     found = everything(problem, now)
-    after, _ = conjugate_steps(problem, penalty, now, found, steps=12, watch=seen.append)
+    after = conjugate_steps(problem, penalty, now, found, steps=12, watch=seen.append)
     slack = 1e-12 if dtype == torch.float64 else 1e-5
     assert len(seen) >= 2
     assert all(b <= a + slack * abs(a) for a, b in itertools.pairwise(seen))
