@@ -235,8 +235,8 @@ def mutation_text(found: dict[str, Any]) -> list[str]:
 def coverage_text(found: dict[str, Any] | None) -> list[str]:
     """Lines and branches by package, slowest test files."""
     text = ["## Which lines do the tests run?", ""]
-    if not found:
-        return [*text, "Not measured yet.", ""]
+    if not found or found["files_run"] < found["files"]:
+        return [*text, "Not measured yet: shares are shown when every test file has been run.", ""]
     text.append(
         f"{found['files_run']} of {found['files']} test files were run, and {found['failed']} tests failed in this run."
     )

@@ -420,7 +420,7 @@ def test_mutants_and_lines_on_the_page():
     assert "Survived: `b: > to >=`." in text
     part = {"lines": 10, "lines_missed": 1, "branches": 4, "branches_missed": 1}
     known = {
-        "files_run": 1,
+        "files_run": 2,
         "files": 2,
         "failed": 0,
         "packages": {"linalg": part, "prioritise": part},
@@ -429,6 +429,7 @@ def test_mutants_and_lines_on_the_page():
     text = "\n".join(page.coverage_text(known))
     assert "| `linalg` | 10 | 90.0% | 4 | 75.0% |" in text
     assert "| the toolkit: all but `prioritise` | 10 | 90.0% | 4 | 75.0% |" in text
+    assert "90.0%" not in "\n".join(page.coverage_text(known | {"files_run": 1}))  # a part would mislead
     before = {"mutation": {"packages": {"x": 1}}, "coverage": known}
     assert page.merged({"mutation": {"packages": {}}, "coverage": None}, before) == before
 
