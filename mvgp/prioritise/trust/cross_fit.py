@@ -230,12 +230,12 @@ def cross_fit(
                     weights.append(torch.full((len(some),), len(stratum) / max(1, len(some)), dtype=torch.float64))
             rows = torch.cat(chosen)
             away = fold.links if wide else fold.links & torch.isin(links.rows, rows)
-            visible, hidden = (
-                PositiveUnlabelled(links.rows[some], links.cols[some], links.shape, links.weight, lists=links.lists)
-                for some in (~away, away)
-            )
-            options: dict[str, Any] = {"weight": torch.cat(weights), "fold": at, "kept": kept, "complete": complete}
-            parts.append(observed(fit(visible), visible, hidden, rows, **options))
+            if len(rows) and not bool(away.all()):  # something to look at, and something left to fit
+                options: dict[str, Any] = {"weight": torch.cat(weights), "fold": at, "kept": kept, "complete": complete}
+                left = links.rows[~away], links.cols[~away]
+                visible = PositiveUnlabelled(*left, links.shape, links.weight, lists=links.lists)
+                hidden = links.rows[away], links.cols[away]
+                parts.append(observed(fit(visible), visible, hidden, rows, **options))
             bar.update()
     return joined(parts, time.perf_counter() - began)
 
@@ -266,7 +266,7 @@ def standardised(scores: Tensor, groups: Tensor, quantiles: Tensor) -> Tensor:
 def observed(
     ranker: Ranker,
     visible: PositiveUnlabelled,
-    hidden: PositiveUnlabelled,
+    hidden: Any,
     rows: Tensor,
     *,
     complete: Ranker | None = None,
@@ -276,6 +276,7 @@ def observed(
 ) -> CrossFit:
     """The lists of ``rows`` (R,) by a ranker that was fitted to the visible links, and where hidden ones are.
 
+    :param hidden: links as ``ranking_scores`` takes them; there may be none.
     :param complete: a ranker that was fitted to visible and hidden links, to compare with.
     :param weight: (R,) how many rows each stands for; 1 when left out.
     :param fold: a number for it.

@@ -136,6 +136,19 @@ def test_what_a_fit_sees(wide):
     assert bool((found.later > 0).any(1).all()) == wide
 
 
+@pytest.mark.parametrize("rows", [[0] * 24, [0] * 23 + [1], range(24)])
+@pytest.mark.parametrize("wide", [False, True])
+def test_folds_that_hide_nothing_or_leave_nothing(rows, wide):
+    """Few rows, or one alone: a fold may have no row to look at, no hidden link, or no link left to fit."""
+    links = mvgp.PositiveUnlabelled(rows, range(24), (30, 40))
+    for shift in range(4):
+        complete = Popularity().fit(links) if wide else None
+        found = cross_fit(Popularity().fit, links, complete=complete, seed=seed(20) + shift)
+        assert int(found.hidden.sum()) == len(found.link_rank)
+        assert len(found.link_rank) > 0
+        assert bool((found.known + found.hidden <= 24).all())
+
+
 def test_weights_stand_for_all_rows():
     links = some_links((200, 30), 0.05, 6)
     whole = cross_fit(Popularity().fit, links, seed=seed(7), row_limit=1000)
