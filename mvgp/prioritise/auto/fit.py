@@ -32,7 +32,8 @@ HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with a
 GROUP_LIMIT = 500  # validation rows of each group that are looked at
 SAMPLE_BLOCK = 64  # samples of a row computed at a time
 REPEATS = 3  # splits that are held out in turn, until so many rows have chosen:
-ENOUGH_ROWS, ENOUGH_DENSE = 1500, 900  # without and with terms of low rank, which are fitted to each split
+ENOUGH_ROWS = 1500, 900  # without and with terms of low rank, which are fitted to each split
+DRAWN = 100, 300  # columns of a row for its AUC, without and with terms of low rank, which differ by less
 MIN_LINKS = 20  # held-out links below which nothing is chosen
 LITTLE = 0.05  # share of the evidence below which a source "matters little"
 
@@ -319,8 +320,7 @@ class Auto:
             trials += [{"split": at} | trial for trial in tried]
             iterations = max(iterations, steps)
             num_rows += len(sample.groups)
-            dense = any(term.source == LOW_RANK for term in bank.terms.values())
-            if num_rows >= (ENOUGH_DENSE if dense else ENOUGH_ROWS):
+            if num_rows >= ENOUGH_ROWS[_has_low_rank(bank)]:
                 break
         step()
         if not chosen:
@@ -342,10 +342,11 @@ class Auto:
         shape, sample = bank.shape, Sample(tuple(bank.terms), bank.shape[1])
         known, held_out = (TaskItems(part, shape, "links") for part in (split.train, split.held_out))
         rows = validation_rows(known, held_out, chosen, seed)
-        generator = torch.Generator().manual_seed(seed)
+        generator, drawn = torch.Generator().manual_seed(seed), DRAWN[_has_low_rank(bank)]
         for part in blocks(rows):
             labels, open_ = ~candidates(held_out, part, shape[1]), candidates(known, part, shape[1])
-            sample.add(bank.scores(part), open_, labels, bank.counts, group_of(known.counts[part]), generator)
+            groups = group_of(known.counts[part])
+            sample.add(bank.scores(part), open_, labels, bank.counts, groups, generator, random=drawn)
         return sample.close() if len(rows) else None
 
     def _baselines(self) -> dict[str, Any]:
@@ -366,6 +367,10 @@ class Auto:
             name: ranking_scores(ranker, split.held_out, exclude=split.train, k=k, rows=rows)
             for name, ranker in fitted.items()
         }
+
+
+def _has_low_rank(bank: TermBank) -> bool:
+    return any(term.source == LOW_RANK for term in bank.terms.values())
 
 
 def _mean(scores: RankingScores, metric: str) -> float:
