@@ -29,7 +29,7 @@ FIRST, AGAIN = 1.0, 0.02  # length of the first step in raw parameters
 TURNS = 5  # of L-BFGS, at most, each with a new preconditioner
 STEP = 1e-3  # of the central differences of the observed information, in raw parameters
 FLAT = 1e-2  # information below which the data do not determine a raw parameter
-FLAT_DIRECTION = 1e-5  # the same of a combination of parameters, when each alone has information 1
+FLAT_DIRECTION = 1e-5  # the same of a combination of parameters, or this, when each alone has information 1
 
 
 def learn(
@@ -303,8 +303,9 @@ def standard_errors(information: Tensor, slopes: Tensor) -> Tensor:
     free = (information.diagonal() > FLAT).nonzero().squeeze(1)
     scale = information.diagonal()[free].rsqrt()
     values, vectors = torch.linalg.eigh(scale.unsqueeze(1) * information[free][:, free] * scale)
-    flat = values <= FLAT_DIRECTION
-    if not (values < -FLAT_DIRECTION).any():
+    along = values / (scale.unsqueeze(1) * vectors).square().sum(0)  # information of a step of length 1
+    flat = (values <= FLAT_DIRECTION) | (along <= FLAT)
+    if not ((values < -FLAT_DIRECTION) & (along < -FLAT)).any():
         determined = vectors[:, flat].square().sum(1) < FLAT_DIRECTION
         variances = (vectors[:, ~flat].square() / values[~flat]).sum(1)
         errors[free[determined]] = (variances.sqrt() * scale * slopes[free].abs())[determined]

@@ -132,17 +132,16 @@ def test_a_goal_is_shown_or_out_of_reach(share):
     found = subspace_pass(problem, StepOperator(problem, theta), second)
     assert math.isclose(float(found.values[0]), 0.9, rel_tol=1e-9)
     bound = bound_largest(problem, theta, found, lambda values: -float(values.max()), -share, failure=1e-8)
-    if share == 1:  # as near as that nothing is shown by filters
-        assert bound is None or not bound.is_sharp
+    if share == 1 and (bound is None or not bound.is_sharp):  # as near as that nothing is shown by filters
         return
     assert float(bound.values.max()) >= 1 - 1e-9
     if share > 1:
         assert float(bound.values.max()) <= share
         assert bound.failure == 1e-8
-    if share < 1:  # it has met what is missing
+    else:  # it has met what is missing; at 1 rounding decides whether that is above the goal
         assert bound.is_sharp
         known = subspace_pass(problem, StepOperator(problem, theta), bound.images)
-        assert float(known.values[0]) > share
+        assert float(known.values[0]) > share - 1e-9 * (share == 1)
 
 
 def test_no_filter_where_it_would_take_long():
