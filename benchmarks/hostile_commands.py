@@ -41,27 +41,25 @@ def tried(arguments, places):
     return f"{', '.join(wrong)}: {told[:300]!r}" if wrong else ""
 
 
-def main(seed=0, rounds=2):
-    rng, counts = random.Random(seed), {name: [0, 0] for name in (*COMMANDS, "none")}
+@contextlib.contextmanager
+def places():
+    """A folder with tables, and one with hostile files and a study, for mistakes to be made about."""
     with tempfile.TemporaryDirectory() as folder:
         tables, place = Path(folder, "tables"), Path(folder, "hostile")
         tables.mkdir()
         place.mkdir()
         write_tables(tables)
         hostile(place)
-        study = [
-            "study",
-            *inputs(tables),
-            "--models",
-            "popularity",
-            "--folds",
-            "2",
-            "--quiet",
-            "--out",
-            f"{place}/study",
-        ]
+        options = ["--models", "popularity", "--folds", "2", "--quiet", "--out", f"{place}/study"]
         with contextlib.redirect_stdout(io.StringIO()):
-            assert run(study) == 0
+            if run(["study", *inputs(tables), *options]) != 0:
+                raise RuntimeError("the study that mistakes are about has failed")
+        yield tables, place
+
+
+def main(seed=0, rounds=2):
+    rng, counts = random.Random(seed), {name: [0, 0] for name in (*COMMANDS, "none")}
+    with places() as (tables, place):
         for _ in range(rounds):
             for kind in rng.sample(list(MISTAKES), len(MISTAKES)):
                 given, _ = filled(kind, tables, place)

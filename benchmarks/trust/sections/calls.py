@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import random
-import tempfile
-from pathlib import Path
 
 import torch
 
 from benchmarks import hostile_calls, hostile_commands
 from benchmarks.trust.plan import Found, Line, generator
-from mvgp.prioritise.cli.entry import run as run_command
-from tests.prioritise.cli.mistakes import MISTAKES, filled, hostile
-from tests.prioritise.cli.tables import inputs, write_tables
+from tests.prioritise.cli.mistakes import MISTAKES, filled
 
 
 def calls(first: int, count: int, seed: int) -> Found:
@@ -31,26 +25,7 @@ def calls(first: int, count: int, seed: int) -> Found:
 def commands(first: int, count: int, seed: int) -> Found:
     """Every kind of mistake in random order, again and again; odd rounds have a second mistake of the same command behind it."""
     found, kinds = Found(), random.Random(seed).sample(list(MISTAKES), len(MISTAKES))
-    with tempfile.TemporaryDirectory() as folder:
-        tables, place = Path(folder, "tables"), Path(folder, "hostile")
-        tables.mkdir()
-        place.mkdir()
-        write_tables(tables)
-        hostile(place)
-        made = [
-            "study",
-            *inputs(tables),
-            "--models",
-            "popularity",
-            "--folds",
-            "2",
-            "--quiet",
-            "--out",
-            f"{place}/study",
-        ]
-        with contextlib.redirect_stdout(io.StringIO()):
-            if run_command(made) != 0:
-                raise RuntimeError("the study that mistakes are about has failed")
+    with hostile_commands.places() as (tables, place):
         for number in range(first, first + count):
             around, at = divmod(number, len(kinds))
             kind, rng = kinds[at], random.Random(int(generator("commands/mistakes", number, seed).integers(2**62)))
