@@ -18,6 +18,7 @@ from mvgp.prioritise.baselines import (
     Popularity,
     Propagation,
     PureSVD,
+    RowGP,
     RP3beta,
 )
 from mvgp.prioritise.tables import LinkSet
@@ -77,6 +78,11 @@ class TestNeighbourVoting(RankerContract):
 class TestEDLAE(RankerContract):
     def make_ranker(self):
         return EDLAE(0.5, 0.3).fit(problems.links())
+
+
+class TestRowGP(RankerContract):
+    def make_ranker(self):
+        return RowGP(GRAPHS[0]).fit(problems.links())
 
 
 class TestRP3beta(RankerContract):

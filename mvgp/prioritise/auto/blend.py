@@ -41,7 +41,7 @@ from .sample import (
     log_ratio,
     moments,
 )
-from .terms import ALS, LOW_RANK, ROWS, VOTES, Term
+from .terms import ALS, LOW_RANK, ROW_GP, ROWS, VOTES, Term
 
 __all__ = [
     "FLOOR",
@@ -60,7 +60,10 @@ __all__ = [
 STEPS = (0.03, 0.1, 0.3, 1.0, 3.0)  # of a weight, in standard deviations of the score so far
 SIGNED = (-1.0, -0.5, -0.2, -0.1, -0.05, 0.05, 0.1, 0.2, 0.5)  # for popularity, which can speak against a column
 # features that one step can add together: two low ranks are better than each, by less than a step of one can show
-JOINT = {"low rank EDLAE and ALS": {Term(LOW_RANK, ALS).name: 1.0, Term(LOW_RANK, "EDLAE").name: 0.5}}
+JOINT = {
+    f"low rank EDLAE and {ALS}": {Term(LOW_RANK, ALS).name: 1.0, Term(LOW_RANK, "EDLAE").name: 0.5},
+    f"low rank {ROW_GP} and {ALS}": {Term(LOW_RANK, ROW_GP).name: 1.0, Term(LOW_RANK, ALS).name: 0.5},
+}
 LEAN = 0.1  # weight of the simple term that a group starts with unless it does worse
 PROMISING = 8  # features for which all sizes of a step are tried
 ERRORS = 2.0  # standard errors, over rows, by which a step must raise the objective

@@ -10,6 +10,8 @@ the filter of the columns is applied to C unit vectors, not to many samples of a
 are linear in w, too, with one more vector in place of a unit vector.
 
 EDLAE and the low rank of GF-CF are linear in the row's own links, when what they have learned of the columns is fixed.
+The Gaussian process over the rows is linear in the links of other rows, with weights that it has learned of the rows
+in place of f; some of these are negative.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ from .terms import (
     PROPAGATION,
     PROPAGATION_STEPS,
     RESTARTS,
+    ROW_GP,
     ROWS,
     SHARP,
     STEPS,
     TOGETHER,
     VOTES,
+    Term,
     TermBank,
 )
 
@@ -51,6 +55,7 @@ class Contributions:
     :param cols: (C,) columns; ``extra`` vectors come after them.
     :param names: of the terms; those that are not linear in all links are in :attr:`others`.
     :param extra: (N, E) vectors, such as the candidates for sums over them: a column each.
+    :param learned: whether weights of rows that were learned from the links count as a filter, too.
 
     Example:
         >>> import torch
@@ -67,10 +72,16 @@ class Contributions:
     """
 
     def __init__(
-        self, bank: TermBank, row: int, cols: Tensor, names: Sequence[str], extra: Tensor | None = None
+        self,
+        bank: TermBank,
+        row: int,
+        cols: Tensor,
+        names: Sequence[str],
+        extra: Tensor | None = None,
+        learned: bool = False,
     ) -> None:
         self.bank, self.row, self.cols = bank, row, cols
-        self.pairs = {name: pairs for name in names if (pairs := _pairs(bank, name)) is not None}
+        self.pairs = {name: pairs for name in names if (pairs := _pairs(bank, name, learned)) is not None}
         self.others = [name for name in names if name not in self.pairs]
         units = torch.zeros(bank.shape[1], len(cols))
         units[cols, torch.arange(len(cols))] = 1
@@ -158,9 +169,11 @@ class Contributions:
         return reached[self.bank.links.rows.cpu()].nonzero().squeeze(1)
 
 
-def _pairs(bank: TermBank, name: str) -> list[Pair] | None:
+def _pairs(bank: TermBank, name: str, learned: bool) -> list[Pair] | None:
     """The filters of a term; None where it is not linear in the links."""
     term = bank.terms[name]
+    if learned and term == Term(LOW_RANK, ROW_GP):
+        return [((ROW_GP, 0), ("cols", 0, 0))]
     if term.source not in (ROWS, COLS, BOTH, TOGETHER):
         return None
     if term.row_filter.endswith(PROPAGATION):

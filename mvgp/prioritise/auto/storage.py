@@ -20,7 +20,7 @@ from ...kernels.graph import Graph
 from ...storage.fields import Fields, Spending
 from ..baselines.base import BlockRanker, symmetrically_normalised
 from ..baselines.factors import GraphALS
-from ..baselines.linear import EDLAE, GFCF
+from ..baselines.linear import EDLAE, GFCF, RowGP
 from ..tables.link_set import LinkSet
 from .blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of
 from .fit import AutoRanker
@@ -28,11 +28,17 @@ from .terms import LOW_RANK, TermBank
 
 AUTO = "AutoRanker"  # kind of the part
 PARTS = ("kind", "links", "row_graphs", "col_graphs", "seed", "names", "mixture", "weights", "fitted")
-RECIPES: dict[str, type[EDLAE] | type[GFCF] | type[GraphALS]] = {"EDLAE": EDLAE, "GFCF": GFCF, "GraphALS": GraphALS}
+RECIPES: dict[str, type[EDLAE] | type[GFCF] | type[GraphALS] | type[RowGP]] = {
+    "EDLAE": EDLAE,
+    "GFCF": GFCF,
+    "GraphALS": GraphALS,
+    "RowGP": RowGP,
+}
 ARRAYS = {  # others follow from the links
     "EDLAE": ("inverse", "scale"),
     "GFCF": ("row_factors", "col_factors"),
     "GraphALS": ("row_factors", "col_factors"),
+    "RowGP": ("coefficients",),
 }
 SUM_ERROR = 1e-6  # of weights that add up to 1
 LARGEST = 1e9  # weight of a feature
@@ -210,6 +216,9 @@ def _restore_baseline(parts: Fields, spending: Spending, bank: TermBank) -> Bloc
         scale = parts.finite("scale", dtype, (n,))
         parts.require((scale > 0).all(), "scale", "positive numbers")
         arrays["scale"] = scale.numpy()
+    elif kind == "RowGP":
+        arrays["coefficients"] = parts.finite("coefficients", dtype, (m, m)).numpy()
+        numbers |= {"row_graph": bank.row_graphs[0]}
     elif kind == "GraphALS":
         factors = chosen.whole("factors", 1, min(m, n) - 1)
         arrays = {

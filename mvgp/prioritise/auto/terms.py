@@ -8,8 +8,8 @@ links along the rows, the columns, or the links themselves:
 
 Here f is a number of steps, or a walk with restart r, :math:`r (I - (1 - r) S_M)^{-1}`, and g a number of steps. Each
 :math:`f(S_M) \otimes g(S_N)` is a Kronecker kernel, and its term the mean of a Gaussian process under that kernel when
-the noise is large. Other terms are fitted baselines (EDLAE, the low rank of GF-CF, alternating least squares on whole
-lists), and popularity.
+the noise is large. Other terms are fitted baselines (EDLAE, a Gaussian process over the rows, the low rank of GF-CF,
+alternating least squares on whole lists), and popularity.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...kernels.graph import Graph
 from ..baselines.base import BLOCK, BlockRanker, row_normalised, symmetrically_normalised
 from ..baselines.factors import GraphALS
 from ..baselines.graphs import Propagation
-from ..baselines.linear import EDLAE, GFCF
+from ..baselines.linear import EDLAE, GFCF, RowGP
 from ..tables.link_set import LinkSet
 
 ROWS, COLS, BOTH, TOGETHER, LOW_RANK, POPULAR = (
@@ -46,7 +46,9 @@ VOTES = ("votes", "votes of 2 steps")
 PROPAGATION, PROPAGATION_STEPS = "propagation", 4
 SHARP, EXPONENT = "sharp ", 4  # filters by that name have the weights of the row graph to this power
 DENSE_LINKS = 3.0  # links of a row on average from which rows have enough in common for EDLAE and a low rank
+DENSE_SIDE = 20_000  # up to which EDLAE and a GP over the rows, which invert a dense matrix, are among the terms
 RANKS = (32, 128)
+ROW_GP = "RowGP"
 ALS, ALS_FACTORS = "ALS", (512, 128, 32)  # of which the largest that is small beside the matrix
 
 
@@ -99,7 +101,8 @@ def all_terms(row_graphs: Sequence[Graph], col_graphs: Sequence[Graph], links: P
     if with_cols and len(col_graphs) > 1:
         terms += [Term(COLS, "links", 1, at) for at, graph in enumerate(col_graphs, 1) if graph.num_links]
     if len(links) >= DENSE_LINKS * links.shape[0]:
-        terms.append(Term(LOW_RANK, "EDLAE"))
+        terms += [Term(LOW_RANK, "EDLAE")] if min(links.shape) <= DENSE_SIDE else []
+        terms += [Term(LOW_RANK, ROW_GP)] if links.shape[0] <= DENSE_SIDE else []
         terms += [Term(LOW_RANK, f"{rank}") for rank in RANKS if 4 * rank < min(links.shape)]
         if 4 * min(ALS_FACTORS) < min(links.shape):
             terms.append(Term(LOW_RANK, ALS))
@@ -211,6 +214,8 @@ class TermBank:
 
     def _row_filter(self, name: str, graph: int, state: Tensor) -> Tensor:
         """(M, R): f(S_M) applied to the columns of ``state``, all that is kept of a row of the matrix."""
+        if name == ROW_GP:
+            return torch.from_numpy(self._ranker(Term(LOW_RANK, ROW_GP)).arrays["coefficients"]) @ state
         axis, name = ("sharp" if name.startswith(SHARP) else "rows"), name.removeprefix(SHARP)
         if name in RESTARTS:
             restart, steps = RESTARTS[name]
@@ -241,9 +246,11 @@ class TermBank:
     def _ranker(self, term: Term) -> BlockRanker:
         """A fitted baseline."""
         if term.name not in self._rankers:
-            recipe: EDLAE | GFCF | GraphALS
+            recipe: EDLAE | GFCF | GraphALS | RowGP
             if term.row_filter == "EDLAE":
                 recipe = EDLAE(30.0, 0.5, dtype=torch.float32)
+            elif term.row_filter == ROW_GP:
+                recipe = RowGP(self.row_graphs[0], dtype=torch.float32)
             elif term.row_filter == ALS:
                 factors = next(size for size in ALS_FACTORS if 4 * size < min(self.shape))
                 graphs = self.row_graphs[0], self.col_graphs[0]

@@ -5,7 +5,7 @@ from .candidates import BASELINE_NAMES, candidates
 from .factors import BPR, GraphALS, ImplicitALS, PureSVD
 from .graphs import Katz, NeighbourVoting, Popularity, Propagation
 from .ials import IALS, GraphIALS
-from .linear import EASE, EDLAE, GFCF, RP3beta
+from .linear import EASE, EDLAE, GFCF, RowGP, RP3beta
 
 __all__ = [
     "BASELINE_NAMES",
@@ -24,5 +24,6 @@ __all__ = [
     "Propagation",
     "PureSVD",
     "RP3beta",
+    "RowGP",
     "candidates",
 ]

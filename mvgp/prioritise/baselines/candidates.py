@@ -14,13 +14,14 @@ from .base import Baseline
 from .factors import BPR, ImplicitALS, PureSVD
 from .graphs import Katz, NeighbourVoting, Popularity, Propagation
 from .ials import IALS, GraphIALS
-from .linear import EASE, EDLAE, GFCF, RP3beta
+from .linear import EASE, EDLAE, GFCF, RowGP, RP3beta
 
 BASELINE_NAMES = (
     "popularity",
     "neighbours",
     "ease",
     "edlae",
+    "row-gp",
     "rp3beta",
     "gfcf",
     "als",
@@ -73,6 +74,9 @@ def _grid(name: str, link_set: LinkSet, seed: int, dtype: torch.dtype) -> Iterat
         case "edlae":
             for regularisation, dropout in product((10.0, 30.0, 100.0), (0.3, 0.5, 0.7)):
                 yield EDLAE(regularisation, dropout, dtype=dtype)
+        case "row-gp":
+            for regularisation, col_exponent in product((3.0, 10.0, 30.0), (0.0, 0.15, 0.3)):
+                yield RowGP(graphs[0], regularisation, col_exponent=col_exponent, dtype=dtype)
         case "rp3beta":
             for alpha, beta in product((0.3, 0.5, 0.8), (0.0, 0.25, 0.5, 0.75)):
                 yield RP3beta(alpha, beta, dtype=dtype)

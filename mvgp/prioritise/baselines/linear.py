@@ -1,4 +1,4 @@
-"""Scores linear in the links of a row: autoencoders (EASE, EDLAE), walks and filters along links (RP3beta, GF-CF)."""
+"""Scores linear in links: autoencoders (EASE, EDLAE), a GP over the rows, a walk (RP3beta), a graph filter (GF-CF)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from ...errors import InputError
 from .base import (
     BLOCK,
     Count,
+    NodeGraph,
     NotNegative,
+    Part,
     Positive,
     Precision,
     Recipe,
@@ -25,6 +27,7 @@ from .base import (
     power_of_sums,
     row_normalised,
     symmetrically_normalised,
+    weights,
 )
 
 
@@ -74,8 +77,9 @@ class LinearAutoencoder(Recipe):
 
 
 def _inverse(matrix: Any) -> np.ndarray:
-    """The inverse of a sparse positive definite matrix, dense."""
-    return np.asarray(torch.cholesky_inverse(torch.linalg.cholesky(torch.from_numpy(matrix.toarray()))).numpy())
+    """The inverse of a positive definite matrix, sparse or dense, as a dense one."""
+    dense = matrix.toarray() if sparse.issparse(matrix) else matrix
+    return np.asarray(torch.cholesky_inverse(torch.linalg.cholesky(torch.from_numpy(dense))).numpy())
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,68 @@ class EDLAE(LinearAutoencoder):
     def penalties(self, counts: np.ndarray) -> np.ndarray:
         """(N,) larger for columns with more links."""
         return self.regularisation + self.dropout / (1 - self.dropout) * counts
+
+
+@dataclass(frozen=True)
+class RowGP(Recipe):
+    r"""Each row is predicted from all others: the leave-one-out mean of a Gaussian process over the rows.
+
+    Each column is a sample of the same process. Its kernel says that rows are alike if they share columns, rare ones
+    above all, and if they are near each other in the graph. With the numbers of links E of the columns and
+    :math:`S = D^{-1/2} W D^{-1/2}` of the graph,
+
+    .. math:: K = X E^{-2\tau} X^T + \gamma\, r \left( I - (1 - r) S \right)^{-1}, \qquad
+              \Lambda = \lambda I + \tfrac{p}{1 - p}\, \mathrm{diag}(X E^{-2\tau} X^T).
+
+    The noise :math:`\Lambda` grows with the links of a row. With :math:`C = (K + \Lambda)^{-1}` the mean of row m
+    without its own links, for all columns at once, is :math:`X - \mathrm{diag}(C)^{-1} C X` (Sundararajan and Keerthi,
+    *Predictive approaches for choosing hyperparameters in Gaussian processes*, 2001). That is :class:`EDLAE` with rows
+    and columns exchanged, weights for the columns, and a graph. A matrix (M, M) is inverted.
+
+    A row without a link is predicted from its neighbours; one without neighbours has score 0 for each column.
+
+    :param row_graph: on the M rows.
+    :param regularisation: :math:`\lambda`.
+    :param dropout: p, at least 0 and below 1.
+    :param graph_weight: :math:`\gamma`; 0 leaves out the graph.
+    :param restart: r, of the walk on the graph.
+    :param col_exponent: :math:`\tau`; 0 counts all columns alike.
+    :param dtype: of the computation and the scores.
+
+    Example:
+        >>> import mvgp
+        >>> from mvgp.kernels import Graph
+        >>> from mvgp.prioritise.baselines.linear import RowGP
+        >>> links = mvgp.PositiveUnlabelled([0, 0, 1], [0, 1, 2], shape=(3, 4))
+        >>> RowGP(Graph([(1, 2)], 3)).fit(links).scores([2])[0].argmax().item()  # as its neighbour
+        2
+
+    """
+
+    row_graph: NodeGraph = field(repr=False)
+    regularisation: Positive = 10.0
+    dropout: Annotated[float, _check_dropout] = 0.5
+    graph_weight: NotNegative = 5.0
+    restart: Part = 0.3
+    col_exponent: NotNegative = 0.15
+    dtype: Precision = field(default=torch.float64, repr=False)
+
+    def _prepare(self, links: Any) -> dict[str, Any]:
+        weighted = links @ power_of_sums(links, 0, -self.col_exponent)
+        gram = (weighted @ weighted.T).toarray()  # (M, M)
+        noise = self.regularisation + self.dropout / (1 - self.dropout) * gram.diagonal()
+        if self.graph_weight:
+            steps = symmetrically_normalised(weights(self.row_graph, self.dtype))
+            walk = sparse.eye_array(links.shape[0], dtype=links.dtype) - (1 - self.restart) * steps
+            gram += (self.graph_weight * self.restart) * _inverse(walk)
+        gram[np.diag_indices_from(gram)] += noise
+        inverse = _inverse(gram)
+        inverse /= -inverse.diagonal()
+        np.fill_diagonal(inverse, 0.0)
+        return {"links": links, "coefficients": inverse}  # (M, M), a column for each row that is predicted
+
+    def _block(self, rows: np.ndarray, *, links: Any, coefficients: np.ndarray) -> np.ndarray:
+        return np.asarray((links.T @ coefficients[:, rows]).T)
 
 
 @dataclass(frozen=True)

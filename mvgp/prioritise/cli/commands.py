@@ -66,7 +66,9 @@ from .options import (
 from .streams import Stopped, log, log_assessment, show_metrics, show_or_write, show_row
 
 OWN_MODELS = "auto, hilbert, trace, best, whole, whole-popular, full, factor, prodige"
-BASELINES = "popularity, neighbours, ease, edlae, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
+BASELINES = (
+    "popularity, neighbours, ease, edlae, row-gp, rp3beta, gfcf, als, ials, ials-graph, bpr, puresvd, katz, propagation"
+)
 ALL_ROWS = "all rows: expected --out FILE (or --out - for standard output), --report DIR, or rows chosen with --row"
 KEPT = "finished units are kept in {}, the same command does the rest"
 ASSESSED = ".assessment.tsv"  # suffix of the table beside a list

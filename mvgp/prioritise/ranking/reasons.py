@@ -159,7 +159,8 @@ def _of_auto(ranker: AutoRanker, row: int, cols: Tensor) -> list[Links]:
     values = bank.scores(number, names)
     weights = elasticities(ranker, values, open_, group, cols)  # (C,) for each name, for popularity and for any column
     total = torch.stack(list(weights.values())).sum(0).clamp(min=1e-300)
-    contributions = Contributions(bank, row, cols, [name for name in names if bool(weights[name].any())])
+    heavy = [name for name in names if bool(weights[name].any())]
+    contributions = Contributions(bank, row, cols, heavy, learned=True)
     supporting = contributions.supporting()
     rows, targets = bank.links.rows.cpu()[supporting], bank.links.cols.cpu()[supporting]
     graph, together = (torch.zeros(len(supporting), len(cols)) for _ in range(2))
@@ -167,7 +168,7 @@ def _of_auto(ranker: AutoRanker, row: int, cols: Tensor) -> list[Links]:
     for name, weight in weights.items():
         share = weight / total  # (C,)
         if name in contributions.pairs:
-            added = contributions.of_links(name, supporting)
+            added = contributions.of_links(name, supporting).clamp_(min=0)
             scale = (share / added.sum(0, dtype=torch.float64).clamp(min=1e-300)).float()
             (together if bank.terms[name].source == TOGETHER else graph).addcmul_(added, scale)
             continue

@@ -10,7 +10,7 @@ from mvgp.prioritise.auto.blend import GROUPS, MIXTURE, POPULARITY, Blend, group
 from mvgp.prioritise.auto.bootstrap import RowBootstrap, contenders, top_shares
 from mvgp.prioritise.auto.contributions import Contributions, own_links
 from mvgp.prioritise.auto.fit import AutoRanker, candidates
-from mvgp.prioritise.auto.terms import LOW_RANK, POPULAR, TermBank
+from mvgp.prioritise.auto.terms import LOW_RANK, POPULAR, ROW_GP, Term, TermBank
 from mvgp.prioritise.baselines.linear import GFCF
 from tests import randomness
 from tests.prioritise.auto import oracle, planted
@@ -69,13 +69,25 @@ class TestContributions:
     def test_low_rank_is_made_of_own_links(self, problem, row):
         _, bank = problem
         cols = torch.arange(bank.shape[1])
-        names = [name for name, term in bank.terms.items() if term.source == LOW_RANK]
+        names = [name for name, term in bank.terms.items() if term.source == LOW_RANK and term.row_filter != ROW_GP]
         assert names
         for name in names:
             links, each = own_links(bank, name, row, cols)
             assert bool((bank.links.rows[links] == row).all())
             scores = bank.scores(torch.tensor([row]), [name])[name][0]
             np.testing.assert_allclose(each.double().sum(0), scores, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("row", [0, 1, 7])
+    def test_a_process_over_the_rows_is_made_of_links_of_others(self, problem, row):
+        _, bank = problem
+        name, cols = Term(LOW_RANK, ROW_GP).name, torch.arange(bank.shape[1])
+        assert Contributions(bank, row, cols, [name]).others == [name]  # unless what was learned counts as a filter
+        found = Contributions(bank, row, cols, [name], learned=True)
+        each = found.of_links(name)
+        close(each.double().sum(0), bank.scores(torch.tensor([row]), [name])[name][0])
+        close(found.totals(name), each.double().sum(0))
+        elsewhere = (bank.links.rows == row)[:, None] | (bank.links.cols[:, None] != cols)
+        assert not bool(each[elsewhere].any())
 
     @pytest.mark.parametrize("shape", SHAPES)
     def test_so_is_a_low_pass(self, shape):

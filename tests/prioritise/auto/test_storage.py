@@ -22,7 +22,7 @@ from mvgp.storage.fields import Spending
 from tests import randomness
 
 M, N = 150, 140
-EDLAE, RANK = "low rank EDLAE", "low rank 32"
+EDLAE, RANK, ROW_GP = "low rank EDLAE", "low rank 32", "low rank RowGP"
 
 
 def make_links(shape=(M, N), several=True):
@@ -66,7 +66,7 @@ def again(ranker, folder):
 
 
 def test_scores_and_uncertainty_are_the_same_bit_for_bit(ranker, tmp_path, monkeypatch):
-    assert {EDLAE, RANK} <= set(ranker.blend.used)
+    assert {EDLAE, RANK, ROW_GP} <= set(ranker.blend.used)
     tree = describe_auto(ranker)
     monkeypatch.setattr(Recipe, "fit", lambda *_: pytest.fail("fitted again"))
     loaded = again(ranker, tmp_path)
@@ -161,6 +161,7 @@ FORGED = {
     "more fitted": (at("fitted"), lambda x: {**x, "magic": {}}, "fitted: expected the parts"),
     "inverse, size": (at("fitted", EDLAE, "inverse"), lambda x: x[1:], "inverse: expected an array of shape"),
     "inverse, nan": (at("fitted", EDLAE, "inverse"), lambda x: x * math.nan, "inverse: expected finite numbers"),
+    "coefficients, size": (at("fitted", ROW_GP, "coefficients"), lambda x: x[1:], "coefficients: expected an array of"),
     "scale, 0": (at("fitted", EDLAE, "scale"), lambda x: x * 0, "scale: expected positive numbers"),
     "dropout": (at("fitted", EDLAE, "settings", "dropout"), lambda x: 2.0, "dropout"),
     "another kind": (at("fitted", EDLAE, "kind"), lambda x: "Popularity", "kind: expected one of EDLAE, GFCF"),

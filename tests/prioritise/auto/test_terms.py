@@ -19,7 +19,7 @@ from mvgp.prioritise.auto.terms import (
     Term,
     TermBank,
 )
-from mvgp.prioritise.baselines import EDLAE, GFCF, Popularity, Propagation
+from mvgp.prioritise.baselines import EDLAE, GFCF, Popularity, Propagation, RowGP
 from mvgp.prioritise.tables import LinkSet
 from tests import randomness
 from tests.prioritise.auto import oracle
@@ -111,11 +111,18 @@ class TestAgainstBaselines:
         bank = TermBank(link_set, links, seed=5)
         found = bank.scores(all_rows(bank))
         low = [term for term in bank.terms.values() if term.source == LOW_RANK]
-        assert [term.row_filter for term in low] == ["EDLAE", "2", "3"]  # four times the rank is below both sides
+        assert [term.row_filter for term in low] == [
+            "EDLAE",
+            "RowGP",
+            "2",
+            "3",
+        ]  # four times the rank is below both sides
         for term in low:
             settings = bank._ranker(term).recipe
             if term.row_filter == "EDLAE":
                 recipe = EDLAE(settings.regularisation, settings.dropout, dtype=torch.float32)
+            elif term.row_filter == "RowGP":
+                recipe = RowGP(link_set.row_graph, dtype=torch.float32)
             else:
                 assert (settings.factors, settings.seed) == (int(term.row_filter), 5)
                 recipe = GFCF(settings.factors, settings.alpha, seed=5, dtype=torch.float32)

@@ -27,6 +27,7 @@ from mvgp.prioritise.baselines import (
     Popularity,
     Propagation,
     PureSVD,
+    RowGP,
     RP3beta,
     candidates,
 )
@@ -43,6 +44,7 @@ MAKERS = {
     "neighbours": lambda **kw: NeighbourVoting(ROW_GRAPH, hops=2, **kw),
     "ease": lambda **kw: EASE(2.0, **kw),
     "edlae": lambda **kw: EDLAE(2.0, 0.4, **kw),
+    "row-gp": lambda **kw: RowGP(ROW_GRAPH, 2.0, **kw),
     "rp3beta": RP3beta,
     "gfcf": lambda **kw: GFCF(3, **kw),
     "als": lambda **kw: ImplicitALS(4, **kw),
@@ -143,7 +145,7 @@ def test_new_rows_tie_where_only_links_are_used(name):
     assert MAKERS[name]().fit(LINKS).scores([NEW_ROW]).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("name", ["neighbours", "katz", "propagation", "ials-graph"])
+@pytest.mark.parametrize("name", ["neighbours", "row-gp", "katz", "propagation", "ials-graph"])
 def test_new_rows_are_ranked_by_the_graph(name):
     link_set, _ = planted()
     new = np.arange(0, 120, 5)  # as many of each group

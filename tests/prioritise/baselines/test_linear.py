@@ -1,4 +1,4 @@
-"""EASE and EDLAE against the dense inverse, and what dropout means."""
+"""EASE, EDLAE and the process over the rows against dense formulas, and what dropout means."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 import mvgp
 from mvgp.errors import InputError
-from mvgp.prioritise.baselines import EASE, EDLAE
+from mvgp.kernels import Graph
+from mvgp.prioritise.baselines import EASE, EDLAE, RowGP
 from tests import randomness
-from tests.prioritise.baselines.problems import dense_links, random_links
+from tests.prioritise.baselines.problems import dense_links, random_graph, random_links
 
 SHAPES = [(9, 14), (14, 9), (8, 8), (1, 5), (5, 1)]
 
@@ -81,3 +82,40 @@ def test_bad_dropout_is_told(dropout):
 def test_bad_regularisation_is_told():
     with pytest.raises(InputError, match="regularisation: expected a positive finite number, got 0"):
         EDLAE(0)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 1000),
+    shape=st.sampled_from(SHAPES),
+    regularisation=st.sampled_from([0.1, 1.0, 50.0]),
+    dropout=st.sampled_from([0.0, 0.5, 0.9]),
+    graph_weight=st.sampled_from([0.0, 0.2, 5.0]),
+    col_exponent=st.sampled_from([0.0, 0.15, 1.0]),
+)
+def test_each_row_is_the_mean_given_all_others(seed, shape, regularisation, dropout, graph_weight, col_exponent):
+    """A row at a time is left out, and predicted by the Gaussian process that knows the others alone."""
+    rng = randomness.numpy_generator(seed)
+    links, graph = random_links(rng, shape, 0.3, empty_row=3 if shape[0] > 3 else None), random_graph(rng, shape[0])
+    x, weights = dense_links(links), graph.adjacency().toarray()
+    counts, degrees = x.sum(0), weights.sum(1)
+    columns = np.where(counts > 0, np.maximum(counts, 1) ** (-2 * col_exponent), 0.0)
+    shared = (x * columns) @ x.T
+    root = np.where(degrees > 0, 1 / np.sqrt(np.where(degrees > 0, degrees, 1)), 0.0)
+    walk = np.linalg.inv(np.eye(shape[0]) - 0.6 * root[:, None] * weights * root)
+    kernel = shared + graph_weight * 0.4 * walk
+    noise = regularisation + dropout / (1 - dropout) * shared.diagonal()
+    recipe = RowGP(graph, regularisation, dropout, graph_weight, 0.4, col_exponent)
+    found = recipe.fit(links).scores()
+    for row in range(shape[0]):
+        others = np.delete(np.arange(shape[0]), row)
+        inner = kernel[np.ix_(others, others)] + np.diag(noise[others])
+        wanted = kernel[row, others] @ np.linalg.solve(inner, x[others]) if len(others) else np.zeros(shape[1])
+        np.testing.assert_allclose(found[row].numpy(), wanted, rtol=1e-8, atol=1e-10)
+
+
+def test_without_a_graph_a_process_over_the_rows_is_edlae_of_the_transpose():
+    links = random_links(randomness.numpy_generator(4), (9, 14), 0.3)
+    turned = mvgp.PositiveUnlabelled(links.cols, links.rows, shape=(14, 9))
+    found = RowGP(Graph([], 9), 2.0, 0.4, col_exponent=0.0, graph_weight=0.0).fit(links).scores()
+    torch.testing.assert_close(found, EDLAE(2.0, 0.4).fit(turned).scores().mT, rtol=1e-9, atol=1e-11)

@@ -315,6 +315,7 @@ def test_every_kind_of_model_runs(tmp_path):
         "neighbours",
         "ease",
         "edlae",
+        "row-gp",
         "rp3beta",
         "gfcf",
         "katz",
