@@ -40,6 +40,7 @@ from mvgp.prioritise.baselines import (
     NeighbourVoting,
     Popularity,
     Propagation,
+    RowGP,
     RP3beta,
     candidates,
 )
@@ -55,7 +56,7 @@ SETS = {
     "mesh-new": ("mesh_disgenet", 1.0, "new"),
 }
 METRICS = ("AUC", "MAP@100")
-PEERS = ("popularity", "neighbours", "propagation", "katz", "edlae", "rp3beta", "gfcf")
+PEERS = ("popularity", "neighbours", "propagation", "katz", "edlae", "row-gp", "rp3beta", "gfcf")
 SLOW = ("ials",)  # only where ``--models`` asks for it
 LINKS_ALONE = ("edlae", "rp3beta", "gfcf", "ials")  # they know nothing of a new row
 VALIDATION, SMALLEST = 0.1, 100  # share of the training links; rows of a group that is tested
@@ -75,6 +76,7 @@ def quick(name, links):
             Katz(*graphs, 0.01, 3, "none", 1.0, 0.1, **SINGLE),
         ],
         "edlae": lambda: [EDLAE(*at, **SINGLE) for at in ((30.0, 0.5), (30.0, 0.3), (100.0, 0.5))],
+        "row-gp": lambda: [RowGP(graphs[0], at, **SINGLE) for at in (10.0, 30.0, 3.0)],
         "rp3beta": lambda: [RP3beta(*at, **SINGLE) for at in ((0.5, 0.5), (0.5, 0.25), (0.8, 0.25))],
         "gfcf": lambda: [GFCF(factors, 0.3, **SINGLE) for factors in (512, 128)],
         "ials": lambda: [IALS(512, 0.01, 0.03, **SINGLE), IALS(512, 0.003, 0.03, **SINGLE)],

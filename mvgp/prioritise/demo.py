@@ -17,8 +17,8 @@ from .ranking.rows import RankedRow, find_rows
 from .report.lists import write_lists
 from .report.page import write_report
 from .report.record import record_of
+from .studies.directory import Study
 from .studies.run import run_study
-from .studies.settings import Study
 from .studies.tables import COLUMNS, StudyResult, to_text
 from .tables.hpo import HPO_CITATION, hpo_links
 from .tables.link_set import LinkSet
@@ -28,7 +28,7 @@ from .tuning.tune import REGISTRY
 MODEL = "auto"
 BASELINES = ("popularity", "neighbours", "propagation", "katz")
 FEW = 400  # diseases of a quick demo
-# What the demo changes of the defaults (tuning/settings.py, studies/settings.py).
+# What the demo changes of the defaults (tuning/settings.py, studies/directory.py).
 QUICK = {"models": (MODEL, *BASELINES), "run_folds": 1, "title": "Genes of OMIM diseases"}
 
 

@@ -131,6 +131,18 @@ def average(blends: Sequence[Blend]) -> Blend:
     return Blend(blends[0].names, torch.stack([blend.mixture for blend in blends]).mean(0), tuple(parts))
 
 
+def worth(sample: ClosedSample, blend: Blend, metric: str, first: float) -> float:
+    """The objective of :func:`select` for a blend that others have chosen, without what it charges for a low AUC.
+
+    :param first: the metric of the mixture on these rows.
+    """
+    features, scores = sample.features(blend.mixture), torch.zeros(1)
+    for name in dict.fromkeys(name for weights in blend.weights for name in weights):
+        scores = scores + blend._of(name, sample.groups) * features[name]
+    values, auc = sample.measure(scores, metric)
+    return float((sample.row_weights * (values / max(first, 1e-6) + AUC_SHARE * auc)).sum())
+
+
 def select(
     sample: ClosedSample, mixture: Tensor, metric: str, *, max_steps: int = 12
 ) -> tuple[tuple[dict[str, float], ...], list[dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,13 +24,12 @@ from ...tensor_checks import check_index
 from ...text import Description
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet, check_link_set
-from .blend import GROUPS, MIXTURE, POPULARITY, Blend, average, group_of, select
+from .blend import GROUPS, MIXTURE, POPULARITY, Blend, average, group_of, select, worth
 from .bootstrap import ContenderSamples, RowBootstrap, top_shares
-from .sample import ClosedSample, Sample
+from .sample import ClosedSample, HeldOut, Sample, cells, hold_out, judging_rows, some_links, validation_rows
 from .terms import LOW_RANK, POPULAR, SOURCES, TermBank, blocks
+from .trials import Chosen, Trials, check_trials, fingerprint, settled
 
-HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
-GROUP_LIMIT = 500  # validation rows of each group that are looked at
 SAMPLE_BLOCK = 64  # samples of a row computed at a time
 REPEATS = 3  # splits that are held out in turn, until so many rows have chosen:
 ENOUGH_ROWS = 1500, 900  # without and with terms of low rank, which are fitted to each split
@@ -252,6 +252,7 @@ class Auto:
     :param seed: of what is held out.
     :param max_steps: weights that are changed after the mixture.
     :param assess: whether to rank the other held-out links, with baselines beside; about as long as the choice.
+    :param trials: a file in which each split's choice is kept; the same search goes on from there.
     :param progress: True, False or "auto", see :mod:`mvgp.progress`.
 
     Example:
@@ -272,6 +273,7 @@ class Auto:
     seed: int = field(default=0, repr=False)
     max_steps: int = field(default=12, repr=False)
     assess: bool = field(default=True, repr=False)
+    trials: str | os.PathLike[str] | None = field(default=None, repr=False)
     progress: Progress = field(default="auto", repr=False)
 
     def __post_init__(self) -> None:
@@ -279,6 +281,7 @@ class Auto:
         object.__setattr__(self, "metric", check_metric(self.metric))  # as tables have it
         check_seed(self.seed), check_whole_number(self.max_steps, "max_steps", 0)
         check_flag(self.assess, "assess"), check_progress(self.progress)
+        check_trials(self.trials)
 
     def fit(self, links: PositiveUnlabelled) -> AutoRanker:
         """The ranker given ``links``."""
@@ -297,36 +300,32 @@ class Auto:
         return AutoRanker(TermBank(self.link_set, links, self.seed, [*ranker.bank.terms.values()]), ranker.blend)
 
     def _choose(self, links: PositiveUnlabelled, step: Callable[[], object]) -> tuple[Blend, Assessment | None]:
-        began = time.perf_counter()
         first, judges = hold_out(links, self.seed), judging_rows(links.shape[0], self.seed)
         if first is None or len(first.held_out) < MIN_LINKS:
             return default_blend(TermBank(self.link_set, links, self.seed)), None
         # what is judged by later has no part in any split that chooses
-        rest = _some(links, ~(judges[links.rows] & torch.isin(cells(links), cells(first.held_out))))
+        rest = some_links(links, ~(judges[links.rows] & torch.isin(cells(links), cells(first.held_out))))
         more = (hold_out(rest, self.seed + at) for at in range(1, REPEATS))
         splits = [first, *(split for split in more if split is not None)]
         bank = TermBank(self.link_set, first.train, self.seed)
-        chosen: list[Blend] = []  # of each split
-        trials: list[dict[str, Any]] = []
-        num_rows = iterations = 0
+        settings = self.metric, self.seed, self.max_steps
+        belongs = "" if self.trials is None else fingerprint(self.link_set, links, *settings)
+        kept = Trials(self.trials, belongs, tuple(bank.terms))
+        chosen: list[Chosen] = []  # of each split
         for at, split in enumerate(splits):  # more splits where one has too few rows to choose by
-            own = bank if at == 0 else TermBank(self.link_set, split.train, self.seed)
-            sample = self._sample(own, split, ~judges, self.seed + at)
-            if sample is None or tuple(own.terms) != tuple(bank.terms):
-                continue
-            mixture, steps = sample.mixture()
-            weights, tried = select(sample, mixture, self.metric, max_steps=self.max_steps)
-            chosen.append(Blend(sample.names, mixture, weights))
-            trials += [{"split": at} | trial for trial in tried]
-            iterations = max(iterations, steps)
-            num_rows += len(sample.groups)
-            if num_rows >= ENOUGH_ROWS[_has_low_rank(bank)]:
+            found = kept.chosen(at)
+            if found is None:
+                found = self._chosen_by(bank, split, ~judges, at, [part.blend for part in chosen])
+                if found is None:
+                    continue
+                kept.keep(at, found)
+            chosen.append(found)
+            if sum(part.num_rows for part in chosen) >= ENOUGH_ROWS[_has_low_rank(bank)]:
                 break
         step()
         if not chosen:
             return default_blend(TermBank(self.link_set, links, self.seed)), None
-        blend = average(chosen)
-        seconds = time.perf_counter() - began
+        blend = settled(chosen)
         known, held_out = (TaskItems(part, links.shape, "links") for part in (first.train, first.held_out))
         rows = validation_rows(known, held_out, judges, self.seed)
         if not self.assess or len(rows) == 0:
@@ -335,7 +334,28 @@ class Auto:
         if int((~scores["auto"].per_task(self.metric).isnan()).sum()) < 2:  # rows, to compare models by
             return blend, None
         step()
+        trials = [{"split": at} | trial for at, part in enumerate(chosen) for trial in part.trials]
+        iterations, seconds = max(part.iterations for part in chosen), sum(part.seconds for part in chosen)
         return blend, Assessment(self.metric, scores, group_of(known.counts[rows]), trials, iterations, seconds)
+
+    def _chosen_by(self, bank: TermBank, split: HeldOut, rows: Tensor, at: int, earlier: list[Blend]) -> Chosen | None:
+        """What a split chooses, and what it says of earlier choices; None if it has no rows.
+
+        :param bank: the terms of the first split.
+        :param rows: (M,) bool: those that may choose.
+        :param at: its number.
+        """
+        began = time.perf_counter()
+        own = bank if at == 0 else TermBank(self.link_set, split.train, self.seed, [*bank.terms.values()])
+        sample = self._sample(own, split, rows, self.seed + at)
+        if sample is None:
+            return None
+        mixture, iterations = sample.mixture()
+        weights, trials = select(sample, mixture, self.metric, max_steps=self.max_steps)
+        others = [*earlier, average(earlier)] if len(earlier) > 1 else earlier
+        judged = tuple(worth(sample, blend, self.metric, trials[0][self.metric]) for blend in others)
+        seconds = time.perf_counter() - began
+        return Chosen(Blend(sample.names, mixture, weights), trials, judged, len(sample.groups), iterations, seconds)
 
     def _sample(self, bank: TermBank, split: HeldOut, chosen: Tensor, seed: int) -> ClosedSample | None:
         """The rows of a split that choose; None without any."""
@@ -376,52 +396,6 @@ def _has_low_rank(bank: TermBank) -> bool:
 def _mean(scores: RankingScores, metric: str) -> float:
     """Over the rows where it is defined."""
     return float(scores.per_task(metric).nanmean())
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Links in two parts."""
-
-    train: PositiveUnlabelled
-    held_out: PositiveUnlabelled
-
-
-def hold_out(links: PositiveUnlabelled, seed: int) -> HeldOut | None:
-    """Random pairs and whole rows, held out together; None where that would leave nothing."""
-    generator = torch.Generator().manual_seed(check_seed(seed))
-    rows = links.rows.unique()
-    chosen = rows[torch.randperm(len(rows), generator=generator)[: round(HELD_ROWS * len(rows))]]
-    held = torch.isin(links.rows, chosen) | (torch.rand(len(links), generator=generator) < HELD_PAIRS)
-    if not bool(held.any()) or bool(held.all()):
-        return None
-
-    return HeldOut(_some(links, ~held), _some(links, held))
-
-
-def _some(links: PositiveUnlabelled, where: Tensor) -> PositiveUnlabelled:
-    """The links where ``where`` (P,) is true."""
-    return PositiveUnlabelled(links.rows[where], links.cols[where], links.shape, links.weight)
-
-
-def cells(links: PositiveUnlabelled) -> Tensor:
-    """(P,) a number for each pair."""
-    return links.rows * links.shape[1] + links.cols
-
-
-def judging_rows(num_rows: int, seed: int) -> Tensor:
-    """(M,) bool: a third of the rows, which have no part in any choice."""
-    order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
-    judges = torch.zeros(num_rows, dtype=torch.bool)
-    judges[order[: num_rows // 3]] = True
-    return judges
-
-
-def validation_rows(known: TaskItems, held_out: TaskItems, chosen: Tensor, seed: int) -> Tensor:
-    """Rows among ``chosen`` (M,) with held-out links, of each group a limited number."""
-    rows = (chosen & (held_out.counts > 0)).nonzero().squeeze(1)
-    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]
-    groups = group_of(known.counts[rows])
-    return torch.cat([rows[groups == group][:GROUP_LIMIT] for group in range(len(GROUPS))]).sort().values
 
 
 def candidates(known: TaskItems, rows: Tensor, num_cols: int) -> Tensor:

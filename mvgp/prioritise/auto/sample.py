@@ -1,4 +1,4 @@
-"""The validation rows of ``auto``: what terms say of held-out links, the mixture that explains them, metrics."""
+"""What ``auto`` holds out, what terms say of it in the validation rows, the mixture that explains it, and metrics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ...checks import check_seed
+from ...data.positive_unlabelled import PositiveUnlabelled
+from ...metrics.ranking import TaskItems
 from .terms import BOTH, COLS, POPULAR, PROPAGATION, ROWS, SHARP, Term
 
 GROUPS = ("no known link", "1 known link", "2 to 5", "6 and more")
@@ -23,12 +26,60 @@ STARTS = (
     (Term(COLS, "links", 1).name,),
 )
 START_LINKS = 100.0
+HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
+GROUP_LIMIT = 500  # validation rows of each group that are looked at
 PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
 
 
 def group_of(counts: Tensor) -> Tensor:
     """(R,): the group of each row, given its number of known links."""
     return torch.bucketize(counts, torch.tensor(EDGES), right=True)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Links in two parts."""
+
+    train: PositiveUnlabelled
+    held_out: PositiveUnlabelled
+
+
+def hold_out(links: PositiveUnlabelled, seed: int) -> HeldOut | None:
+    """Random pairs and whole rows, held out together; None where that would leave nothing."""
+    generator = torch.Generator().manual_seed(check_seed(seed))
+    rows = links.rows.unique()
+    chosen = rows[torch.randperm(len(rows), generator=generator)[: round(HELD_ROWS * len(rows))]]
+    held = torch.isin(links.rows, chosen) | (torch.rand(len(links), generator=generator) < HELD_PAIRS)
+    if not bool(held.any()) or bool(held.all()):
+        return None
+
+    return HeldOut(some_links(links, ~held), some_links(links, held))
+
+
+def some_links(links: PositiveUnlabelled, where: Tensor) -> PositiveUnlabelled:
+    """The links where ``where`` (P,) is true."""
+    return PositiveUnlabelled(links.rows[where], links.cols[where], links.shape, links.weight)
+
+
+def cells(links: PositiveUnlabelled) -> Tensor:
+    """(P,) a number for each pair."""
+    return links.rows * links.shape[1] + links.cols
+
+
+def judging_rows(num_rows: int, seed: int) -> Tensor:
+    """(M,) bool: a third of the rows, which have no part in any choice."""
+    order = torch.randperm(num_rows, generator=torch.Generator().manual_seed(seed))
+    judges = torch.zeros(num_rows, dtype=torch.bool)
+    judges[order[: num_rows // 3]] = True
+    return judges
+
+
+def validation_rows(known: TaskItems, held_out: TaskItems, chosen: Tensor, seed: int) -> Tensor:
+    """Rows among ``chosen`` (M,) with held-out links, of each group a limited number."""
+    rows = (chosen & (held_out.counts > 0)).nonzero().squeeze(1)
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))]
+    groups = group_of(known.counts[rows])
+    return torch.cat([rows[groups == group][:GROUP_LIMIT] for group in range(len(GROUPS))]).sort().values
 
 
 def distributions(terms: dict[str, Tensor], open_: Tensor) -> Tensor:

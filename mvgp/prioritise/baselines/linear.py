@@ -78,7 +78,7 @@ class LinearAutoencoder(Recipe):
 
 def _inverse(matrix: Any) -> np.ndarray:
     """The inverse of a positive definite matrix, sparse or dense, as a dense one."""
-    dense = matrix.toarray() if sparse.issparse(matrix) else matrix
+    dense = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
     return np.asarray(torch.cholesky_inverse(torch.linalg.cholesky(torch.from_numpy(dense))).numpy())
 
 

@@ -45,6 +45,7 @@ from .options import (
     RowWord,
     Seed,
     Tables,
+    TrialFile,
     WithinRows,
     check_at_least,
     check_coverage,
@@ -76,7 +77,7 @@ TOP, MAX_MIB = 20, 1024  # columns of a list, size of a table
 FITTING = (  # options that a saved model leaves nothing for
     *("pairs", "row_edges", "col_edges", "row_features", "col_features", "row_names", "col_names", "filters"),
     *("max_size", "model", "negatives", "within_rows", "ratio", "strength", "trace_share", "save", "probabilities"),
-    *("row_time", "row_shift", "col_time", "col_shift", "noise"),
+    *("row_time", "row_shift", "col_time", "col_shift", "noise", "trials"),
 )
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -152,6 +153,7 @@ def rank(
     ] = None,
     probabilities: Probabilities = None,
     coverage: Coverage = None,
+    trials: TrialFile = None,
     out: OutFile = None,
     format: OutFormat = None,
     report: ReportDir = None,
@@ -186,6 +188,7 @@ def rank(
     )
     check_out(out, format, (*tables.paths(), load))
     check_output(save, "--save", (*tables.paths(), load, out))
+    check_output(trials, "--trials", (*tables.paths(), load, out, save))
     assessed = out.with_suffix(ASSESSED) if out is not None and str(out) != "-" and load is None else None
     if model == "auto":
         check_output(assessed, "--out", (*tables.paths(), out, save))
@@ -239,6 +242,7 @@ def rank(
             strength=strength,
             trace_share=trace_share,
             calibrate=calibrate,
+            trials=trials,
             seed=seed,
             progress=False if quiet else "auto",
             log=None if quiet else log,
@@ -346,9 +350,9 @@ def study(
         "seed": seed,
     }
     check_at_least(seed, 0, "--seed")
+    from ..studies.directory import Study
     from ..studies.execution import check_address, check_jobs
     from ..studies.run import check_study, run_study
-    from ..studies.settings import Study
 
     chosen = Study.from_dict(settings)
     check_option("--", check_jobs, jobs)

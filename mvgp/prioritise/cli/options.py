@@ -54,6 +54,8 @@ PROBABILITIES = (
 )
 Probabilities = Annotated[bool | None, Option("--probabilities/--no-probabilities", help=PROBABILITIES)]
 COVERAGE = "How long a list must be to hold a hidden link with this probability, as 0.9; may be repeated."
+TRIALS = "Keep what auto has tried in this file; the same command goes on from there if it was stopped."
+TrialFile = Annotated[Path | None, file_option(help=TRIALS)]
 Coverage = Annotated[list[float] | None, Option(metavar="LEVEL", help=COVERAGE)]
 Noise = Annotated[float | None, Option(help=NOISE)]
 RATIO = "Sampled negatives for each known link, above 0. [default: 1]"

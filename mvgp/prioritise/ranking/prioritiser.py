@@ -13,13 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...checks import (
-    check_between,
-    check_flag,
-    check_path,
-    check_seed,
-    check_whole_number,
-)
+from ...checks import check_between, check_flag, check_path, check_seed, check_whole_number
 from ...data.positive_unlabelled import PositiveUnlabelled
 from ...descriptions import describe
 from ...errors import InputError, StorageError
@@ -298,6 +292,7 @@ def fit_prioritiser(
     strength: float | None = None,
     trace_share: float | None = None,
     calibrate: bool | None = False,
+    trials: str | os.PathLike[str] | None = None,
     seed: int = 0,
     progress: Progress = "auto",
     log: Callable[[str], object] | None = None,
@@ -317,6 +312,7 @@ def fit_prioritiser(
     :param calibrate: whether to fit five times more (``auto`` with few links 44 times, which is quick), with some links
         hidden: lists then have probabilities, classes and warnings (:mod:`mvgp.prioritise.trust`). None: for ``auto``,
         where links suffice.
+    :param trials: a file that keeps what ``auto`` has tried; a search that was stopped goes on from there.
     :param seed: of negatives and of the validation.
     :param progress: True, False or "auto", see :mod:`mvgp.progress`.
     :param log: takes a line about the time and the memory that one fit is expected to need; ``auto`` has none.
@@ -336,6 +332,8 @@ def fit_prioritiser(
     check_link_set(link_set)
     seed, progress = check_seed(seed), check_progress(progress)
     check_fit(model, negatives, strength, trace_share)
+    if trials is not None and model != "auto":
+        raise InputError(f"trials: they are of auto, got model {model!r}")
     enough = len(link_set) >= MIN_LINKS
     if calibrate is not None and check_flag(calibrate, "calibrate") and not enough:
         raise InputError(
@@ -362,10 +360,11 @@ def fit_prioritiser(
     def draw(some: PositiveUnlabelled) -> Any:  # what is fitted, given links
         return fit_settings.negatives(fit_settings.negative_sets).draw(some, seed, 0) if sampled else [some]
 
-    rankers = fit(fit_settings, link_set, tuned.setting, draw(links), seed, progress)
+    recipe = Auto(link_set, fit_settings.metric, seed=seed, trials=trials, progress=progress)
+    rankers: list[Ranker] = [recipe.fit(links)] if model == "auto" else []
+    rankers = rankers or fit(fit_settings, link_set, tuned.setting, draw(links), seed, progress)
     trust = None
     if measured:
-        recipe = Auto(link_set, fit_settings.metric, seed=seed)
 
         def again(some: PositiveUnlabelled) -> Ranker:
             if isinstance(rankers[0], AutoRanker):

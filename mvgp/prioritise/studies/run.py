@@ -24,9 +24,8 @@ from ...version import __version__
 from ..tables.link_set import LinkSet, check_link_set
 from ..tuning.tune import Setting
 from . import tables
-from .directory import FORMAT, Failure, Outcome, StudyDirectory, Unit, read_description
+from .directory import FORMAT, Failure, Outcome, Study, StudyDirectory, Unit, read_description
 from .execution import check_execution, connected, results
-from .settings import Study
 from .work import Task, Workload, chosen_setting, score_outcome
 
 PACKAGES = ("torch", "gpytorch", "linear_operator", "numpy", "scipy")  # that the numbers may depend on

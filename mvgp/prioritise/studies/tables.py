@@ -23,8 +23,7 @@ from ..ranking.outputs import table_cell
 from ..ranking.rows import aligned
 from ..tables.typed import Column, read_typed
 from ..tuning.tune import Setting
-from .directory import Outcome, read_description
-from .settings import Study
+from .directory import Outcome, Study, read_description
 from .work import BINS, Workload
 
 Table = list[dict[str, Any]]

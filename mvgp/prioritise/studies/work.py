@@ -29,8 +29,7 @@ from ...posteriors.gaussian import ScalablePosterior
 from ..tables.link_set import LinkSet
 from ..tuning import tune as tuning
 from ..tuning.tune import CALIBRATED, REGISTRY, Setting, best_setting, family_of, takes_negatives
-from .directory import Failure, Outcome, Unit, unit_seed
-from .settings import Study
+from .directory import Failure, Outcome, Study, Unit, unit_seed
 
 BINS = 10  # of P(top k)
 BLOCK_CELLS = 2**23  # scores computed at a time

@@ -11,7 +11,7 @@ from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.metrics import Ranker, ranking_scores
 from mvgp.metrics.ranking import TaskItems
-from mvgp.prioritise.auto import Auto, AutoRanker
+from mvgp.prioritise.auto import Auto, AutoRanker, sample
 from mvgp.prioritise.auto import fit as module
 from mvgp.prioritise.auto.blend import GROUPS, MIXTURE
 from mvgp.prioritise.auto.terms import COLS, ROWS, SOURCES, TOGETHER
@@ -89,7 +89,7 @@ class TestHonesty:
 
     @pytest.mark.parametrize("metric", ["MAP@100", "AUC"])
     def test_no_gain_on_permuted_labels(self, metric, monkeypatch):
-        monkeypatch.setattr(module, "GROUP_LIMIT", 300)
+        monkeypatch.setattr(sample, "GROUP_LIMIT", 300)
         monkeypatch.setattr(module, "REPEATS", 1)  # a second split knows links that the first one is judged by
         link_set = planted.permuted(randomness.numpy_generator(0), (self.ROWS, self.COLUMNS), self.MOST)
         assessment = fitted(link_set, metric=metric, seed=randomness.seed(1)).assessment
