@@ -89,7 +89,7 @@ class TestHonesty:
 
     @pytest.mark.parametrize("metric", ["MAP@100", "AUC"])
     def test_no_gain_on_permuted_labels(self, metric, monkeypatch):
-        monkeypatch.setattr(sample, "GROUP_LIMIT", 300)
+        monkeypatch.setattr(sampling, "GROUP_LIMIT", 300)
         monkeypatch.setattr(module, "REPEATS", 1)  # a second split knows links that the first one is judged by
         link_set = planted.permuted(randomness.numpy_generator(0), (self.ROWS, self.COLUMNS), self.MOST)
         assessment = fitted(link_set, metric=metric, seed=randomness.seed(1)).assessment
