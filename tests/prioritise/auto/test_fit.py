@@ -11,7 +11,7 @@ from mvgp.errors import InputError
 from mvgp.kernels import Graph
 from mvgp.metrics import Ranker, ranking_scores
 from mvgp.metrics.ranking import TaskItems
-from mvgp.prioritise.auto import Auto, AutoRanker, sample
+from mvgp.prioritise.auto import Auto, AutoRanker
 from mvgp.prioritise.auto import fit as module
 from mvgp.prioritise.auto.blend import GROUPS, MIXTURE
 from mvgp.prioritise.auto.terms import COLS, ROWS, SOURCES, TOGETHER
