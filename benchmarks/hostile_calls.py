@@ -982,6 +982,7 @@ def baseline_cases() -> Iterator[Case]:
         baselines.Popularity: double,
         baselines.EASE: {"regularisation": 1.0, **double},
         baselines.EDLAE: {"regularisation": 1.0, "dropout": 0.5, **double},
+        baselines.RowGP: {"row_graph": graph(M), "regularisation": 1.0, "col_exponent": 0.5, **double},
         baselines.RP3beta: {"alpha": 1.0, "beta": 0.5, **double},
         baselines.GFCF: {"factors": 2, "alpha": 0.3, "seed": 1, **double},
         baselines.PureSVD: {"factors": 2, "seed": 1, **double},

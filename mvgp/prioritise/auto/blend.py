@@ -64,6 +64,8 @@ JOINT = {
     f"low rank EDLAE and {ALS}": {Term(LOW_RANK, ALS).name: 1.0, Term(LOW_RANK, "EDLAE").name: 0.5},
     f"low rank {ROW_GP} and {ALS}": {Term(LOW_RANK, ROW_GP).name: 1.0, Term(LOW_RANK, ALS).name: 0.5},
 }
+# of these, the first that is there is tried as a start, with some weights: it is strong where rows have many links
+STRONG, STRONG_WEIGHTS = (f"low rank {ROW_GP} and {ALS}", Term(LOW_RANK, ROW_GP).name), (0.1, 0.3, 1.0)
 LEAN = 0.1  # weight of the simple term that a group starts with unless it does worse
 PROMISING = 8  # features for which all sizes of a step are tried
 ERRORS = 2.0  # standard errors, over rows, by which a step must raise the objective
@@ -131,16 +133,25 @@ def average(blends: Sequence[Blend]) -> Blend:
     return Blend(blends[0].names, torch.stack([blend.mixture for blend in blends]).mean(0), tuple(parts))
 
 
-def worth(sample: ClosedSample, blend: Blend, metric: str, first: float) -> float:
-    """The objective of :func:`select` for a blend that others have chosen, without what it charges for a low AUC.
+def lead(sample: ClosedSample, blend: Blend, others: Sequence[Blend], metric: str, first: float) -> list[list[float]]:
+    """How far a blend is ahead of each of the others in the objective of :func:`select`, with the standard error.
+
+    What the objective charges for a low AUC is left out.
 
     :param first: the metric of the mixture on these rows.
     """
-    features, scores = sample.features(blend.mixture), torch.zeros(1)
-    for name in dict.fromkeys(name for weights in blend.weights for name in weights):
-        scores = scores + blend._of(name, sample.groups) * features[name]
-    values, auc = sample.measure(scores, metric)
-    return float((sample.row_weights * (values / max(first, 1e-6) + AUC_SHARE * auc)).sum())
+
+    def objective(blend: Blend) -> Tensor:
+        """(R,) of each row, times the number of rows."""
+        features, scores = sample.features(blend.mixture), torch.zeros(1)
+        for name in dict.fromkeys(name for weights in blend.weights for name in weights):
+            scores = scores + blend._of(name, sample.groups) * features[name]
+        values, auc = sample.measure(scores, metric)
+        return (values / max(first, 1e-6) + AUC_SHARE * auc) * len(auc) * sample.row_weights
+
+    own = objective(blend)
+    ahead = [own - objective(other) for other in others]
+    return [[float(part.mean()), float(part.std(unbiased=False)) / len(part) ** 0.5] for part in ahead]
 
 
 def select(
@@ -216,6 +227,12 @@ def _climb(
         parts[1] -= 10 * short
         return parts
 
+    strong = next((name for name in STRONG if name in features), MIXTURE)
+    extra = max(
+        (0.0, *(STRONG_WEIGHTS if strong != MIXTURE else ())),
+        key=lambda weight: float(objective(scores + weight * features[strong]).sum(0).mean()),
+    )
+    chosen, scores = _added(chosen, strong, extra), scores + extra * features[strong]
     current = objective(scores)
     # a feature that hardly varies has nothing to add
     spreads = {name: float(feature[sample.inside].std()) for name, feature in features.items()}
@@ -233,13 +250,18 @@ def _climb(
         best = max(gains, default=(0.0, "", 0.0))
         if best[0] <= 0:
             break
-        for name, share in JOINT.get(best[1], {best[1]: 1.0}).items():
-            chosen[name] = chosen.get(name, 0.0) + share * best[2]
+        chosen = _added(chosen, best[1], best[2])
         scores = scores + best[2] * features[best[1]]
         current = objective(scores)
         value, auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
         trials.append({"rows": who, "step": step, "feature": best[1], "weight": best[2], metric: value, "AUC": auc})
     return {name: weight for name, weight in chosen.items() if not math.isclose(weight, 0.0)}, trials
+
+
+def _added(chosen: dict[str, float], feature: str, weight: float) -> dict[str, float]:
+    """Weights with some more on a feature, or on the parts of one that stands for two."""
+    parts = JOINT.get(feature, {feature: 1.0}) if weight else {}
+    return chosen | {name: chosen.get(name, 0.0) + share * weight for name, share in parts.items()}
 
 
 def _sure_gain(gain: Tensor) -> float:

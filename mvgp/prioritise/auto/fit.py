@@ -24,7 +24,7 @@ from ...tensor_checks import check_index
 from ...text import Description
 from ..baselines.graphs import NeighbourVoting, Popularity, Propagation
 from ..tables.link_set import LinkSet, check_link_set
-from .blend import GROUPS, MIXTURE, POPULARITY, Blend, average, group_of, select, worth
+from .blend import GROUPS, MIXTURE, POPULARITY, Blend, average, group_of, lead, select
 from .bootstrap import ContenderSamples, RowBootstrap, top_shares
 from .sample import ClosedSample, HeldOut, Sample, cells, hold_out, judging_rows, some_links, validation_rows
 from .terms import LOW_RANK, POPULAR, SOURCES, TermBank, blocks
@@ -352,8 +352,8 @@ class Auto:
             return None
         mixture, iterations = sample.mixture()
         weights, trials = select(sample, mixture, self.metric, max_steps=self.max_steps)
-        others = [*earlier, average(earlier)] if len(earlier) > 1 else earlier
-        judged = tuple(worth(sample, blend, self.metric, trials[0][self.metric]) for blend in others)
+        first = trials[0][self.metric]
+        judged = lead(sample, average(earlier), earlier, self.metric, first) if len(earlier) > 1 else []
         seconds = time.perf_counter() - began
         return Chosen(Blend(sample.names, mixture, weights), trials, judged, len(sample.groups), iterations, seconds)
 

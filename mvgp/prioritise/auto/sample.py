@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +28,7 @@ STARTS = (
 )
 START_LINKS = 100.0
 HELD_PAIRS, HELD_ROWS = 0.1, 0.15  # shares of the links, and of the rows with all their links, that are held out
-GROUP_LIMIT = 500  # validation rows of each group that are looked at
+GROUP_LIMIT = 1500  # validation rows of each group that are looked at
 PRIOR_LINKS = 30.0  # held-out links that the weights of all rows count for in the weights of a group
 
 
@@ -309,10 +310,8 @@ class ClosedSample:
         if len(row) <= FEW_LINKS * len(count):
             others = scores[row]
             return (others > own[:, None]).sum(1) + (others == own[:, None]).sum(1) / 2
-        place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]  # among the links of the row
-        grid = torch.zeros(len(count), int(count.max())).index_put_((row, place), own)
-        ordered = scores.sort(1).values
-        below, up_to = (torch.searchsorted(ordered, grid, right=right)[row, place] for right in (False, True))
+        ordered = torch.from_numpy(np.sort(scores.numpy(), axis=1))  # several times as fast as torch's
+        below, up_to = (_places(ordered, row, own, equal=equal) for equal in (False, True))
         return scores.shape[1] - (below + up_to) / 2
 
     def _auc(self, scores: Tensor) -> Tensor:
@@ -340,3 +339,18 @@ class ClosedSample:
             most = torch.full_like(most, k)
         total = torch.zeros(len(count), dtype=torch.float64).index_add_(0, row, torch.where(rank <= k, gain, 0.0))
         return total / most
+
+
+def _places(ordered: Tensor, row: Tensor, values: Tensor, *, equal: bool) -> Tensor:
+    """(H,) how many entries of a row (R, C), ascending, are below each value (H,); ``equal`` ones as well if asked for.
+
+    All values are searched for together, by bisection. ``torch.searchsorted`` takes as many values of each row.
+    """
+    width, found = ordered.shape[1], torch.zeros_like(row)
+    start, flat = row * width - 1, ordered.flatten()
+    for bit in reversed(range(width.bit_length())):
+        further = found + 2**bit
+        entry = flat[start + further.clamp(max=width)]
+        inside = (entry <= values if equal else entry < values) & (further <= width)
+        found = torch.where(inside, further, found)
+    return found

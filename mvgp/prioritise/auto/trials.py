@@ -16,7 +16,7 @@ from ...errors import InputError
 from ...storage.files import check_can_write, check_output_file, read_json, replacing
 from ...version import __version__
 from ..tables.link_set import LinkSet
-from .blend import GROUPS, MIXTURE, POPULARITY, Blend, average
+from .blend import ERRORS, GROUPS, MIXTURE, POPULARITY, Blend, average
 
 WHAT = "the trials of a search by auto"
 
@@ -27,7 +27,8 @@ class Chosen:
 
     :param blend: the weights.
     :param trials: every weight that was changed, with the metric and the AUC on the rows that chose.
-    :param judged: the objective on these rows of what earlier splits have chosen, and of the average of that, last.
+    :param judged: how far the average of earlier choices is ahead of each of them on these rows, with the standard
+        error; nothing up to the second split.
     :param num_rows: rows that chose.
     :param iterations: of EM.
     :param seconds: of the choice.
@@ -35,7 +36,7 @@ class Chosen:
 
     blend: Blend
     trials: list[dict[str, Any]]
-    judged: tuple[float, ...]
+    judged: list[list[float]]
     num_rows: int
     iterations: int
     seconds: float
@@ -90,15 +91,13 @@ class Trials:
 
 
 def settled(chosen: Sequence[Chosen]) -> Blend:
-    """The average of what splits have chosen; a single choice where the last split says that averages are worse.
+    """The average of what splits have chosen, unless the last split says that a single one is better.
 
-    From three splits on the last one has judged the others and their average; of these a single one may be the best.
+    A choice is better than the average if it is ahead by two standard errors; of several the one that is ahead most.
     """
-    blends = [part.blend for part in chosen]
-    *single, averaged = chosen[-1].judged if len(chosen) > 2 else (0.0, 0.0)
-    if averaged >= sum(single) / len(single):
-        return average(blends)
-    return blends[single.index(max(single))]
+    blends, ahead = [part.blend for part in chosen], chosen[-1].judged
+    better = [(gain, at) for at, (gain, error) in enumerate(ahead) if gain + ERRORS * error < 0]
+    return blends[min(better)[1]] if better else average(blends)
 
 
 def check_trials(path: Any) -> None:
@@ -141,6 +140,6 @@ def _restored(part: dict[str, Any], names: tuple[str, ...]) -> Chosen:
     if any(not group.keys() <= features or MIXTURE not in group for group in weights):
         raise ValueError("weights of unknown terms")
     trials = [dict(trial) for trial in part["trials"]]
-    judged = tuple(float(value) for value in part["judged"])
+    judged = [[float(value), float(error)] for value, error in part["judged"]]
     counts = int(part["num_rows"]), int(part["iterations"]), float(part["seconds"])
     return Chosen(Blend(names, mixture, weights), trials, judged, *counts)

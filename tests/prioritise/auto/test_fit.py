@@ -13,6 +13,7 @@ from mvgp.metrics import Ranker, ranking_scores
 from mvgp.metrics.ranking import TaskItems
 from mvgp.prioritise.auto import Auto, AutoRanker
 from mvgp.prioritise.auto import fit as module
+from mvgp.prioritise.auto import sample as sampling
 from mvgp.prioritise.auto.blend import GROUPS, MIXTURE
 from mvgp.prioritise.auto.terms import COLS, ROWS, SOURCES, TOGETHER
 from mvgp.prioritise.baselines import Popularity

@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from mvgp.errors import InputError
+from mvgp.metrics import ranking_scores
+from mvgp.metrics.ranking import TaskItems
 from mvgp.prioritise import fit_prioritiser
 from mvgp.prioritise.auto import Auto
 from mvgp.prioritise.auto import fit as module
-from mvgp.prioritise.auto.blend import MIXTURE, Blend, average, worth
+from mvgp.prioritise.auto.blend import MIXTURE, Blend, average, lead
 from mvgp.prioritise.auto.fit import AutoRanker
+from mvgp.prioritise.auto.sample import judging_rows, validation_rows
 from mvgp.prioritise.auto.trials import Chosen, settled
 from tests.prioritise.auto import planted
 
@@ -106,7 +109,7 @@ class TestWhoseFile:
             (lambda tree: tree["splits"]["0"]["blend"]["mixture"][0].__setitem__(0, 7.0) or tree, "do not add up"),
             (lambda tree: tree["splits"]["0"]["blend"]["weights"][0].update(magic=1.0) or tree, "unknown terms"),
             (lambda tree: tree["splits"]["0"]["blend"]["weights"][0].pop(MIXTURE) and tree, "unknown terms"),
-            (lambda tree: tree["splits"]["0"].update(judged=["x"]) or tree, "damaged file .ValueError"),
+            (lambda tree: tree["splits"]["0"].update(judged=["xy"]) or tree, "damaged file .ValueError"),
         ],
     )
     def test_damage_is_told(self, links, path, damage, message):
@@ -131,39 +134,49 @@ class TestWhoseFile:
 
 def choice(mixture_weight, judged=()):
     mixture = torch.full((4, 2), 0.5, dtype=torch.float64)
-    return Chosen(Blend(("popularity",), mixture, ({MIXTURE: mixture_weight},) * 4), [], judged, 10, 1, 0.0)
+    return Chosen(Blend(("popularity",), mixture, ({MIXTURE: mixture_weight},) * 4), [], [*judged], 10, 1, 0.0)
 
 
 class TestAverage:
     def test_of_three_the_last_decides(self):
         def weight(*judged):
-            return settled([choice(1.0), choice(3.0, (0.5,)), choice(8.0, judged)]).weights[0][MIXTURE]
+            return settled([choice(1.0), choice(3.0), choice(8.0, judged)]).weights[0][MIXTURE]
 
-        assert weight(0.5, 0.7, 0.6) == 4.0  # as good as both on average: the mean of all three
-        assert weight(0.5, 0.7, 0.59) == 3.0  # worse: the best of the single ones
-        assert weight(0.7, 0.5, 0.0) == 1.0
+        assert weight([0.1, 0.01], [0.2, 0.01]) == 4.0  # ahead of both: the mean of all three
+        assert weight([0.1, 0.01], [-0.019, 0.01]) == 4.0  # behind, but not for sure
+        assert weight([0.1, 0.01], [-0.021, 0.01]) == 3.0
+        assert weight([-0.3, 0.01], [-0.2, 0.01]) == 1.0
 
     def test_one_or_two_are_averaged(self):
         assert settled([choice(2.0)]).weights[0][MIXTURE] == 2.0
-        assert settled([choice(2.0), choice(4.0, (0.1,))]).weights[0][MIXTURE] == 3.0
+        assert settled([choice(2.0), choice(4.0)]).weights[0][MIXTURE] == 3.0
 
-    def test_what_is_judged_is_the_objective_of_whole_rows(self, links, monkeypatch):
-        """The third split judges both choices before it and their average, by the scores that a ranker would give."""
-        samples, before = [], Auto._sample
+    def test_what_is_judged_is_the_objective_of_rankers(self, links, monkeypatch):
+        """The third split compares the average with both choices before it, by scores of rankers with these weights."""
+        samples, splits, before = [], [], Auto._sample
 
-        def kept(self, bank, *args):
-            samples.append((bank, before(self, bank, *args)))
-            return samples[-1][1]
+        def kept(self, bank, split, *args):
+            splits.append((bank, split))
+            samples.append(before(self, bank, split, *args))
+            return samples[-1]
 
         monkeypatch.setattr(Auto, "_sample", kept)
         made = []
         monkeypatch.setattr(module, "settled", lambda chosen: made.append(chosen) or settled(chosen))
-        Auto(links).fit(links.links())
-        (chosen,) = made
-        assert [len(part.judged) for part in chosen] == [0, 1, 3]
-        bank, sample = samples[2]
-        first = chosen[2].trials[0]["MAP@100"]
-        blends = [chosen[0].blend, chosen[1].blend, average([part.blend for part in chosen[:2]])]
-        assert chosen[2].judged == tuple(worth(sample, blend, "MAP@100", first) for blend in blends)
-        ranker = AutoRanker(bank, blends[2])
-        assert torch.isfinite(ranker.scores()).all()
+        Auto(links, metric="AUC").fit(links.links())
+        (chosen,), (bank, split), sample = made, splits[2], samples[2]
+        assert [len(part.judged) for part in chosen] == [0, 0, 2]
+        single = [part.blend for part in chosen[:2]]
+        known, held_out = (TaskItems(part, links.shape, "links") for part in (split.train, split.held_out))
+        rows = validation_rows(known, held_out, ~judging_rows(links.shape[0], 0), 2)
+        own, *others = (
+            ranking_scores(AutoRanker(bank, blend), split.held_out, exclude=split.train, rows=rows).per_task("AUC")
+            for blend in (average(single), *single)
+        )
+        first = chosen[2].trials[0]["AUC"]
+        # the sample has all candidates of this small set, so its AUC is that of the lists
+        for (ahead, error), other in zip(chosen[2].judged, others, strict=True):
+            weighted = (own - other) * sample.row_weights * (1 / first + 0.5)
+            assert ahead == pytest.approx(float(weighted.sum()), abs=1e-4)
+            assert error == pytest.approx(float(weighted.std(unbiased=False)) * len(rows) ** 0.5, abs=1e-4)
+        assert lead(sample, single[0], single[:1], "AUC", first) == [[0.0, 0.0]]
