@@ -16,8 +16,9 @@ from ...errors import InputError
 from ...storage.files import check_can_write, check_output_file, read_json, replacing
 from ...version import __version__
 from ..tables.link_set import LinkSet
-from .blend import ERRORS, GROUPS, MIXTURE, POPULARITY, Blend, average
+from .blend import GROUPS, MIXTURE, POPULARITY, Blend, average
 
+SURE = 3.0  # standard errors by which a single choice has to be better than the average
 WHAT = "the trials of a search by auto"
 
 
@@ -93,10 +94,11 @@ class Trials:
 def settled(chosen: Sequence[Chosen]) -> Blend:
     """The average of what splits have chosen, unless the last split says that a single one is better.
 
-    A choice is better than the average if it is ahead by two standard errors; of several the one that is ahead most.
+    A choice is better than the average if it is ahead by three standard errors: averages are rarely worse, and more
+    than one choice is compared with them. Of several the one that is ahead most is taken.
     """
     blends, ahead = [part.blend for part in chosen], chosen[-1].judged
-    better = [(gain, at) for at, (gain, error) in enumerate(ahead) if gain + ERRORS * error < 0]
+    better = [(gain, at) for at, (gain, error) in enumerate(ahead) if gain + SURE * error < 0]
     return blends[min(better)[1]] if better else average(blends)
 
 

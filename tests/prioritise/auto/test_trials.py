@@ -143,8 +143,8 @@ class TestAverage:
             return settled([choice(1.0), choice(3.0), choice(8.0, judged)]).weights[0][MIXTURE]
 
         assert weight([0.1, 0.01], [0.2, 0.01]) == 4.0  # ahead of both: the mean of all three
-        assert weight([0.1, 0.01], [-0.019, 0.01]) == 4.0  # behind, but not for sure
-        assert weight([0.1, 0.01], [-0.021, 0.01]) == 3.0
+        assert weight([0.1, 0.01], [-0.029, 0.01]) == 4.0  # behind, but not for sure
+        assert weight([0.1, 0.01], [-0.031, 0.01]) == 3.0
         assert weight([-0.3, 0.01], [-0.2, 0.01]) == 1.0
 
     def test_one_or_two_are_averaged(self):

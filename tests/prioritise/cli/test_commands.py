@@ -200,6 +200,22 @@ def test_auto_says_how_good_it_is(enough, tmp_path, capsysbinary):
     assert "rows with held-out links" not in shown.out
 
 
+def test_trials_are_kept_and_belong_to_one_search(enough, tmp_path, capsysbinary):
+    ask = ["rank", *enough, "--row", "D3", "--top", "3", "--no-probabilities", "--quiet"]
+    plain = command(capsysbinary, *ask)
+    first, second = (command(capsysbinary, *ask, "--trials", tmp_path / "trials.json") for _ in range(2))
+    assert first.code == second.code == 0, first.err
+    assert plain.out == first.out == second.out
+    content = (tmp_path / "trials.json").read_bytes()
+    other = command(capsysbinary, *ask, "--trials", tmp_path / "trials.json", "--seed", "1")
+    assert other.code == 2
+    assert "name a new file" in other.err
+    assert other.err.count("\n") == 1
+    assert (tmp_path / "trials.json").read_bytes() == content
+    wrong = command(capsysbinary, *ask, "--trials", tmp_path / "more.json", "--model", "popularity")
+    assert (wrong.code, "trials: they are of auto" in wrong.err) == (2, True)
+
+
 @pytest.mark.parametrize("low", [-0.1, 0.0, 0.1])
 def test_a_list_that_is_no_better_than_popularity_has_a_warning(low, capsysbinary):
     test = SimpleNamespace(difference=0.2, interval=(low, 0.3))
