@@ -64,7 +64,7 @@ JOINT = {
     f"low rank EDLAE and {ALS}": {Term(LOW_RANK, ALS).name: 1.0, Term(LOW_RANK, "EDLAE").name: 0.5},
     f"low rank {ROW_GP} and {ALS}": {Term(LOW_RANK, ROW_GP).name: 1.0, Term(LOW_RANK, ALS).name: 0.5},
 }
-# of these, the first that is there is tried as a start, with some weights: it is strong where rows have many links
+# of these, the first that is there is part of some starts of a group: it is strong where rows have many links
 STRONG, STRONG_WEIGHTS = (f"low rank {ROW_GP} and {ALS}", Term(LOW_RANK, ROW_GP).name), (0.1, 0.3, 1.0)
 LEAN = 0.1  # weight of the simple term that a group starts with unless it does worse
 PROMISING = 8  # features for which all sizes of a step are tried
@@ -159,10 +159,11 @@ def select(
 ) -> tuple[tuple[dict[str, float], ...], list[dict[str, Any]]]:
     """Weights of the features for each group, and the trials.
 
-    All rows choose first; from there each group with enough rows goes on by itself. A step must raise the objective by
-    two standard errors. The objective is the metric relative to that of the mixture, plus half the AUC; an AUC
-    below that of the best baseline (popularity, votes, propagation), less its error, costs ten times what it lacks. No
-    step may cost more of the metric than a standard error.
+    All rows choose first. Each group with enough rows then goes on by itself, from there or from the mixture, with some
+    weight on strong features: the best of these starts in the objective, on average over rows. A step must raise the
+    objective by two standard errors. The objective is the metric relative to that of the mixture, plus half the AUC; an
+    AUC below that of the best baseline (popularity, votes, propagation), less its error, costs ten times what it lacks.
+    No step may cost more of the metric than a standard error.
 
     :param max_steps: weights that are changed at most, by all rows and by each group.
     """
@@ -170,7 +171,8 @@ def select(
     for joint, shares in JOINT.items():
         if shares.keys() <= features.keys():
             features[joint] = torch.stack([share * features[part] for part, share in shares.items()]).sum(0)
-    pooled, trials = _climb(sample, features, {MIXTURE: 1.0}, metric, max_steps, "all rows")
+    pooled, trials = _climb(sample, features, [{MIXTURE: 1.0}], metric, max_steps, "all rows")
+    strong = next((name for name in STRONG if name in features), MIXTURE)
     parts = []
     for group, name in enumerate(GROUPS):
         members = sample.groups == group
@@ -178,9 +180,13 @@ def select(
             parts.append(pooled)
             continue
         own, part = {key: feature[members] for key, feature in features.items()}, sample.rows(members)
-        chosen, more = _climb(part, own, _leaning(part, own, pooled, metric), metric, max_steps, name)
+        plain = {MIXTURE: 1.0}
+        bases = [_leaning(part, own, base, metric) for base in ([plain] if pooled == plain else [pooled, plain])]
+        extra = (0.0, *STRONG_WEIGHTS) if strong != MIXTURE else (0.0,)
+        starts = [_added(base, strong, weight) for base in bases for weight in extra]
+        chosen, more = _climb(part, own, starts, metric, max_steps, name)
         parts.append(chosen)
-        trials += more[1:]
+        trials += more if len(starts) > 1 else more[1:]
     return tuple(parts), trials
 
 
@@ -208,16 +214,23 @@ def _leaning(
 def _climb(
     sample: ClosedSample,
     features: dict[str, Tensor],
-    start: dict[str, float],
+    starts: Sequence[dict[str, float]],
     metric: str,
     max_steps: int,
     who: str,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """From the weights of ``start``, change one weight at a time as long as the gain is well above its error."""
+    """From the best start, change one weight at a time as long as the gain is well above its error."""
     weights, floor = sample.row_weights, _auc_floor(sample, features)
-    chosen = dict(start)
-    scores = torch.stack([weight * features[name] for name, weight in start.items()]).sum(0)
-    first, first_auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
+    trials: list[dict[str, Any]] = []
+
+    def record(step: int, feature: str, weight: float, scores: Tensor) -> None:
+        value, auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
+        trials.append({"rows": who, "step": step, "feature": feature, "weight": weight, metric: value, "AUC": auc})
+
+    every = [torch.stack([weight * features[name] for name, weight in start.items()]).sum(0) for start in starts]
+    for start, scores in zip(starts, every, strict=True):
+        record(0, " + ".join(f"{weight:.3g} {name}" for name, weight in start.items()), 1.0, scores)
+    first = trials[0][metric]
 
     def objective(scores: Tensor) -> Tensor:
         """(2, R) of each row, times the number of rows: the part of the metric and that of the AUC."""
@@ -227,19 +240,12 @@ def _climb(
         parts[1] -= 10 * short
         return parts
 
-    strong = next((name for name in STRONG if name in features), MIXTURE)
-    extra = max(
-        (0.0, *(STRONG_WEIGHTS if strong != MIXTURE else ())),
-        key=lambda weight: float(objective(scores + weight * features[strong]).sum(0).mean()),
-    )
-    chosen, scores = _added(chosen, strong, extra), scores + extra * features[strong]
+    best_start = max(range(len(starts)), key=lambda at: float(objective(every[at]).sum(0).mean()))
+    chosen, scores = dict(starts[best_start]), every[best_start]
     current = objective(scores)
     # a feature that hardly varies has nothing to add
     spreads = {name: float(feature[sample.inside].std()) for name, feature in features.items()}
     spreads = {name: spread for name, spread in spreads.items() if spread > 1e-3}
-    trials: list[dict[str, Any]] = [
-        {"rows": who, "step": 0, "feature": MIXTURE, "weight": 1.0, metric: first, "AUC": first_auc}
-    ]
     for step in range(1, max_steps + 1 if len(weights) > 1 else 1):  # a single row has no standard error
         size = float(scores[sample.inside].std())
         gains: list[tuple[float, str, float]] = []
@@ -253,8 +259,7 @@ def _climb(
         chosen = _added(chosen, best[1], best[2])
         scores = scores + best[2] * features[best[1]]
         current = objective(scores)
-        value, auc = (float((weights * part).sum()) for part in sample.measure(scores, metric))
-        trials.append({"rows": who, "step": step, "feature": best[1], "weight": best[2], metric: value, "AUC": auc})
+        record(step, best[1], best[2], scores)
     return {name: weight for name, weight in chosen.items() if not math.isclose(weight, 0.0)}, trials
 
 

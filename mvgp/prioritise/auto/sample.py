@@ -169,10 +169,15 @@ class Sample:
         counts: Tensor,
         groups: Tensor,
         generator: torch.Generator,
-        top: int = 60,
+        top: int = 150,
         random: int = 100,
     ) -> None:
-        """Keep what matters of a block of rows."""
+        """Keep what matters of a block of rows.
+
+        :param top: places of each term whose columns are kept: more than the k of most metrics, as a sum brings up columns
+            that no term has at its very top.
+        :param random: columns of each row, for its AUC.
+        """
         chances = distributions(terms, open_)
         means, deviations = moments(terms, open_)
         random = min(random, self.num_cols)
