@@ -174,8 +174,8 @@ class Sample:
     ) -> None:
         """Keep what matters of a block of rows.
 
-        :param top: places of each term whose columns are kept: more than the k of most metrics, as a sum brings up columns
-            that no term has at its very top.
+        :param top: places of each term whose columns are kept: more than the k of most metrics, as a sum brings up
+            columns that no term has at its very top.
         :param random: columns of each row, for its AUC.
         """
         chances = distributions(terms, open_)
