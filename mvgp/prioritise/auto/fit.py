@@ -32,7 +32,7 @@ from .trials import Chosen, Trials, check_trials, fingerprint, settled
 
 SAMPLE_BLOCK = 64  # samples of a row computed at a time
 REPEATS = 3  # splits that are held out in turn, until so many rows have chosen:
-ENOUGH_ROWS = 1500, 900  # without and with terms of low rank, which are fitted to each split
+ENOUGH_ROWS = 1500, 4000  # without and with terms of low rank
 DRAWN = 100, 300  # columns of a row for its AUC, without and with terms of low rank, which differ by less
 MIN_LINKS = 20  # held-out links below which nothing is chosen
 LITTLE = 0.05  # share of the evidence below which a source "matters little"
