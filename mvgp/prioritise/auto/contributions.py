@@ -10,8 +10,8 @@ the filter of the columns is applied to C unit vectors, not to many samples of a
 are linear in w, too, with one more vector in place of a unit vector.
 
 EDLAE and the low rank of GF-CF are linear in the row's own links, when what they have learned of the columns is fixed.
-The Gaussian process over the rows is linear in the links of other rows, with weights that it has learned of the rows
-in place of f; some of these are negative.
+The Gaussian process over the rows is linear in the links of other rows to the column, with weights that it has learned
+of the rows; some of these are negative.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy import sparse
 from torch import Tensor
 
 from ..baselines.base import BlockRanker
-from ..baselines.linear import GFCF, LinearAutoencoder
+from ..baselines.linear import GFCF, LinearAutoencoder, RowGP
 from .terms import (
     BOTH,
     COLS,
@@ -33,13 +33,11 @@ from .terms import (
     PROPAGATION,
     PROPAGATION_STEPS,
     RESTARTS,
-    ROW_GP,
     ROWS,
     SHARP,
     STEPS,
     TOGETHER,
     VOTES,
-    Term,
     TermBank,
 )
 
@@ -55,7 +53,6 @@ class Contributions:
     :param cols: (C,) columns; ``extra`` vectors come after them.
     :param names: of the terms; those that are not linear in all links are in :attr:`others`.
     :param extra: (N, E) vectors, such as the candidates for sums over them: a column each.
-    :param learned: whether weights of rows that were learned from the links count as a filter, too.
 
     Example:
         >>> import torch
@@ -72,16 +69,10 @@ class Contributions:
     """
 
     def __init__(
-        self,
-        bank: TermBank,
-        row: int,
-        cols: Tensor,
-        names: Sequence[str],
-        extra: Tensor | None = None,
-        learned: bool = False,
+        self, bank: TermBank, row: int, cols: Tensor, names: Sequence[str], extra: Tensor | None = None
     ) -> None:
         self.bank, self.row, self.cols = bank, row, cols
-        self.pairs = {name: pairs for name in names if (pairs := _pairs(bank, name, learned)) is not None}
+        self.pairs = {name: pairs for name in names if (pairs := _pairs(bank, name)) is not None}
         self.others = [name for name in names if name not in self.pairs]
         units = torch.zeros(bank.shape[1], len(cols))
         units[cols, torch.arange(len(cols))] = 1
@@ -169,11 +160,9 @@ class Contributions:
         return reached[self.bank.links.rows.cpu()].nonzero().squeeze(1)
 
 
-def _pairs(bank: TermBank, name: str, learned: bool) -> list[Pair] | None:
+def _pairs(bank: TermBank, name: str) -> list[Pair] | None:
     """The filters of a term; None where it is not linear in the links."""
     term = bank.terms[name]
-    if learned and term == Term(LOW_RANK, ROW_GP):
-        return [((ROW_GP, 0), ("cols", 0, 0))]
     if term.source not in (ROWS, COLS, BOTH, TOGETHER):
         return None
     if term.row_filter.endswith(PROPAGATION):
@@ -186,10 +175,11 @@ def _pairs(bank: TermBank, name: str, learned: bool) -> list[Pair] | None:
     return [(of_rows, ("cols", term.graph if term.source == COLS else 0, term.col_steps))]
 
 
-def own_links(bank: TermBank, name: str, row: int, cols: Tensor) -> tuple[Tensor, Tensor] | None:
-    """(K,) links of the row itself and (K, C) what each adds to a term of low rank; None for terms that do not tell.
+def learned_links(bank: TermBank, name: str, row: int, cols: Tensor) -> tuple[Tensor, Tensor] | None:
+    """(K,) links and (K, C) what each adds to a term that was learned; None for terms that do not tell.
 
-    What the term has learned of the columns from all links is fixed.
+    They are links of the row itself, or of other rows to one of the columns (:class:`RowGP
+    <mvgp.prioritise.baselines.RowGP>`). What the term has learned of the columns, or of the rows, is fixed.
 
     :param bank: the terms.
     :param name: of the term.
@@ -199,12 +189,12 @@ def own_links(bank: TermBank, name: str, row: int, cols: Tensor) -> tuple[Tensor
     Example:
         >>> import torch
         >>> from mvgp.kernels import Graph
-        >>> from mvgp.prioritise.auto.contributions import own_links
+        >>> from mvgp.prioritise.auto.contributions import learned_links
         >>> from mvgp.prioritise.auto.terms import TermBank
         >>> from mvgp.prioritise.tables import LinkSet
         >>> rows, cols = [0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 3]
         >>> links = LinkSet("ab", "wxyz", rows, cols, Graph([], 2), Graph([], 4))
-        >>> own, added = own_links(TermBank(links, links.links()), "low rank EDLAE", 0, torch.tensor([3]))
+        >>> own, added = learned_links(TermBank(links, links.links()), "low rank EDLAE", 0, torch.tensor([3]))
         >>> own.tolist(), added.shape
         ([0, 1, 2], torch.Size([3, 1]))
 
@@ -212,6 +202,10 @@ def own_links(bank: TermBank, name: str, row: int, cols: Tensor) -> tuple[Tensor
     if bank.terms[name].source != LOW_RANK:
         return None
     ranker, links = bank._ranker(bank.terms[name]), (bank.links.rows.cpu() == row).nonzero().squeeze(1)
+    if isinstance(ranker, BlockRanker) and isinstance(ranker.recipe, RowGP):
+        links = torch.isin(bank.links.cols.cpu(), cols).nonzero().squeeze(1)
+        of_rows = torch.from_numpy(ranker.arrays["coefficients"][:, row])[bank.links.rows.cpu()[links]]  # (K,)
+        return links, of_rows[:, None] * (bank.links.cols.cpu()[links, None] == cols)
     own, wanted = bank.links.cols.cpu()[links].numpy(), cols.numpy()
     if not isinstance(ranker, BlockRanker):
         return None

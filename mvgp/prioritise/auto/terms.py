@@ -214,8 +214,6 @@ class TermBank:
 
     def _row_filter(self, name: str, graph: int, state: Tensor) -> Tensor:
         """(M, R): f(S_M) applied to the columns of ``state``, all that is kept of a row of the matrix."""
-        if name == ROW_GP:
-            return torch.from_numpy(self._ranker(Term(LOW_RANK, ROW_GP)).arrays["coefficients"]) @ state
         axis, name = ("sharp" if name.startswith(SHARP) else "rows"), name.removeprefix(SHARP)
         if name in RESTARTS:
             restart, steps = RESTARTS[name]

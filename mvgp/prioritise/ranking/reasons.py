@@ -26,11 +26,12 @@ from ...posteriors.gaussian import GaussianPosterior
 from ...tensor_checks import check_index
 from ...text import visible
 from ..auto.blend import FLOOR, MIXTURE, POPULARITY, group_of, moments
-from ..auto.contributions import Contributions, own_links
+from ..auto.contributions import Contributions, learned_links
 from ..auto.fit import AutoRanker, candidates
-from ..auto.terms import BOTH, COLS, LOW_RANK, POPULAR, ROWS, TOGETHER
+from ..auto.terms import BOTH, COLS, LOW_RANK, POPULAR, ROW_GP, ROWS, TOGETHER, Term
 
 ANY, PRIOR, UNLABELLED, KNOWN, REST = "any column", "prior mean", "unlabelled cells", "known link", "rest"
+ROWS_ALIKE = Term(LOW_RANK, ROW_GP).name  # the term whose links are those of other rows to the same column
 OTHERS = "links in common with similar rows"
 LISTED = 200  # links of a source at a column that are told apart
 LEAST = 0.05  # share below which a reason is one of the rest, and a link is not counted
@@ -159,8 +160,7 @@ def _of_auto(ranker: AutoRanker, row: int, cols: Tensor) -> list[Links]:
     values = bank.scores(number, names)
     weights = elasticities(ranker, values, open_, group, cols)  # (C,) for each name, for popularity and for any column
     total = torch.stack(list(weights.values())).sum(0).clamp(min=1e-300)
-    heavy = [name for name in names if bool(weights[name].any())]
-    contributions = Contributions(bank, row, cols, heavy, learned=True)
+    contributions = Contributions(bank, row, cols, [name for name in names if bool(weights[name].any())])
     supporting = contributions.supporting()
     rows, targets = bank.links.rows.cpu()[supporting], bank.links.cols.cpu()[supporting]
     graph, together = (torch.zeros(len(supporting), len(cols)) for _ in range(2))
@@ -168,17 +168,20 @@ def _of_auto(ranker: AutoRanker, row: int, cols: Tensor) -> list[Links]:
     for name, weight in weights.items():
         share = weight / total  # (C,)
         if name in contributions.pairs:
-            added = contributions.of_links(name, supporting).clamp_(min=0)
+            added = contributions.of_links(name, supporting)
             scale = (share / added.sum(0, dtype=torch.float64).clamp(min=1e-300)).float()
             (together if bank.terms[name].source == TOGETHER else graph).addcmul_(added, scale)
             continue
         source = {POPULARITY: POPULAR, ANY: ANY}.get(name) or bank.terms[name].source
-        own = own_links(bank, name, row, cols) if name in contributions.others else None
+        learned = learned_links(bank, name, row, cols) if name in contributions.others else None
+        source = ROWS if name == ROWS_ALIKE else source
         for at, part in enumerate(share.tolist()):
-            if own is None:
+            if learned is None:
                 by_cell[at][source][NOBODY] += part
             elif part > 0:
-                _spread(by_cell[at][source], bank.links.cols.cpu()[own[0]], row, own[1][:, at].double(), part)
+                links, added = learned
+                ends = bank.links.rows.cpu()[links], bank.links.cols.cpu()[links]
+                _spread(by_cell[at][source], ends, added[:, at].double(), part)
     for at, col in enumerate(cols.tolist()):
         _add(by_cell[at], rows, targets, graph[:, at], (row, col), (COLS, ROWS, BOTH))
         _add(by_cell[at], rows, targets, together[:, at], (row, col), (TOGETHER, OTHERS, OTHERS))
@@ -200,15 +203,19 @@ def _add(
             shares[source][NOBODY] += left
 
 
-def _spread(shares: dict[tuple[int, int], float], own: Tensor, row: int, added: Tensor, share: float) -> None:
-    """Divide the share of a term among the links of the row that add to it."""
-    added = added.clamp(min=0)
-    total = float(added.sum())
+def _spread(shares: dict[tuple[int, int], float], ends: tuple[Tensor, Tensor], added: Tensor, share: float) -> None:
+    """Divide the share of a term among the links, by rows (K,) and columns (K,), that add to it."""
+    total = float(added.clamp(min=0).sum())
     if total <= 0:
         shares[NOBODY] += share
         return
-    for col, value in zip(own.tolist(), added.tolist(), strict=True):
+    best = added.topk(min(LISTED, int((added > 0).sum())))
+    rows, cols = (part[best.indices].tolist() for part in ends)
+    for row, col, value in zip(rows, cols, best.values.tolist(), strict=True):
         shares[row, col] += share * value / total
+    left = 1 - float(best.values.sum()) / total
+    if len(best.values) == LISTED and left > 0:
+        shares[NOBODY] += share * left
 
 
 def elasticities(

@@ -8,7 +8,7 @@ from mvgp.prioritise.auto import Auto
 from mvgp.prioritise.auto import bootstrap as module
 from mvgp.prioritise.auto.blend import GROUPS, MIXTURE, POPULARITY, Blend, group_of
 from mvgp.prioritise.auto.bootstrap import RowBootstrap, contenders, top_shares
-from mvgp.prioritise.auto.contributions import Contributions, own_links
+from mvgp.prioritise.auto.contributions import Contributions, learned_links
 from mvgp.prioritise.auto.fit import AutoRanker, candidates
 from mvgp.prioritise.auto.terms import LOW_RANK, POPULAR, ROW_GP, Term, TermBank
 from mvgp.prioritise.baselines.linear import GFCF
@@ -72,7 +72,7 @@ class TestContributions:
         names = [name for name, term in bank.terms.items() if term.source == LOW_RANK and term.row_filter != ROW_GP]
         assert names
         for name in names:
-            links, each = own_links(bank, name, row, cols)
+            links, each = learned_links(bank, name, row, cols)
             assert bool((bank.links.rows[links] == row).all())
             scores = bank.scores(torch.tensor([row]), [name])[name][0]
             np.testing.assert_allclose(each.double().sum(0), scores, rtol=1e-4, atol=1e-5)
@@ -81,25 +81,25 @@ class TestContributions:
     def test_a_process_over_the_rows_is_made_of_links_of_others(self, problem, row):
         _, bank = problem
         name, cols = Term(LOW_RANK, ROW_GP).name, torch.arange(bank.shape[1])
-        assert Contributions(bank, row, cols, [name]).others == [name]  # unless what was learned counts as a filter
-        found = Contributions(bank, row, cols, [name], learned=True)
-        each = found.of_links(name)
-        close(each.double().sum(0), bank.scores(torch.tensor([row]), [name])[name][0])
-        close(found.totals(name), each.double().sum(0))
-        elsewhere = (bank.links.rows == row)[:, None] | (bank.links.cols[:, None] != cols)
-        assert not bool(each[elsewhere].any())
+        links, each = learned_links(bank, name, row, cols)
+        np.testing.assert_allclose(each.double().sum(0), bank.scores(torch.tensor([row]), [name])[name][0], atol=1e-5)
+        ends = bank.links.rows[links], bank.links.cols[links]
+        assert not bool(each[(ends[0] == row)[:, None] | (ends[1][:, None] != cols)].any())
+        some = learned_links(bank, name, row, cols[2:4])
+        assert set(bank.links.cols[some[0]].tolist()) <= {2, 3}
+        torch.testing.assert_close(some[1].sum(0), each[:, 2:4].sum(0))
 
     @pytest.mark.parametrize("shape", SHAPES)
     def test_so_is_a_low_pass(self, shape):
         link_set = oracle.random_set(randomness.numpy_generator(43), shape, share=0.45)
         bank = TermBank(link_set, link_set.links())
         bank._rankers["low rank EDLAE"] = GFCF(3, 0.7, dtype=torch.float64).fit(link_set.links())
-        _, each = own_links(bank, "low rank EDLAE", 0, torch.arange(shape[1]))
+        _, each = learned_links(bank, "low rank EDLAE", 0, torch.arange(shape[1]))
         scores = bank._rankers["low rank EDLAE"].scores([0])[0]
         np.testing.assert_allclose(each.sum(0), scores, rtol=1e-4, atol=1e-5)
 
     def test_popularity_does_not_tell(self, problem):
-        assert own_links(problem[1], "popularity", 0, torch.tensor([1])) is None
+        assert learned_links(problem[1], "popularity", 0, torch.tensor([1])) is None
 
 
 def random_blend(bank, rng):

@@ -10,7 +10,7 @@ from mvgp.errors import InputError
 from mvgp.kernels import Graph, PrecomputedKernel
 from mvgp.prioritise.auto.blend import GROUPS, MIXTURE, POPULARITY, Blend, distributions
 from mvgp.prioritise.auto.fit import AutoRanker, candidates
-from mvgp.prioritise.auto.terms import BOTH, COLS, LOW_RANK, POPULAR, ROWS, TOGETHER, TermBank
+from mvgp.prioritise.auto.terms import BOTH, COLS, LOW_RANK, POPULAR, ROW_GP, ROWS, TOGETHER, Term, TermBank
 from mvgp.prioritise.baselines import Popularity
 from mvgp.prioritise.ranking.mixture import Mixture
 from mvgp.prioritise.ranking.reasons import ANY, KNOWN, OTHERS, PRIOR, REST, Reason, Reasons, reasons
@@ -72,6 +72,23 @@ class TestAuto:
                 for source, share in zip((TOGETHER, LOW_RANK, POPULAR, ANY), expected[:, col].tolist(), strict=True):
                     if share >= 0.05 or source in got:
                         assert got[source] == pytest.approx(share, rel=1e-4)
+
+    def test_a_process_over_the_rows_is_divided_among_rows_like_this_one(self, bank):
+        """Its links are those of other rows to the column, with the positive weights that were learned."""
+        name, row = Term(LOW_RANK, ROW_GP).name, 0
+        ranker = mixture_of(bank, **{name: 1.0})
+        weights = bank._ranker(bank.terms[name]).arrays["coefficients"][:, row].clip(min=0)
+        values = bank.scores(torch.tensor([row]), [name])[name][0]
+        for col, why in enumerate(reasons(ranker, row, range(15))):
+            others = bank.links.rows[bank.links.cols == col].tolist()
+            total = sum(float(weights[other]) for other in others)
+            for part in why.parts:
+                if part.source == ROWS:
+                    for other, at, share in part.links:
+                        assert at == col
+                        assert share == pytest.approx(float(weights[other]) / total, rel=1e-4)
+            if values[col] > 0:
+                assert {part.source for part in why.parts} <= {ROWS, REST}
 
     def test_a_term_is_divided_among_its_links(self, bank):
         """Propagation: by own links, links of the column, and others; against the dense term of each link alone."""
