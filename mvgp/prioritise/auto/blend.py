@@ -179,9 +179,11 @@ def select(
         if int(members.sum()) < 2 * GROUP_ROWS:
             parts.append(pooled)
             continue
-        own, part = {key: feature[members] for key, feature in features.items()}, sample.rows(members)
+        own, part = {key: feature[members] for key, feature in features.items()}, sample.rows(members, terms=False)
         plain = {MIXTURE: 1.0}
-        bases = [_leaning(part, own, base, metric) for base in ([plain] if pooled == plain else [pooled, plain])]
+        simple = sample.start(members)
+        different = [plain] if pooled == plain else [pooled, plain]
+        bases = [_leaning(part, own, base, simple, metric) for base in different]
         extra = (0.0, *STRONG_WEIGHTS) if strong != MIXTURE else (0.0,)
         starts = [_added(base, strong, weight) for base in bases for weight in extra]
         chosen, more = _climb(part, own, starts, metric, max_steps, name)
@@ -191,14 +193,13 @@ def select(
 
 
 def _leaning(
-    sample: ClosedSample, features: dict[str, Tensor], start: dict[str, float], metric: str
+    sample: ClosedSample, features: dict[str, Tensor], start: dict[str, float], simple: str | None, metric: str
 ) -> dict[str, float]:
-    """``start`` with some weight on the simple term, unless the metric or the AUC falls by more than its error.
+    """``start`` with some weight on the ``simple`` term, unless the metric or the AUC falls by more than its error.
 
     The mixture explains all held-out links, those far down as well; the simple term alone is often as good at the top
     of the list, and depends on nothing that was learned.
     """
-    simple = sample.start
     if simple is None:
         return start
     leaning = start | {simple: start.get(simple, 0.0) + LEAN}

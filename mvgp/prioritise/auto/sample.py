@@ -233,12 +233,13 @@ class ClosedSample:
     inside: Tensor
     groups: Tensor
 
-    def rows(self, chosen: Tensor) -> ClosedSample:
-        """Some of the rows."""
+    def rows(self, chosen: Tensor, *, terms: bool = True) -> ClosedSample:
+        """Some of the rows; without ``terms`` what single terms say of them, which is much, stays behind."""
+        chances, standard = ((part[:, chosen] if terms else part[:, :0]) for part in (self.chances, self.standard))
         return ClosedSample(
             self.names,
-            self.chances[:, chosen],
-            self.standard[:, chosen],
+            chances,
+            standard,
             *(part[chosen] for part in (self.popularity, self.labels, self.drawn, self.inside, self.groups)),
         )
 
@@ -255,10 +256,14 @@ class ClosedSample:
         row, place = self.labels.nonzero(as_tuple=True)
         return row, place, self.labels.sum(1)
 
-    @cached_property
-    def start(self) -> str | None:
-        """The simple term, of two versions the one under which held-out links are likelier (a fifth spread evenly)."""
+    def start(self, chosen: Tensor | None = None) -> str | None:
+        """The simple term, of two versions the one under which held-out links are likelier (a fifth spread evenly).
+
+        :param chosen: (R,) bool: the rows whose links these are; all when left out.
+        """
         row, place, count = self._links
+        if chosen is not None:
+            row, place = row[chosen[row]], place[chosen[row]]
         likelihood: dict[str, float] = {}
         for name in next((line for line in STARTS if line[0] in self.names), ()):
             if name in self.names:
@@ -273,7 +278,8 @@ class ClosedSample:
         weights = 1 / links.double()[row]
         start = torch.zeros(len(self.names) + 1)  # a simple mixture, which the links have to outvote
         start[-1] = START_LINKS / 4
-        start[-1 if self.start is None else self.names.index(self.start)] += START_LINKS
+        simple = self.start()
+        start[-1 if simple is None else self.names.index(simple)] += START_LINKS
         pooled, iterations = mixture_weights(chances, weights, start)
         parts = []
         for group in range(len(GROUPS)):

@@ -516,13 +516,16 @@ def test_the_likelier_simple_term_is_the_start(better):
     groups, counts = torch.full((20,), 2), torch.ones(30)
     sample.add(terms, torch.ones_like(held_out), held_out, counts, groups, generator)
     closed = sample.close()
-    assert closed.start == better
+    assert closed.start() == better
+    some = torch.arange(20) < 7
+    assert closed.start(some) == closed.rows(some).start()
+    assert closed.rows(some, terms=False).labels.equal(closed.labels[some])
     mixture, _ = closed.mixture()
     assert int(mixture.mean(0).argmax()) == closed.names.index(better)
 
 
 def test_no_simple_term_is_no_start():
-    assert planted_sample(22)[0].start is None
+    assert planted_sample(22)[0].start() is None
 
 
 def test_an_average_has_the_mean_of_all_weights():
