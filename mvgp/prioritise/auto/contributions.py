@@ -16,7 +16,7 @@ of the rows; some of these are negative.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,6 +141,22 @@ class Contributions:
         total = torch.zeros(len(rows), self._start.shape[1])
         for of_rows, of_cols in self.pairs[name]:
             total += self.row_filter(of_rows)[rows, None] * self.col_filter(of_cols)[cols]
+        return total
+
+    def of_sum(self, scales: Mapping[str, Tensor], links: Tensor) -> Tensor:
+        """(L, C + E): what each of some links (L,) adds to a sum of terms, each times its scale (C + E,).
+
+        Terms with the same filter along the columns are added before their links are looked at.
+        """
+        groups: dict[tuple[str, int, int], list[tuple[Tensor, Tensor]]] = {}
+        for name, scale in scales.items():
+            for of_rows, of_cols in self.pairs[name]:
+                groups.setdefault(of_cols, []).append((self.row_filter(of_rows), scale))
+        rows, cols = self.bank.links.rows.cpu()[links], self.bank.links.cols.cpu()[links]
+        total = torch.zeros(len(links), self._start.shape[1])
+        for of_cols, parts in groups.items():
+            filters, factors = (torch.stack(part) for part in zip(*parts, strict=True))  # (P, M), (P, C + E)
+            total += (filters.mT @ factors)[rows] * self.col_filter(of_cols)[cols]
         return total
 
     def totals(self, name: str) -> Tensor:

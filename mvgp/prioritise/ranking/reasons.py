@@ -163,14 +163,13 @@ def _of_auto(ranker: AutoRanker, row: int, cols: Tensor) -> list[Links]:
     contributions = Contributions(bank, row, cols, [name for name in names if bool(weights[name].any())])
     supporting = contributions.supporting()
     rows, targets = bank.links.rows.cpu()[supporting], bank.links.cols.cpu()[supporting]
-    graph, together = (torch.zeros(len(supporting), len(cols)) for _ in range(2))
+    scales: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})  # of terms of graphs, and of links in common
     by_cell: list[Links] = [defaultdict(lambda: defaultdict(float)) for _ in range(len(cols))]
     for name, weight in weights.items():
         share = weight / total  # (C,)
         if name in contributions.pairs:
-            added = contributions.of_links(name, supporting)
-            scale = (share / added.sum(0, dtype=torch.float64).clamp(min=1e-300)).float()
-            (together if bank.terms[name].source == TOGETHER else graph).addcmul_(added, scale)
+            whole = contributions.totals(name).double()
+            scales[bank.terms[name].source == TOGETHER][name] = (share / whole.clamp(min=1e-300)).float()
             continue
         source = {POPULARITY: POPULAR, ANY: ANY}.get(name) or bank.terms[name].source
         learned = learned_links(bank, name, row, cols) if name in contributions.others else None
@@ -182,6 +181,7 @@ def _of_auto(ranker: AutoRanker, row: int, cols: Tensor) -> list[Links]:
                 links, added = learned
                 ends = bank.links.rows.cpu()[links], bank.links.cols.cpu()[links]
                 _spread(by_cell[at][source], ends, added[:, at].double(), part)
+    graph, together = (contributions.of_sum(part, supporting) for part in scales)
     for at, col in enumerate(cols.tolist()):
         _add(by_cell[at], rows, targets, graph[:, at], (row, col), (COLS, ROWS, BOTH))
         _add(by_cell[at], rows, targets, together[:, at], (row, col), (TOGETHER, OTHERS, OTHERS))

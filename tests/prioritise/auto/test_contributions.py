@@ -46,6 +46,14 @@ class TestContributions:
             close(each.double().sum(0)[3], dense[open_.numpy()].sum())
             close(found.totals(name), each.double().sum(0))
 
+    def test_sums_of_terms(self, problem):
+        _, bank = problem
+        found = Contributions(bank, 7, torch.tensor([3, 0, 9]), list(bank.terms))
+        scales = {name: torch.rand(3, generator=randomness.generator(6)) * at for at, name in enumerate(found.pairs)}
+        links = torch.arange(0, len(bank.links), 2)
+        close(found.of_sum(scales, links), sum(scales[name] * found.of_links(name, links) for name in scales))
+        assert not bool(found.of_sum({}, links).any())
+
     def test_each_link_adds_what_it_adds_alone(self, problem):
         link_set, bank = problem
         links, cols = link_set.links(), torch.arange(bank.shape[1])
