@@ -130,6 +130,16 @@ class TestAgainstBaselines:
 
 
 class TestWhichTerms:
+    @pytest.mark.parametrize(("side", "wanted"), [(16, ["EDLAE", "RowGP"]), (15, ["EDLAE", "RowGP"]), (14, [])])
+    def test_large_axes_have_no_dense_inverse(self, side, wanted, monkeypatch):
+        monkeypatch.setattr(module, "DENSE_SIDE", side)
+        monkeypatch.setattr(module, "DENSE_LINKS", 0.0)
+        for shape in ((15, 16), (16, 15)):
+            link_set = oracle.random_set(randomness.numpy_generator(9), shape)
+            names = [term.row_filter for term in TermBank(link_set, link_set.links()).terms.values()]
+            found = [name for name in ("EDLAE", "RowGP") if name in names]
+            assert found == [name for name in wanted if name == "EDLAE" or shape[0] <= side]
+
     def test_a_graph_without_edges_has_none(self):
         for row_edges, col_edges in ((True, False), (False, True), (False, False)):
             link_set = oracle.random_set(randomness.numpy_generator(8), row_edges=row_edges, col_edges=col_edges)
