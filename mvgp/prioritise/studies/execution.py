@@ -103,13 +103,14 @@ def _from_workers(tasks: Sequence[Task], workers: int) -> Generator[Outcome | Fa
     """Yields results as tasks finish; the processes stay for the next call, unless this one ends early."""
     from joblib.executor import get_memmapping_executor  # type: ignore[import-untyped]
 
-    executor = get_memmapping_executor(
-        workers,
-        initializer=begin_worker,
-        initargs=(os.getpid(),),
-        env=dict.fromkeys(THREADS, "1"),
-        max_nbytes=None,  # no memory maps: they would be read-only
-    )
+    with _quiet_trackers():  # the first one is started here
+        executor = get_memmapping_executor(
+            workers,
+            initializer=begin_worker,
+            initargs=(os.getpid(),),
+            env=dict.fromkeys(THREADS, "1"),
+            max_nbytes=None,  # no memory maps: they would be read-only
+        )
     waiting, running = iter(tasks), set[Future[Outcome | Failure]]()
 
     def submit() -> None:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import Future
 
 import pytest
@@ -157,3 +159,24 @@ def test_a_cluster_whose_workers_are_all_away_for_a_moment(tmp_path, monkeypatch
         study = tiny_study(models=("popularity",))
         found = run_study(LINKS, study, tmp_path, dask=cluster.scheduler_address, progress=False)
     assert {entry["model"] for entry in found.metrics} == {"popularity"}
+
+
+TRACKER = """
+from mvgp.prioritise.studies import execution
+
+if __name__ == "__main__":
+    list(execution._from_workers([], 2))
+    from joblib.externals.loky.backend.resource_tracker import _resource_tracker
+
+    print(open(f"/proc/{_resource_tracker._pid}/environ").read().replace("\\0", "\\n"))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="the environment of a process is found in /proc")
+def test_who_clears_up_after_workers_is_quiet_from_the_first_one_on(tmp_path):
+    """A signal may come before locks are taken off its list. A study that was ended says one line, and no warnings."""
+    pytest.importorskip("joblib")
+    given = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    code = [sys.executable, "-c", TRACKER]
+    found = subprocess.run(code, capture_output=True, text=True, cwd=tmp_path, env=given, check=False)
+    assert "PYTHONWARNINGS=ignore:resource_tracker:UserWarning\n" in found.stdout, found.stderr
