@@ -162,13 +162,19 @@ def test_a_cluster_whose_workers_are_all_away_for_a_moment(tmp_path, monkeypatch
 
 
 TRACKER = """
+import time
+
 from mvgp.prioritise.studies import execution
 
 if __name__ == "__main__":
     list(execution._from_workers([], 2))
     from joblib.externals.loky.backend.resource_tracker import _resource_tracker
 
-    print(open(f"/proc/{_resource_tracker._pid}/environ").read().replace("\\0", "\\n"))
+    until, found = time.monotonic() + 60, ""
+    while not found and time.monotonic() < until:  # there is none yet while the process starts
+        found = open(f"/proc/{_resource_tracker._pid}/environ").read()
+        time.sleep(0.01)
+    print(found.replace("\\0", "\\n"))
 """
 
 
