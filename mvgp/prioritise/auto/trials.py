@@ -72,6 +72,8 @@ class Trials:
             )
         try:
             self.splits = {int(at): _restored(part, names) for at, part in tree["splits"].items()}
+            if any(len(part.judged) > at for at, part in self.splits.items()):
+                raise ValueError("a split that judges more than those before it")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path}: expected {WHAT}, got a damaged file ({type(error).__name__}: {error})"
